@@ -1,0 +1,94 @@
+# Every target sets up .venv/ in this folder first if it is missing or stale: all it needs is a Python of at least 3.10,
+# as `python3` or named by `make PYTHON=python3.12 test`, and the package registry.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+VENV := .venv/installed
+PEERS := .venv-peers/installed
+DEMO_OUTPUT := out/demo
+TREE := build/types
+PACKAGES := dp_pipelines transforms jobs
+# Rooms that hold Python code today; linted, not type-checked.
+SCRIPTS := $(wildcard tests benchmarks examples)
+
+.PHONY: help demo test test-all coverage lint format types doctest check bench lock clean
+
+help:  ## say what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
+
+# Pip runs inside the new environment only. Packages come from the lock alone, our own is linked, not copied.
+$(VENV): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo 'make: needs Python 3.10 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The libraries that benchmarks compare with need older packages than ours: an environment of their own.
+$(PEERS): $(wildcard requirements-peers.lock)
+	@$(PYTHON) -m venv --clear .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-peers.lock
+	@touch $@
+
+demo: $(VENV)  ## fetch real data and publish a private weekly report of it into out/demo
+	@rm -rf $(DEMO_OUTPUT)
+	$(BIN)/python examples/ta_feng/fetch.py
+	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT)
+
+test: $(VENV)  ## what CI runs: every test but the slow ones, doctests among them
+	$(BIN)/pytest -m 'not slow and not bench'
+
+test-all: $(VENV)  ## the slow tests too
+	$(BIN)/pytest -m 'not bench'
+
+coverage: $(VENV)  ## tests with a report of the lines and branches that none of them ran
+	$(BIN)/pytest -m 'not slow and not bench' --cov --cov-report=term
+
+lint: $(VENV)  ## ruff: rules and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)  ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# mypy takes a package for one folder, ours is three: link them together first. Links to files that are gone are dropped.
+types: $(VENV)  ## mypy, strict
+	@mkdir -p $(TREE)/dp_pipelines
+	@find $(TREE) -xtype l -delete
+	@ln -sfn $(addprefix $(CURDIR)/,$(wildcard dp_pipelines/*) transforms jobs) $(TREE)/dp_pipelines/
+	@cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache -p dp_pipelines \
+	  | sed -E 's#^dp_pipelines/(transforms|jobs)/#\1/#'
+
+doctest: $(VENV)  ## the examples in docstrings
+	$(BIN)/pytest tests/test_doctests.py
+
+check: lint types test  ## all that CI asks for
+
+bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; writes tables and plots into docs/
+	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/aggregate.py
+	$(BIN)/python benchmarks/accuracy.py
+
+# A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
+# resolves; it installs nothing and fetches no Python.
+lock:  ## choose the locked versions again after a change of pyproject.toml
+	@$(PYTHON) -m venv --clear build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@cp requirements.lock build/lock/pins
+	@UV_PYTHON_DOWNLOADS=never build/lock/bin/uv pip compile --quiet pyproject.toml \
+	  --extra dev --extra plot --extra bench --universal --python-version 3.10 \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) -o build/lock/pins
+	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, plot, bench); do not edit. One set for every Python:'; \
+	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
+	   grep -v '^#' build/lock/pins; } > requirements.lock
+
+clean:  ## remove what these targets made, the environments too
+	rm -rf .venv .venv-peers build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,37 @@
+"""What every test shares: the settings of hypothesis, caches of its own, and a watch on the one import root.
+
+In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's cache folder, and no test run loads
+`transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# The machine is shared: a slow example is no failure. CI repeats the same examples, so that a red run can be repeated;
+# elsewhere each run looks at new ones.
+hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Point the user's cache folder to a temporary one, for this process and those that it starts."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setenv("MPLBACKEND", "Agg")
+        yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_import_root() -> Iterator[None]:
+    """Fail a run that loaded our folders under a bare name: those are second modules with second coders."""
+    yield
+    bare = {name for name in sys.modules if name.partition(".")[0] in ("transforms", "jobs")}
+    assert not bare, f"write dp_pipelines.transforms and dp_pipelines.jobs; loaded under a bare name: {sorted(bare)}"

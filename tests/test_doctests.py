@@ -1,0 +1,29 @@
+"""The examples in docstrings, each module in turn, under the name by which users import it.
+
+In: every module of the distribution. Out: one test for each module that holds an example. Holds: examples run as they
+are printed. (Pytest's own collection would load transforms/ and jobs/ as second modules under bare names.)
+"""
+
+import doctest
+import importlib
+import types
+
+import pytest
+
+from tests.helpers.source import modules
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+WITH_EXAMPLES = [name for name, path in modules().items() if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_the_examples_of(name: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(importlib.import_module(name), optionflags=OPTIONS)
+    assert result.attempted > 0, "an example stands where doctest does not look: in a comment or a plain string"
+    assert result.failed == 0, "see the captured output"
+
+
+def test_a_wrong_example_is_found() -> None:
+    module = types.ModuleType("wrong", "A module.\n\n>>> 1 + 1\n3\n")
+    assert doctest.testmod(module, optionflags=OPTIONS).failed == 1

@@ -1,0 +1,312 @@
+"""The rules of the house, held by reading the source: who may import whom, headers, lengths, names that must not leave.
+
+In: the checkout. Out: one failing test for each rule that is broken, naming file and line. Holds: each rule is a
+function from text to findings, and a planted fault beside it shows that it can find one. Not covered: how code behaves.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, scripts, text_files
+
+ORDER = ("errors", "checks", "frozen", "noise", "kernels", "selection", "metrics", "query", "budget", "release", "")
+"""The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
+
+KERNELS_MAY = {"dp_pipelines.errors", "dp_pipelines.kernels", "numpy", "pyarrow", *sys.stdlib_module_names}
+"""The kernels are pure: arrays and numbers go in and come out, so that they are tested and measured alone."""
+
+NOT_BELOW_TRANSFORMS = {"apache_beam", "jax", "jaxlib", "jax_privacy"}
+"""What the library never imports. (Training will need JAX: then its room is taken out here, not the rule.)"""
+
+NOT_AT_IMPORT = ("apache_beam", "jax", "dp_accounting", "duckdb")
+"""What `import dp_pipelines` leaves alone, so that --help and a refused request answer at once."""
+
+DOOR = "dp_pipelines.noise.entropy"
+RANDOM = ("random", "secrets", "numpy.random", "os.urandom", "os.getrandom")
+"""What draws. (`uuid.uuid4` names folders of attempts; no value that is published depends on it.)"""
+
+SETTINGS_OF_CHANCE = {"seed", "rng", "random_state", "no_noise", "noise_free"}
+
+GOOD_LENGTH, MOST_LENGTH = 400, 450
+
+# Written so that this file is not its own finding.
+PRIVATE_NAMES = re.compile(
+    r"(?<![\w.~-])/(?:wor[k]|roo[t]|hom[e]/\w+|User[s]/\w+|opt/whee[l]s)\b"
+    r"|\b(?:pyp[i]\.org|pythonhoste[d]\.org|crate[s]\.io|golan[g]\.org|npmj[s]\.|maven\.or[g]|debia[n]\.org)"
+    r"|--(?:extra-)?index-ur[l]\b|--find-link[s]\b"
+)
+"""Paths of one machine, hosts of registries, and options that carry either."""
+
+
+def room(name: str) -> str:
+    """The room of a name under dp_pipelines: its first part where that is a room, else the top."""
+    first = name.removeprefix("dp_pipelines").lstrip(".").partition(".")[0]
+    return first if first in ORDER else ""
+
+
+def under(name: str, root: str) -> bool:
+    """Whether a dotted name is `root` or inside it."""
+    return name == root or name.startswith(root + ".")
+
+
+def upward_imports(module: str, source: str, is_package: bool = False) -> Iterator[str]:
+    """Imports against the order: up the rooms, from the library into Beam, from transforms into jobs, bare names."""
+    above = [p for p in ("dp_pipelines.jobs", "dp_pipelines.transforms") if not under(module, p)]
+    if under(module, "dp_pipelines.jobs"):
+        above = []
+    in_library = not under(module, "dp_pipelines.jobs") and not under(module, "dp_pipelines.transforms")
+    for name, line in imports(source, module, is_package):
+        if name.partition(".")[0] in ("transforms", "jobs"):
+            yield f"{module}:{line} imports {name} under a bare name"
+        if any(under(name, package) for package in above):
+            yield f"{module}:{line} imports {name}, which stands above it"
+        elif in_library and any(under(name, banned) for banned in NOT_BELOW_TRANSFORMS):
+            yield f"{module}:{line} imports {name}: the library knows no engine"
+        elif in_library and under(name, "dp_pipelines") and ORDER.index(room(name)) > ORDER.index(room(module)):
+            yield f"{module}:{line} imports {name}, which stands above it in ORDER"
+
+
+def impure_kernels(module: str, source: str) -> Iterator[str]:
+    """Imports of the kernels beyond errors, numpy, pyarrow and the standard library."""
+    if under(module, "dp_pipelines.kernels"):
+        for name, line in imports(source, module):
+            if not any(under(name, allowed) for allowed in KERNELS_MAY):
+                yield f"{module}:{line} imports {name}: kernels know only errors, numpy and pyarrow"
+
+
+def other_doors(module: str, source: str) -> Iterator[str]:
+    """Randomness that does not come through the one door, and arguments that would steer it."""
+    if module == DOOR:
+        return
+    for name, line in imports(source, module):
+        if any(under(name, source_of_chance) for source_of_chance in RANDOM):
+            yield f"{module}:{line} imports {name}: randomness comes from {DOOR}"
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            written = re.sub(r"^np\.", "numpy.", ast.unparse(node))
+            if written in RANDOM:
+                yield f"{module}:{node.lineno} uses {written}: randomness comes from {DOOR}"
+        elif isinstance(node, ast.arg) and node.arg in SETTINGS_OF_CHANCE:
+            yield f"{module}:{node.lineno} takes {node.arg}: nobody sets or stops the noise"
+
+
+def bare_header(source: str) -> bool:
+    """Whether a module does not open with a docstring that says more than a word or two."""
+    return len(ast.get_docstring(ast.parse(source)) or "") < 20
+
+
+def future_annotations(source: str) -> bool:
+    """Whether a module turns its hints into text: Beam would read Any from them and fall back to pickle."""
+    return any(name == "__future__.annotations" for name, _ in imports(source))
+
+
+def private_names(text: str) -> list[str]:
+    """What names a machine or a registry's host."""
+    return [match.group() for match in PRIVATE_NAMES.finditer(text)]
+
+
+def loaded_by(statement: str) -> list[str]:
+    """Which of the slow libraries a fresh interpreter has loaded after a statement."""
+    code = f"import sys\n{statement}\nprint(*(name for name in {NOT_AT_IMPORT!r} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def make_targets() -> dict[str, list[str]]:
+    """The targets of the Makefile and what each of them needs first."""
+    lines = (ROOT / "Makefile").read_text().splitlines()
+    found = (re.match(r"([a-z][a-z-]*):(?!=)([^#]*)", line) for line in lines)
+    return {match[1]: match[2].split() for match in found if match}
+
+
+def make_calls(markdown: str) -> set[str]:
+    """The targets that a page tells its reader to make, in blocks and in inline code."""
+    blocks = re.findall(r"^```[^\n]*\n(.*?)^```", markdown, flags=re.MULTILINE | re.DOTALL)
+    calls = [line.strip() for block in blocks for line in block.splitlines()]
+    calls += re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", markdown, flags=re.MULTILINE | re.DOTALL))
+    made = (re.match(r"(?:\$ )?make ((?:[a-z][a-z-]*\s*)+)", call) for call in calls)
+    return {target for match in made if match for target in match[1].split()}
+
+
+def test_imports_go_one_way() -> None:
+    found = [
+        finding
+        for module, path in modules().items()
+        for finding in upward_imports(module, path.read_text(), path.name == "__init__.py")
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_room_of_the_library_has_its_place_in_the_order() -> None:
+    inside = {m.split(".")[1] for m in modules() if m.startswith("dp_pipelines.")} - {"transforms", "jobs"}
+    assert inside <= set(ORDER)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dp_pipelines.noise.laws", "from dp_pipelines.budget import plan"),
+        ("dp_pipelines.noise.laws", "def f():\n    from dp_pipelines.budget.plan import Plan"),
+        ("dp_pipelines.errors", "from dp_pipelines import checks"),
+        ("dp_pipelines.query", "from dp_pipelines import Count"),
+        ("dp_pipelines.kernels.keys", "from ..selection import select"),
+        ("dp_pipelines.release.report", "import apache_beam as beam"),
+        ("dp_pipelines.release.report", "from jax import numpy"),
+        ("dp_pipelines.budget.plan", "import dp_pipelines.transforms"),
+        ("dp_pipelines.budget.plan", "import importlib\nimportlib.import_module('dp_pipelines.jobs.cli')"),
+        ("dp_pipelines.transforms.read", "from dp_pipelines.jobs import run"),
+        ("dp_pipelines.jobs.run", "from transforms import read"),
+    ],
+)
+def test_an_import_that_goes_up_is_found(module: str, source: str) -> None:
+    assert list(upward_imports(module, source))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dp_pipelines.budget.plan", "from dp_pipelines import checks\nfrom dp_pipelines.query import Query"),
+        ("dp_pipelines.transforms.read", "import apache_beam\nfrom dp_pipelines.budget.plan import Plan"),
+        ("dp_pipelines.jobs.run", "from dp_pipelines.transforms import read\nimport dp_pipelines"),
+    ],
+)
+def test_an_import_that_goes_down_is_allowed(module: str, source: str) -> None:
+    assert not list(upward_imports(module, source))
+
+
+def test_kernels_know_only_errors_numpy_and_pyarrow() -> None:
+    found = [finding for module, path in modules().items() for finding in impure_kernels(module, path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("source", ["import duckdb", "from dp_pipelines.noise import samplers", "import numpyro"])
+def test_a_kernel_that_knows_more_is_found(source: str) -> None:
+    assert list(impure_kernels("dp_pipelines.kernels.keys", source))
+
+
+def test_no_script_imports_our_folders_under_a_bare_name() -> None:
+    found = [f"{p.relative_to(ROOT)}:{i.line}" for p in scripts() for i in imports(p.read_text()) if is_bare(i.name)]
+    assert not found, found
+
+
+def is_bare(name: str) -> bool:
+    """Whether an imported name is one of our folders without dp_pipelines before it."""
+    return name.partition(".")[0] in ("transforms", "jobs")
+
+
+def test_randomness_has_one_door() -> None:
+    found = [finding for module, path in modules().items() for finding in other_doors(module, path.read_text())]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import random",
+        "from numpy.random import default_rng",
+        "import numpy as np\nnp.random.default_rng()",
+        "import os\nos.urandom(8)",
+        "def draw(*, seed=None): ...",
+    ],
+)
+def test_another_door_is_found(source: str) -> None:
+    assert list(other_doors("dp_pipelines.selection.geometric", source))
+
+
+def test_every_module_opens_with_its_header() -> None:
+    empty = [p for p in scripts() if p.name == "__init__.py" and not p.read_text()]
+    found = [p for p in (*modules().values(), *scripts()) if p not in empty and bare_header(p.read_text())]
+    assert not found, [str(path.relative_to(ROOT)) for path in found]
+
+
+@pytest.mark.parametrize("source", ["", "import os\n", '"""Kernels."""', "# a comment is no docstring, however long"])
+def test_a_missing_header_is_found(source: str) -> None:
+    assert bare_header(source)
+
+
+def test_no_module_is_longer_than_a_person_reads_at_once() -> None:
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in modules().values()}
+    assert max(lengths.values()) > 10, "no source was read"
+    long = {str(path): length for path, length in lengths.items() if length > MOST_LENGTH}
+    assert not long, f"divide by subject: {long} lines, {GOOD_LENGTH} are good and {MOST_LENGTH} the most"
+
+
+def test_no_module_turns_its_hints_into_text() -> None:
+    found = [path for path in (*modules().values(), *scripts()) if future_annotations(path.read_text())]
+    assert not found, [str(path.relative_to(ROOT)) for path in found]
+
+
+def test_hints_as_text_are_found() -> None:
+    assert future_annotations("from __future__ import annotations")
+    assert not future_annotations("from __future__ import division")
+
+
+def test_importing_the_library_loads_nothing_slow() -> None:
+    assert loaded_by("import dp_pipelines") == []
+
+
+def test_a_slow_import_is_found() -> None:
+    assert loaded_by("import duckdb") == ["duckdb"]
+
+
+def test_no_committed_file_names_a_machine_or_a_registry() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("outside a checkout there is nothing to commit")
+    files = text_files()
+    assert ROOT / "pyproject.toml" in files
+    found = {
+        f"{path.relative_to(ROOT)}:{number}": names
+        for path in files
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1)
+        if (names := private_names(line))
+    }
+    assert not found, found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "open('" + "/ro" + "ot/x')",
+        "see /" + "work/main/query.py",
+        "/" + "home/ann/data",
+        "https://" + "pypi" + ".org/simple",
+        "--index" + "-url x",
+    ],
+)
+def test_a_machine_or_a_registry_is_found(line: str) -> None:
+    assert private_names(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["tests/framework/x", "https://arxiv.org/abs/2004.00010", "out/demo", "the /rooted tree"]
+)
+def test_plain_paths_and_papers_are_no_finding(line: str) -> None:
+    assert not private_names(line)
+
+
+def test_the_readme_names_only_targets_that_exist() -> None:
+    called = make_calls((ROOT / "README.md").read_text())
+    assert {"demo", "test"} <= called
+    assert called <= set(make_targets())
+
+
+def test_calls_of_make_are_read_from_blocks_and_inline_code() -> None:
+    page = "Run `make lint types`, or make nothing.\n```sh\n$ make demo\nmake test  # all\nmake\n```\n"
+    assert make_calls(page) == {"lint", "types", "demo", "test"}
+
+
+def test_every_target_sets_up_its_environment_first() -> None:
+    targets = make_targets()
+    promised = {"demo", "test", "test-all", "lint", "types", "doctest", "bench"}
+    assert promised <= set(targets)
+    assert all("$(VENV)" in targets[name] for name in promised)
+
+
+def test_the_folders_of_the_packages_are_those_of_the_house() -> None:
+    assert all((ROOT / folder / "__init__.py").is_file() for folder in PACKAGE_FOLDERS.values())
