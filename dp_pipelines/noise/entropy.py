@@ -1,0 +1,62 @@
+"""The only door to randomness: words of the operating system's generator.
+
+In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: nothing is kept between calls, neither here
+nor in any caller, so a fork, a thread, a pickle or a restored process image of ours repeats nothing, and there
+is no seed that could be set. Not covered: an operating system whose generator is broken, or a virtual machine
+restored from a snapshot on a kernel that does not reseed; everything that we prove takes these words as
+independent and uniform.
+
+`os.urandom` in blocks gives about 50 million words a second on one core, which is more than a sampler can use
+up; a generator of our own would be faster and would bring back seeds and the repeats after forks. A test walks
+the syntax tree of the whole project and finds any other source of randomness.
+
+May import nothing of this project but checks. Imported by noise.samplers and by whoever needs a salt.
+"""
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+
+BLOCK_WORDS = 16_384
+"""Words asked for at a time: 128 KiB, which stays in the cache, and above which malloc begins to map pages."""
+
+
+def words(n: int) -> NDArray[np.uint64]:
+    """`n` independent uniform words.
+
+    Args:
+        n: how many, at least 0.
+
+    Returns:
+        uint64 array of shape (n,). It may be read-only.
+
+    >>> words(3).shape, words(3).dtype
+    ((3,), dtype('uint64'))
+    """
+    if n <= BLOCK_WORDS:
+        return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+    result = np.empty(n, dtype=np.uint64)
+    for start in range(0, n, BLOCK_WORDS):
+        block = result[start : start + BLOCK_WORDS]
+        block[:] = np.frombuffer(os.urandom(8 * block.size), dtype=np.uint64)
+    return result
+
+
+def salt(size: int = 16) -> bytes:
+    """Fresh bytes that key a hash for one run (sharding, contribution bounding).
+
+    A salt is there for fairness; no privacy guarantee rests on it.
+
+    Args:
+        size: number of bytes, 8 to 64.
+
+    Raises:
+        RequestError: `size` is no whole number in that range.
+
+    >>> len(salt())
+    16
+    """
+    return os.urandom(checks.whole(size, "size", low=8, high=64))
