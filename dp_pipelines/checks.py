@@ -1,0 +1,78 @@
+"""Checks of public arguments: positive logic, so that NaN, bool and text never pass.
+
+In: one argument and its name. Out: the argument as a plain Python number or text. Holds: what is not plainly allowed is
+refused with a `RequestError` that names the field, the rule and the mend. May be imported by every room above errors.
+"""
+
+import math
+import numbers
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+
+
+def number(value: Any, field: str, *, above: float = -math.inf, below: float = math.inf, mend: str = "") -> float:
+    """A finite real number strictly between `above` and `below`.
+
+    >>> number(0.5, "share", above=0)
+    0.5
+    >>> number(True, "share")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: share: must be a number, not bool
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise RequestError(field=field, rule=f"must be a number, not {type(value).__name__}", mend=mend)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not (math.isfinite(result) and above < result < below):
+        rule = "must be a finite number"
+        if above > -math.inf:
+            rule += f" above {above:g}"
+        if below < math.inf:
+            rule += (" and" if above > -math.inf else "") + f" below {below:g}"
+        raise RequestError(field=field, rule=rule, mend=mend)
+    return result
+
+
+def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int:
+    """A whole number from `low` to `high`, both included.
+
+    >>> whole(3, "runs", low=1, high=10)
+    3
+    >>> whole(2.5, "runs", low=1, high=10)
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: runs: must be a whole number from 1 to 10
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
+        raise RequestError(field=field, rule=f"must be a whole number from {low} to {high}", mend=mend)
+    return int(value)
+
+
+def name(value: Any, field: str) -> str:
+    """The name of a column or a metric: text, not empty, not one of ours (two leading underscores).
+
+    >>> name("amount", "column")
+    'amount'
+    """
+    if not isinstance(value, str) or not value:
+        raise RequestError(field=field, rule="must be a name: text that is not empty")
+    if value.startswith("__"):
+        raise RequestError(field=field, rule="must not start with two underscores", mend="rename it")
+    return value
+
+
+def names(value: Any, field: str) -> tuple[str, ...]:
+    """One name or a list of different names, as a tuple.
+
+    >>> names("customer", "privacy_unit")
+    ('customer',)
+    """
+    listed = (value,) if isinstance(value, str) else value
+    if not isinstance(listed, (list, tuple)) or not listed:
+        raise RequestError(field=field, rule="must be a column name or a list of column names, at least one")
+    result = tuple(name(item, field) for item in listed)
+    if len(set(result)) != len(result):
+        raise RequestError(field=field, rule="names a column twice", mend="name each column once")
+    return result

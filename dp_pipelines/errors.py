@@ -1,0 +1,61 @@
+"""The exception tree: every error that this project raises on purpose.
+
+    DpError
+      RequestError      the request is wrong by public facts (exit code 2; nothing was read, nothing is spent)
+      BudgetError       the budget refuses (exit code 3)
+      DamagedInputError a file turned out to be damaged while it was read (exit code 1)
+      PublishError      a release could not be made visible (exit code 1)
+
+An error names the field (a column, a file, a line of the job file, an argument), the rule that it breaks and the mend.
+It never holds a value from the rows: what stands in an error is public.
+
+May be imported by every room; imports nothing of this project.
+"""
+
+from typing import Any
+
+
+class DpError(Exception):
+    """Base of all errors that this project raises on purpose."""
+
+
+class RequestError(DpError, ValueError):
+    """The request is wrong by public facts alone.
+
+    Args:
+        field: what is wrong: an argument, a column, a file or `file:line`.
+        rule: the rule that it breaks, as a clause that follows the field.
+        mend: what to write instead, as an imperative; may be empty.
+
+    >>> str(RequestError(field="epsilon", rule="must be a finite number above 0", mend="write e.g. epsilon: 1.0"))
+    'epsilon: must be a finite number above 0; write e.g. epsilon: 1.0'
+    """
+
+    def __init__(self, *, field: str, rule: str, mend: str = "") -> None:
+        self.field = field
+        self.rule = rule
+        self.mend = mend
+        super().__init__(f"{field}: {rule}" + (f"; {mend}" if mend else ""))
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...], dict[str, str]]:
+        # Errors cross process borders on portable runners; keyword-only arguments need telling how.
+        return (_rebuild, (type(self),), {"field": self.field, "rule": self.rule, "mend": self.mend})
+
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        RequestError.__init__(self, **(state or {}))
+
+
+class BudgetError(RequestError):
+    """The budget does not allow what is asked."""
+
+
+class DamagedInputError(DpError):
+    """A file turned out to be damaged while it was read. The message names file and rule, never a value."""
+
+
+class PublishError(DpError):
+    """A release could not be made visible; nothing half-written is left."""
+
+
+def _rebuild(cls: type[RequestError]) -> RequestError:
+    return cls.__new__(cls)

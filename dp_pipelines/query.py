@@ -1,0 +1,253 @@
+"""What is asked: the privacy unit, the partitions, the bounds on contributions and the metrics of one release.
+
+In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
+depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
+it costs (`dp_pipelines.budget`).
+
+May import errors, checks, frozen, metrics. Imported by budget, transforms and jobs.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.metrics import Metric, Sum
+
+Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian"]
+"""How partitions are selected: see `dp_pipelines.selection`."""
+
+LARGEST_BOUND = 2**24
+"""The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContributionBounds:
+    """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
+
+    Args:
+        max_partitions_contributed: partitions of one unit that are kept (L0).
+        max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
+            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
+        max_contributions: rows of one unit in all, instead of the two above.
+
+    >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
+    8
+    >>> ContributionBounds(max_contributions=20).max_partitions
+    20
+    """
+
+    max_partitions_contributed: int | None = None
+    max_contributions_per_partition: int | None = None
+    max_contributions: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                object.__setattr__(self, field.name, checks.whole(value, field.name, low=1, high=LARGEST_BOUND))
+        if self.max_contributions is not None:
+            if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
+                raise RequestError(
+                    field="max_contributions",
+                    rule="bounds a unit's rows in all and stands alone",
+                    mend="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
+                )
+        elif self.max_partitions_contributed is None:
+            raise RequestError(
+                field="bounds",
+                rule="must say how much one privacy unit may contribute",
+                mend="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+            )
+
+    @property
+    def max_partitions(self) -> int:
+        """The most partitions in which one unit can be seen (L0)."""
+        bound = self.max_contributions if self.max_contributions is not None else self.max_partitions_contributed
+        assert bound is not None
+        return bound
+
+    @property
+    def max_rows_per_partition(self) -> int:
+        """The most rows of one unit in one partition (Linf); 1 where rows do not matter."""
+        return self.max_contributions or self.max_contributions_per_partition or 1
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of one unit in all (L1)."""
+        return self.max_contributions or self.max_partitions * self.max_rows_per_partition
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
+        return self.max_contributions is not None or self.max_contributions_per_partition is not None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivatePartitions:
+    """Partitions are taken from the data, each with a probability that one unit hardly changes.
+
+    Args:
+        strategy: `auto` takes the strategy that keeps the smallest partitions, computed from public numbers.
+        min_users: a partition with fewer units is never kept; the strategy is applied to the units above `min_users - 1`.
+        weight: share of the budget beside the metrics' weights.
+    """
+
+    strategy: Strategy = "auto"
+    min_users: int = 0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            raise RequestError(field="strategy", rule="must be one of " + ", ".join(get_args(Strategy)))
+        object.__setattr__(self, "min_users", checks.whole(self.min_users, "min_users", low=0, high=2**40))
+        object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
+        if self.strategy == "weighted_gaussian" and self.min_users > 1:
+            raise RequestError(
+                field="min_users",
+                rule="must be 0 or 1 with strategy weighted_gaussian, whose statistic is not a number of users",
+                mend="take another strategy, or leave min_users out",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicPartitions:
+    """The published partitions are exactly this list, whatever the data hold. It must not come from the data.
+
+    Args:
+        keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null.
+
+    >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
+    (('north', 1), ('south', 1))
+    """
+
+    keys: Sequence[Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
+            raise RequestError(field="public", rule="must be a list with one list of values for each partition")
+        for index, key in enumerate(self.keys):
+            if isinstance(key, (str, bytes)) or not isinstance(key, (list, tuple)):
+                raise RequestError(
+                    field=f"public[{index}]", rule="must be a list with one value for each partition column"
+                )
+            if any(isinstance(value, (list, tuple, dict, set)) for value in key):
+                raise RequestError(field=f"public[{index}]", rule="must hold plain values, not lists or mappings")
+        object.__setattr__(self, "keys", tuple(tuple(key) for key in self.keys))
+        if not self.keys:
+            raise RequestError(field="public", rule="must name at least one partition")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Query:
+    """One partitioned release: what is counted, summed and averaged, over which partitions, for which privacy unit.
+
+    Args:
+        privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
+        partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own.
+        bounds: how much one unit may contribute.
+        metrics: what is released for each partition, by name. Empty: the partitions alone are released.
+        partitions: private (selected from the data) or public (a list).
+        row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
+
+    Raises:
+        RequestError: at once, with field, rule and mend.
+
+    >>> from dp_pipelines import Count, Query, ContributionBounds
+    >>> query = Query(
+    ...     privacy_unit="customer", partition_by=["region"],
+    ...     bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+    ...     metrics={"orders": Count()})
+    >>> query.columns
+    ('customer', 'region')
+    """
+
+    privacy_unit: str | Sequence[str]
+    partition_by: str | Sequence[str]
+    bounds: ContributionBounds
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+    partitions: PrivatePartitions | PublicPartitions = PrivatePartitions()
+    row_id: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
+        object.__setattr__(self, "partition_by", checks.names(self.partition_by, "partition_by"))
+        if not isinstance(self.bounds, ContributionBounds):
+            raise RequestError(field="bounds", rule="must be ContributionBounds")
+        if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions)):
+            raise RequestError(field="partitions", rule="must be PrivatePartitions or PublicPartitions")
+        if self.row_id is not None:
+            checks.name(self.row_id, "row_id")
+        if not isinstance(self.metrics, Mapping):
+            raise RequestError(field="metrics", rule="must map names to metrics")
+        object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
+        self._check_metrics()
+        if set(self.unit_columns) <= set(self.partition_columns):
+            raise RequestError(
+                field="partition_by",
+                rule="holds the whole privacy unit, so that each partition would be one unit",
+                mend="partition by something that many units share",
+            )
+        if isinstance(self.partitions, PublicPartitions):
+            for index, key in enumerate(self.partitions.keys):
+                if len(key) != len(self.partition_columns):
+                    raise RequestError(
+                        field=f"public[{index}]",
+                        rule=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
+                    )
+
+    def _check_metrics(self) -> None:
+        taken = set(self.partition_columns)
+        for metric_name, metric in self.metrics.items():
+            checks.name(metric_name, "metrics")
+            if not isinstance(metric, Metric):
+                raise RequestError(
+                    field=f"metrics.{metric_name}",
+                    rule="must be a metric",
+                    mend="write e.g. Count() or Sum('amount', ...)",
+                )
+            for column in (metric_name, f"{metric_name}_stddev"):
+                if column in taken:
+                    raise RequestError(
+                        field=f"metrics.{metric_name}",
+                        rule=f"would publish column {column!r} twice",
+                        mend="rename the metric",
+                    )
+                taken.add(column)
+            if metric.needs_row_bound and not self.bounds.bounds_rows:
+                raise RequestError(
+                    field="max_contributions_per_partition",
+                    rule=f"is needed by metrics.{metric_name}, which looks at rows",
+                    mend="set it in the bounds",
+                )
+            if isinstance(metric, Sum) and metric.clips_partition_sums and self.bounds.max_contributions is not None:
+                raise RequestError(
+                    field=f"metrics.{metric_name}",
+                    rule="clips sums per partition, which max_contributions does not bound",
+                    mend="bound with max_partitions_contributed",
+                )
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """The columns of the privacy unit."""
+        return tuple(self.privacy_unit)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns of the partition."""
+        return tuple(self.partition_by)
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """The columns that metrics read, in order of first use."""
+        return tuple(dict.fromkeys(m.column for m in self.metrics.values() if m.column is not None))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that must be read, each once."""
+        listed = [*self.unit_columns, *self.partition_columns, *self.value_columns]
+        if self.row_id is not None:
+            listed.append(self.row_id)
+        return tuple(dict.fromkeys(listed))
