@@ -1,0 +1,222 @@
+"""Partial aggregates per partition, and their exact merge.
+
+In: kept contributions, or partial aggregates of shards. Out: one row per partition with one int64 per statistic; merged,
+two int64 words per statistic, whose value is high * 2**32 + low. Holds: integers only, so that order, batch split and shard
+count change nothing; every intermediate sum has proven headroom (stated where it is made). May import the kernels beside
+it, numpy and pyarrow.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines.kernels import contributions, keys, shard
+from dp_pipelines.kernels.bound import Bounded
+from dp_pipelines.kernels.keys import Codes
+from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
+from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+
+EXACT_ROWS = 2**22
+"""Integers of at most 2**30, added in float64 over so many rows, stay below 2**53 and are therefore exact."""
+
+LOW = np.int64(2**32 - 1)
+
+
+def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int) -> pa.Table:
+    """The statistics of one shard, per partition that has a kept row.
+
+    Args:
+        wire: all (reduced) wire rows of the units of a shard.
+        layout: the bounds.
+        statistics: what to accumulate; column a{i} of the result is the i-th.
+        salt: the run's own 64-bit number.
+
+    Returns:
+        A table with the partition's columns p0.. and int64 columns a0.. A shard of at most 2**31 rows adds up within int64.
+    """
+    kept = contributions.bound(wire, layout, salt)
+    size = len(kept.partitions)
+    codes = kept.partitions.codes[kept.bounded.rows]
+    rows = _Shard(wire=wire, layout=layout, bounded=kept.bounded, codes=codes, size=size)
+    units = rows.per_pair(None)
+    used = pa.array(np.flatnonzero(units))
+    columns = {n: c.take(used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
+    for i, statistic in enumerate(statistics):
+        columns[f"a{i}"] = pa.array(rows.statistic(statistic)).take(used)
+    return pa.table(columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Shard:
+    wire: pa.Table
+    layout: Layout
+    bounded: Bounded
+    codes: Codes
+    size: int
+
+    def statistic(self, statistic: Statistic) -> Integers:
+        """One integer per partition code."""
+        if statistic.kind == "rows":
+            return np.bincount(self.codes, minlength=self.size)
+        if statistic.kind == "units":
+            return self.per_pair(None)
+        if statistic.kind == "weights":
+            return self.per_pair(unit_weights(self.bounded.partitions_of_unit()))
+        if statistic.kind == "clipped_sum":
+            return self.per_pair(self._clipped_sums(statistic))
+        values, nulls = self._values(statistic)
+        codes = self.codes if nulls is None else self.codes[~nulls]
+        if statistic.kind == "not_null":
+            return np.bincount(codes, minlength=self.size)
+        return sums_by_code(codes, values if nulls is None else values[~nulls], self.size)
+
+    def per_pair(self, weights: Integers | None) -> Integers:
+        """One contribution of each kept (unit, partition): 1, or the given integer of at most 2**30."""
+        codes = self.codes[self.bounded.starts]
+        return np.bincount(codes, minlength=self.size) if weights is None else sums_by_code(codes, weights, self.size)
+
+    def _values(self, statistic: Statistic) -> tuple[Integers, Flags | None]:
+        """The lattice values of the kept rows, and which of them are null."""
+        wanted = [
+            column == statistic.column and (statistic.kind == "not_null" or lattice == statistic.lattice)
+            for column, lattice in self.layout.values
+        ]
+        column = keys.one_array(self.wire.column(f"v{wanted.index(True)}"))
+        nulls = None
+        if column.null_count:
+            nulls = column.is_null().to_numpy(zero_copy_only=False)[self.bounded.rows]
+            column = column.fill_null(0)
+        return column.to_numpy()[self.bounded.rows], nulls
+
+    def _clipped_sums(self, statistic: Statistic) -> Integers:
+        assert isinstance(statistic.lattice, SummandLattice)
+        index = self.layout.summands.index((statistic.column or "", statistic.lattice))
+        values = keys.one_array(self.wire.column(f"s{index}")).to_numpy()
+        pair_of_row = self.bounded.pair_of_row
+        assert pair_of_row is not None
+        inside = pair_of_row >= 0
+        high, low = exact_sums(pair_of_row[inside], values[inside], len(self.bounded.starts))
+        # Beyond 2**20 in the high word a sum lies far outside any clip bound, which is below 2**25.
+        near = np.clip(high, -(2**20), 2**20)
+        return np.clip((near << np.int64(32)) + low, *statistic.lattice.clip_bounds)
+
+
+def unit_weights(partitions_of_unit: Codes) -> Integers:
+    """The weight that a unit with d partitions gives to each: floor(2**20 / sqrt(d)), so that its L2 norm is at most 2**20.
+
+    >>> unit_weights(np.array([1, 4])).tolist()
+    [1048576, 524288]
+    """
+    most = int(partitions_of_unit.max(initial=1))
+    # isqrt(floor(4**20 / d)) = floor(2**20 / sqrt(d)) in integers, for each d that occurs.
+    table = np.zeros(most + 1, np.int64)
+    occurring = np.unique(partitions_of_unit)
+    table[occurring] = np.floor(np.sqrt((1 << 2 * WEIGHT_BITS) // np.maximum(occurring, 1)))
+    return table[partitions_of_unit]
+
+
+def sums_by_code(codes: Codes, values: Integers, size: int) -> Integers:
+    """Exact sums of integers of magnitude at most 2**30 by code, through the fast float64 histogram in exact portions."""
+    sums = np.zeros(size, np.int64)
+    for begin in range(0, len(codes), EXACT_ROWS):
+        part = values[begin : begin + EXACT_ROWS]
+        assert max(-int(part.min()), int(part.max())) <= 1 << VALUE_BITS, "a lattice value exceeds its bound"
+        sums += np.bincount(codes[begin : begin + EXACT_ROWS], part, minlength=size).astype(np.int64)
+    return sums
+
+
+def exact_sums(codes: Codes, values: Integers, size: int) -> tuple[Integers, Integers]:
+    """Exact sums of any int64 by code, as (high, low) with sum = high * 2**32 + low and 0 <= low < 2**32.
+
+    Up to 2**31 summands per code: the low words then stay below 2**63.
+
+    >>> exact_sums(np.array([0, 0]), np.array([2**62, 2**62]), 1)
+    (array([2147483648]), array([0]))
+    """
+    high, low = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    np.add.at(high, codes, values >> np.int64(32))
+    np.add.at(low, codes, values & LOW)
+    return high + (low >> np.int64(32)), low & LOW
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Merged statistics, one row per partition.
+
+    Args:
+        partitions: plain partition columns.
+        high, low: for each statistic the words of its total, high * 2**32 + low.
+    """
+
+    partitions: tuple[pa.Array, ...]
+    high: tuple[Integers, ...]
+    low: tuple[Integers, ...]
+
+    def coarse(self, statistic: int, *, shift: int, step: int) -> Integers:
+        """Totals * 2**shift in units of `step` fine lattice steps, rounded to the nearest (halves up).
+
+        Rounding is floor((a + step // 2) / step), so that a change of a by d moves the result by at most ceil(d / step).
+        Results are clipped to 2**52, after the sum and monotonically, which can only bring two results closer.
+        """
+        high, low = self.high[statistic], self.low[statistic]
+        if len(high) == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
+            fine = ((high << np.int64(32)) + low) << np.int64(shift)
+            if step < 1 << 61:
+                # Clipped here too: which way is taken depends on all partitions, so it must not show in any.
+                return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)
+        exact = ((high.astype(object) << 32) + low.astype(object)) << shift
+        return np.clip((exact + step // 2) // step, -(2**52), 2**52).astype(np.int64)
+
+
+def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics: int) -> Totals:
+    """The totals of partial aggregates, per partition that occurs.
+
+    Args:
+        tables: partial aggregates with columns p0.., a0..; at least one, possibly without rows.
+        partition_names: p0..
+        statistics: how many columns a0.. there are.
+    """
+    table = shard.joined(tables)
+    merged = keys.dense([keys.plain(table.column(name)) for name in partition_names])
+    high, low = _summed(table, merged.codes, len(merged), statistics)
+    return Totals(partitions=merged.columns, high=high, low=low)
+
+
+def no_partials(partition_names: Sequence[str], statistics: int) -> pa.Table:
+    """Partial aggregates of nothing, with partition columns of no type."""
+    partitions = {name: pa.nulls(0) for name in partition_names}
+    return pa.table({**partitions, **{f"a{i}": pa.array([], pa.int64()) for i in range(statistics)}})
+
+
+def by_public_index(partial: pa.Table, layout: Layout) -> pa.Table:
+    """Partial aggregates whose partition columns are replaced by p0, the index in the public list."""
+    index, _ = layout.public_places(partial)
+    return pa.table(
+        {"p0": pa.array(index), **{n: partial.column(n) for n in partial.column_names if n.startswith("a")}}
+    )
+
+
+def merge_public(tables: Sequence[pa.Table], layout: Layout, statistics: int, place: int, places: int) -> Totals:
+    """The totals of the public partitions `place`, `place + places`, ..., zero where no partial names them.
+
+    The keys come out as they were listed, whatever the data hold.
+    """
+    listed = layout.listed_columns()
+    mine = np.arange(place, len(listed[0]), places)
+    partitions = tuple(column.take(pa.array(mine)) for column in listed)
+    if not tables:
+        zeros = tuple(np.zeros(len(mine), np.int64) for _ in range(statistics))
+        return Totals(partitions=partitions, high=zeros, low=zeros)
+    table = pa.concat_tables(tables)
+    high, low = _summed(table, table.column("p0").to_numpy() // places, len(mine), statistics)
+    return Totals(partitions=partitions, high=high, low=low)
+
+
+def _summed(
+    table: pa.Table, codes: Codes, size: int, statistics: int
+) -> tuple[tuple[Integers, ...], tuple[Integers, ...]]:
+    sums = [exact_sums(codes, keys.one_array(table.column(f"a{i}")).to_numpy(), size) for i in range(statistics)]
+    return tuple(high for high, _ in sums), tuple(low for _, low in sums)

@@ -1,0 +1,214 @@
+"""Contribution bounding: which rows of a privacy unit are kept.
+
+A unit keeps the partitions (and, within one, the rows) with the smallest keyed hashes. In: dense codes of units and
+partitions, their hashes, a way to hash rows. Out: positions of kept rows, grouped by unit and partition. Holds: the choice
+for a unit looks at that unit's rows alone, so removing another unit never changes it; keeping the smallest k of a union is
+keeping the smallest k of what each part keeps, so bounding a batch first is exact, and order, batches and shards change
+nothing. Equal hashes are settled by whole keys. Rows that agree in all columns that are read are the same row twice: either
+may be kept. May import errors, kernels.keys, numpy.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels.keys import Codes, Keys, Words, mix
+
+Positions = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+FEWEST_HASH_BITS = 20
+"""The packed sort is used while at least so many bits of the hash fit beside unit and position."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowOrder:
+    """How rows of one unit are told apart where not all can stay.
+
+    Args:
+        hashes: the 64-bit hashes of the content of the rows at given positions.
+        ranks: the places of these rows in an order of their whole content; called only where hashes are equal.
+    """
+
+    hashes: Callable[[Positions], Words]
+    ranks: Callable[[Positions], Codes]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """Rows that are kept, grouped by (unit, partition).
+
+    Args:
+        rows: positions of kept rows.
+        starts: where in `rows` each kept (unit, partition) begins.
+        first_of_unit: for each kept (unit, partition), whether it is the first of its unit.
+        pair_of_row: the kept (unit, partition) of EVERY row of the input that lies in one, else -1; None unless asked for.
+    """
+
+    rows: Positions
+    starts: Positions
+    first_of_unit: Flags
+    pair_of_row: Positions | None = None
+
+    def partitions_of_unit(self) -> Codes:
+        """For each kept (unit, partition), how many partitions its unit keeps."""
+        unit = np.cumsum(self.first_of_unit) - 1
+        return np.bincount(unit, minlength=0)[unit] if len(unit) else unit
+
+
+def bound_partitions(
+    units: Codes,
+    number_of_units: int,
+    partitions: Keys,
+    pair_hashes: Words,
+    rows: RowOrder,
+    *,
+    max_partitions: int,
+    max_rows_per_partition: int,
+    assign_all_rows: bool = False,
+) -> Bounded:
+    """Keep at most `max_partitions` partitions of each unit, and at most `max_rows_per_partition` rows in each.
+
+    Args:
+        units: dense codes, below `number_of_units`, one per row.
+        partitions: dense codes of the partitions, one per row.
+        pair_hashes: one keyed hash per row, a function of its unit and partition.
+        rows: how rows of one unit and partition are told apart.
+        assign_all_rows: also say for each row to which kept pair it belongs, kept itself or not.
+    """
+    order = _sorted_by_pair(units, number_of_units, partitions, pair_hashes)
+    sorted_units, sorted_partitions = units[order], partitions.codes[order]
+    size = len(order)
+    new_pair = np.ones(size, np.bool_)
+    np.not_equal(sorted_units[1:], sorted_units[:-1], out=new_pair[1:])
+    new_pair[1:] |= sorted_partitions[1:] != sorted_partitions[:-1]
+    starts = np.flatnonzero(new_pair)
+    pair_units = sorted_units[starts]
+    kept, first_of_unit = _first_of_each(pair_units, max_partitions)
+    sizes = np.diff(np.append(starts, size))
+    kept_starts, kept_sizes = starts[kept], sizes[kept]
+    too_many = kept_sizes > max_rows_per_partition
+    if too_many.any():
+        _order_rows(order, kept_starts[too_many], kept_sizes[too_many], rows)
+    taken = np.minimum(kept_sizes, max_rows_per_partition)
+    pair_of_row = None
+    if assign_all_rows:
+        pair_of_row = np.full(size, -1, np.int64)
+        pair_of_row[order[_ranges(kept_starts, kept_sizes)]] = np.repeat(np.arange(len(kept_sizes)), kept_sizes)
+    return Bounded(
+        rows=order[_ranges(kept_starts, taken)],
+        starts=np.cumsum(taken) - taken,
+        first_of_unit=first_of_unit[kept],
+        pair_of_row=pair_of_row,
+    )
+
+
+def bound_rows(units: Codes, number_of_units: int, partitions: Keys, rows: RowOrder, *, max_rows: int) -> Bounded:
+    """Keep at most `max_rows` rows of each unit, whatever their partitions.
+
+    Args:
+        units, partitions: dense codes, one per row.
+        rows: how rows of one unit are told apart; their hashes must depend on the partition too.
+    """
+    everything = np.arange(len(units))
+    hashes = rows.hashes(everything)
+    order = np.lexsort((hashes, units))
+    _settle_ties(order, units, hashes, rows, everything)
+    order = order[_first_of_each(units[order], max_rows)[0]]
+    # Group what is kept by partition; within one unit the order of partitions no longer matters.
+    order = order[np.lexsort((partitions.codes[order], units[order]))]
+    sorted_units, sorted_partitions = units[order], partitions.codes[order]
+    new_unit = np.ones(len(order), np.bool_)
+    new_unit[1:] = sorted_units[1:] != sorted_units[:-1]
+    new_pair = new_unit.copy()
+    new_pair[1:] |= sorted_partitions[1:] != sorted_partitions[:-1]
+    starts = np.flatnonzero(new_pair)
+    return Bounded(rows=order, starts=starts, first_of_unit=new_unit[starts])
+
+
+def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
+    """The keyed hash of (unit, partition) out of the keyed hashes of both."""
+    return mix(unit_hashes ^ (partition_hashes << np.uint64(1)) ^ (partition_hashes >> np.uint64(63)))
+
+
+def _sorted_by_pair(units: Codes, number_of_units: int, partitions: Keys, hashes: Words) -> Positions:
+    """Positions sorted by unit, then hash of the pair, then partition.
+
+    Unit, leading bits of the hash and position are packed into one word, since sorting words is several times faster than
+    sorting by several keys. Where different partitions of a unit agree in those bits, the unit is sorted again in full.
+    """
+    size = len(units)
+    position_bits, unit_bits = max(size - 1, 0).bit_length(), max(number_of_units - 1, 0).bit_length()
+    hash_bits = min(64 - position_bits - unit_bits, 63)
+    if hash_bits < FEWEST_HASH_BITS:
+        return _sorted_in_full(np.arange(size), units, partitions, hashes)
+    packed = units.astype(np.uint64) << np.uint64(64 - unit_bits) if unit_bits else np.zeros(size, np.uint64)
+    packed |= (hashes >> np.uint64(64 - hash_bits)) << np.uint64(position_bits)
+    packed |= np.arange(size, dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64((1 << position_bits) - 1)).astype(np.int64)
+    leading = packed >> np.uint64(position_bits)
+    sorted_partitions = partitions.codes[order]
+    collided = (leading[1:] == leading[:-1]) & (sorted_partitions[1:] != sorted_partitions[:-1])
+    if collided.any():
+        of_collided = np.zeros(number_of_units, np.bool_)
+        of_collided[units[order[1:][collided]]] = True
+        again = np.flatnonzero(of_collided[units[order]])
+        order[again] = _sorted_in_full(order[again], units, partitions, hashes)
+    return order
+
+
+def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes: Words) -> Positions:
+    """The given positions sorted by unit, whole hash of the pair and, where two hashes are equal, the keys themselves."""
+    by_unit, by_hash, by_code = units[positions], hashes[positions], partitions.codes[positions]
+    order = np.lexsort((by_code, by_hash, by_unit))
+    if _tied(by_unit[order], by_hash[order], different=by_code[order]).any():
+        order = np.lexsort((partitions.ranks()[by_code], by_hash, by_unit))
+    return positions[order]
+
+
+def _order_rows(order: Positions, starts: Positions, sizes: Positions, rows: RowOrder) -> None:
+    """Sort, in place, the rows of some (unit, partition) pairs by the hash of their content."""
+    slots = _ranges(starts, sizes)
+    pair = np.repeat(np.arange(len(sizes)), sizes)
+    positions = order[slots]
+    hashes = rows.hashes(positions)
+    by_hash = np.lexsort((hashes, pair))
+    _settle_ties(by_hash, pair, hashes, rows, positions)
+    order[slots] = positions[by_hash]
+
+
+def _settle_ties(order: Positions, groups: Codes, hashes: Words, rows: RowOrder, positions: Positions) -> None:
+    """Sort, in place, items of one group whose hashes are equal by the content of the rows at `positions`."""
+    tied = np.flatnonzero(_tied(groups[order], hashes[order]))
+    if len(tied):
+        items = order[tied]
+        order[tied] = items[np.lexsort((rows.ranks(positions[items]), hashes[items], groups[items]))]
+
+
+def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags:
+    """Which sorted items share group and hash with a neighbour (that differs in `different`)."""
+    same = (groups[1:] == groups[:-1]) & (hashes[1:] == hashes[:-1])
+    if different is not None:
+        same &= different[1:] != different[:-1]
+    tied = np.zeros(len(groups), np.bool_)
+    tied[1:] |= same
+    tied[:-1] |= same
+    return tied
+
+
+def _first_of_each(groups: Codes, most: int) -> tuple[Flags, Flags]:
+    """For sorted group codes: which items are among the first `most` of their group, and which begin one."""
+    begins = np.ones(len(groups), np.bool_)
+    begins[1:] = groups[1:] != groups[:-1]
+    numbers = np.arange(len(groups))
+    return numbers - np.maximum.accumulate(np.where(begins, numbers, 0)) < most, begins
+
+
+def _ranges(starts: Positions, sizes: Positions) -> Positions:
+    """The concatenation of range(start, start + size) over all starts."""
+    ends = np.cumsum(sizes)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)

@@ -1,0 +1,94 @@
+"""Which shard a privacy unit belongs to, a batch cut into shards, and the slices of a shard put together.
+
+In: a wire table. Out: one smaller wire table per shard that occurs; and back. Holds: all rows of a unit go to one shard; the
+shard of a unit is a keyed hash of the unit alone; tables whose keys have types that hash differently are never put together.
+The salt evens the load and is no secret. Not covered: two units may share a shard, by design. May import errors,
+kernels.keys, numpy, pyarrow.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import keys
+
+MOST_SHARDS = 2**14
+
+SMALL_DICTIONARY = 4096
+"""A dictionary up to this size travels whole with every slice; a larger one is made anew for what the slice holds."""
+
+
+def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArray[np.uint16]:
+    """The shard of each row, from its key columns.
+
+    Args:
+        columns: plain key columns of equal length.
+        salt: the run's own 64-bit number.
+        shards: how many shards there are, at most 2**14.
+
+    >>> shard_numbers([pa.array([7, 7])], 1, 4).tolist()[0] == shard_numbers([pa.array([7])], 1, 4).tolist()[0]
+    True
+    """
+    # The leading bits: what is left of the hash inside one shard still orders its units evenly.
+    hashes = keys.hash_columns(columns, salt) >> np.uint64(32)
+    return ((hashes * np.uint64(shards)) >> np.uint64(32)).astype(np.uint16)
+
+
+def slices(table: pa.Table, key_names: Sequence[str], salt: int, shards: int) -> Iterator[tuple[int, pa.Table]]:
+    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only."""
+    if table.num_rows == 0:
+        return
+    columns = [keys.one_array(table.column(name)) for name in key_names]
+    numbers = shard_numbers(columns, salt, shards)
+    if shards <= 256:
+        numbers = numbers.astype(np.uint8)  # one pass of the radix sort instead of two
+    order = np.argsort(numbers, kind="stable")
+    taken = table.take(pa.array(order))
+    ends = np.cumsum(np.bincount(numbers, minlength=shards))
+    begin = 0
+    for shard, end in enumerate(ends.tolist()):
+        if end > begin:
+            yield shard, compact(taken.slice(begin, end - begin))
+        begin = end
+
+
+def joined(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of one shard, or of one place, as one.
+
+    Args:
+        tables: at least one, of the same columns.
+
+    Raises:
+        RequestError: where they disagree on the type of a column, which is a public fact. What Arrow would unify by
+            converting values (integers to floats, seconds to microseconds) is refused too: the hash of a converted key is
+            another one, so that a unit would have stood in two shards. Integers of different widths hash alike.
+
+    >>> joined([pa.table({"u0": pa.array([1], pa.int8())}), pa.table({"u0": [2]})]).column("u0").to_pylist()
+    [1, 2]
+    """
+    for name in tables[0].column_names:
+        kinds = {keys.plain_type(table.schema.field(name).type) for table in tables} - {pa.null()}
+        integers = all(pa.types.is_integer(kind) for kind in kinds)
+        if len(kinds) > 1 and not (integers and (pa.uint64() not in kinds or not _signed(kinds))):
+            raise RequestError(
+                field="input", rule="has tables that disagree on the type of a key column", mend="cast the column first"
+            )
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _signed(kinds: set[pa.DataType]) -> bool:
+    return any(pa.types.is_signed_integer(kind) for kind in kinds)
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """The same rows with dictionaries that hold little more than these rows need."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = keys.one_array(table.column(index))
+            if len(column.dictionary) > max(SMALL_DICTIONARY, 2 * table.num_rows):
+                column = column.dictionary_decode().dictionary_encode()
+            table = table.set_column(index, field.name, column)
+    return table
