@@ -1,0 +1,164 @@
+"""The truncated geometric strategy: the most probable way to keep a partition, for an (epsilon, delta)-DP coin per partition.
+
+In: epsilon and delta of one partition's coin. Out: for each number of units the probability of keeping the partition, in
+closed form for plans and reports, and as integers that a coin of 64 random bits is compared with. Holds: the integer table
+alone makes the coin (epsilon, delta)-DP when one unit is added or removed, exactly, with no float between the random word
+and the decision (docs/proofs/selection.md); no strategy that is (epsilon, delta)-DP keeps a partition more often than the
+closed form says. Not covered: a unit in several partitions flips several coins; the plan pays for each.
+
+Source: Desfontaines, Voss, Gipson, Mandayam, "Differentially private partition selection", PoPETs 2022, theorem 1.
+
+May import errors and checks. Imported by budget.stage and release.draw.
+"""
+
+import decimal
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+
+Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Thresholds = npt.NDArray[np.uint64]
+
+ONE = 2**64
+"""Probability 1 in the units of the coin."""
+
+LONGEST_TABLE = 2**21
+"""Numbers of units up to which a table may decide: 16 MiB, 1 s to make. Beyond it nobody would take this strategy."""
+
+SHRINK = 1e-12
+"""The closed form takes epsilon and delta smaller by this relative amount, far more than float64 rounds."""
+
+LARGEST_EPSILON = 200.0
+"""A larger epsilon allows no more: with delta of at least 2**-64 a single unit more already decides."""
+
+
+def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floats:
+    """The probability with which a partition is kept, by its number of units.
+
+    Args:
+        users: whole numbers of any shape; below 1 a partition is never kept.
+        epsilon: of the coin, above 0.
+        delta: of the coin, above 0 and below 1.
+
+    Returns:
+        float64 probabilities of the same shape, at most the optimum and within a relative 1e-10 of it.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> keep_probability([0, 1, 14, 30], 1.0, 1e-6).round(6).tolist()
+    [0.0, 1e-06, 0.699887, 1.0]
+    """
+    counts = np.asarray(users)
+    if counts.dtype.kind not in "iu":
+        raise RequestError(field="users", rule="must be whole numbers")
+    epsilon, delta = _checked(epsilon, delta)
+    first, last, at_first = _crossovers(epsilon, delta)
+    n = np.clip(counts.astype(np.float64), 0, last + 1)
+    rising = np.expm1(np.minimum(n, first) * epsilon) / math.expm1(epsilon) * delta
+    m = np.maximum(n - first, 0) * epsilon
+    settling = -np.expm1(-m) * (1 + delta / math.expm1(epsilon)) + np.exp(-m) * at_first
+    kept: Floats = np.where(n <= first, rising, np.where(n <= last, settling, 1.0))
+    return np.minimum(kept, 1.0)
+
+
+def half_keep_users(epsilon: float, delta: float) -> int:
+    """The smallest number of units with which a partition is kept at least as often as not.
+
+    >>> half_keep_users(1.0, 1e-6)
+    14
+    """
+    smaller_epsilon, smaller_delta = _checked(epsilon, delta)
+    # By symmetry (n units kept against last + 1 - n units dropped) it lies near the middle.
+    middle = _crossovers(smaller_epsilon, smaller_delta)[1] / 2
+    low, high = 0, max(1, math.ceil(2 * middle) + 2)
+    while high - low > 1:
+        half = (low + high) // 2
+        if float(keep_probability(half, epsilon, delta)) >= 0.5:
+            high = half
+        else:
+            low = half
+    return high
+
+
+@functools.lru_cache(maxsize=64)
+def keep_table(epsilon: float, delta: float) -> Thresholds:
+    """What a uniform 64-bit word is compared with, by the number of units: keep when the word is below the entry.
+
+    Entry n divided by 2**64 is the probability of keeping a partition with n units. It follows the optimal recursion in
+    integers, rounded so that both sides of (epsilon, delta)-DP hold exactly between any entry and the next.
+
+    Returns:
+        uint64 entries for 0, 1, ... units, read-only. A partition with more units than there are entries is always kept.
+
+    Raises:
+        RequestError: an argument is out of its range; a delta below 2**-64 keeps nothing; an epsilon so small that
+            more than two million units would still not decide.
+
+    >>> table = keep_table(1.0, 1e-6)
+    >>> len(table), int(table[0]), round(int(table[14]) / 2**64, 5)
+    (28, 0, 0.69989)
+    """
+    checks.number(epsilon, "selection.epsilon", above=0)
+    checks.number(delta, "selection.delta", above=0, below=1)
+    grain = math.floor(delta * ONE) if delta >= 2**-64 else 0
+    if not grain >= 1:
+        raise RequestError(
+            field="selection.delta",
+            rule="must be at least 2**-64 for one partition",
+            mend="raise delta or lower the bounds",
+        )
+    if not _crossovers(*_checked(epsilon, delta))[1] < LONGEST_TABLE:
+        raise RequestError(
+            field="strategy",
+            rule="truncated_geometric would need millions of units to keep a partition",
+            mend="take weighted_gaussian, or raise epsilon or lower max_partitions_contributed",
+        )
+    growth, decay, bits = _powers(min(epsilon, LARGEST_EPSILON))
+    entries = [0]
+    while True:
+        kept = entries[-1]
+        dropped = ONE - kept - grain
+        if dropped <= 0:
+            break
+        # Kept at most e^epsilon times as often plus delta; dropped at least as often as e^-epsilon allows.
+        entries.append(min((kept * growth >> bits) + grain, ONE + (-dropped * decay >> bits)))
+    table = np.array(entries, np.uint64)
+    table.setflags(write=False)
+    return table
+
+
+def _checked(epsilon: Any, delta: Any) -> tuple[float, float]:
+    """Both parameters a little smaller, so that rounding in the closed form stays on the safe side."""
+    epsilon = checks.number(epsilon, "selection.epsilon", above=0)
+    delta = checks.number(delta, "selection.delta", above=0, below=1)
+    return min(epsilon, LARGEST_EPSILON) * (1 - SHRINK), delta * (1 - SHRINK)
+
+
+def _crossovers(epsilon: float, delta: float) -> tuple[float, float, float]:
+    """Up to where the probability rises by e^epsilon, up to where it is below 1, and its value at the first of these."""
+    over = math.expm1(epsilon)
+    # Logarithms apart, so that neither a small delta nor a large epsilon is lost.
+    ratio = math.log(over + 2 * delta) - math.log(delta) - math.log(over + 2)
+    first = 1.0 + max(0, math.floor(ratio / epsilon))
+    at_first = min(1.0, math.expm1(first * epsilon) / over * delta)
+    last = first + math.floor(math.log1p(over * (1 - at_first) / delta) / epsilon)
+    return first, last, at_first
+
+
+def _powers(epsilon: float) -> tuple[int, int, int]:
+    """e^epsilon from below and e^-epsilon from above, as integers in units of 2**-bits."""
+    bits = 128
+    context = decimal.Context(prec=150)
+    exact = decimal.Decimal(epsilon)
+    # Decimal.exp is rounded correctly at 150 digits; the integer parts below have at most 128 binary and 87 decimal digits.
+    growth = math.floor(context.multiply(context.exp(exact), 2**bits)) - 1
+    decay = math.floor(context.multiply(context.exp(-exact), 2**bits)) + 2
+    return max(growth, 2**bits), min(decay, 2**bits), bits
