@@ -1,0 +1,1 @@
+"""The budget: mechanism records, what they cost together, and the least noise that meets (epsilon, delta)."""

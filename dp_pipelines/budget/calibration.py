@@ -1,0 +1,76 @@
+"""The least noise that meets a budget: searches over a noise level, on the total of all records.
+
+In: the cost of a noise level. Out: the smallest level that costs no more than a budget. Holds: what is returned was itself
+accounted for and meets the budget: searches end on their safe side. May import errors.
+"""
+
+import math
+from collections.abc import Callable
+
+from dp_pipelines.errors import BudgetError
+
+DOUBLINGS = 60
+"""After so many doublings of the noise a budget counts as one that no noise can meet."""
+
+
+def least_level(
+    cost: Callable[[float], float], epsilon: float, *, start: float, tolerance: float, factor: float = 2.0
+) -> float:
+    """The smallest noise level, within a relative tolerance, that costs at most epsilon.
+
+    Args:
+        cost: epsilon of a level; falls as the level rises.
+        epsilon: what may be spent.
+        start: where to begin.
+        tolerance: of the level, above 0.
+        factor: of the first steps; a factor near 1 where `start` is a good guess.
+
+    Returns:
+        A level that was itself found to cost at most epsilon.
+
+    Raises:
+        BudgetError: no level meets the budget.
+
+    >>> round(least_level(lambda level: 3 / level, 1.5, start=1.0, tolerance=1e-6), 3)
+    2.0
+    """
+    low = high = start
+    if cost(start) <= epsilon:
+        while cost(low) <= epsilon:
+            low, high, factor = low / factor, low, factor**1.5
+            if high < start * 2.0**-DOUBLINGS:
+                raise BudgetError(field="budget", rule="is met by no noise at all; nothing is released")
+    else:
+        while cost(high) > epsilon:
+            low, high, factor = high, high * factor, factor**1.5
+            if high > start * 2.0**DOUBLINGS:
+                raise BudgetError(field="budget", rule="cannot be met by any amount of noise")
+    while high > low * (1 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if cost(middle) > epsilon else (low, middle)
+    return high
+
+
+def least_integer(cost: Callable[[int], float], epsilon: float, *, start: int, high: int) -> int:
+    """The smallest whole number, near `start` and at most `high`, that costs at most epsilon.
+
+    Raises:
+        BudgetError: not even `high` does.
+
+    >>> least_integer(lambda number: 3000 / number, 1.5, start=1900, high=10**6)
+    2000
+    """
+    step, below, above = 1, start, start
+    if cost(start) <= epsilon:
+        while below > 0 and cost(below) <= epsilon:
+            below, above, step = below - step, below, 2 * step
+        below = max(below, 0)
+    else:
+        while cost(above) > epsilon:
+            if above >= high:
+                raise BudgetError(field="budget", rule="cannot be met by any amount of noise")
+            below, above, step = above, min(above + step, high), 2 * step
+    while above - below > 1:
+        middle = (below + above) // 2
+        below, above = (middle, above) if cost(middle) > epsilon else (below, middle)
+    return above

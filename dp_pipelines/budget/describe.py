@@ -1,0 +1,103 @@
+"""A stage in words and numbers: what `plan` prints before a row is read.
+
+In: a calibrated stage and, where declared, a guess about a typical partition. Out: JSON values. Holds: public numbers only;
+`stddev` is null where the error depends on released numbers, as for a mean. May import errors, metrics, query, budget.stage.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.metrics import ROWS, UNITS, Mean, Metric, Noisy
+from dp_pipelines.query import PublicPartitions, Query
+
+if TYPE_CHECKING:
+    from dp_pipelines.budget.plan import Expectation
+
+
+def query_to_json(query: Query) -> dict[str, Any]:
+    """Everything that a query says, as JSON values in a fixed order.
+
+    Public keys are written with their types, so that 1 and "1" give different digests.
+    """
+    fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
+    fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
+    fields["bounds"] = dataclasses.asdict(query.bounds)
+    fields["metrics"] = {
+        name: {"kind": type(metric).__name__, **dataclasses.asdict(metric)} for name, metric in query.metrics.items()
+    }
+    if isinstance(query.partitions, PublicPartitions):
+        keys = [[f"{type(value).__name__}:{value!r}" for value in key] for key in query.partitions.keys]
+        fields["partitions"] = {"public": keys}
+    else:
+        fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
+    return fields
+
+
+def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:
+    """A stage as `plan --json` shows it."""
+    noises = {s.name: n for s, n in zip(stage.statistics, stage.noises, strict=True) if n is not None}
+    metrics = {}
+    for name, metric in stage.query.metrics.items():
+        basis = stage.basis(metric)
+        needed = [statistic.name for statistic in metric.statistics(basis)]
+        laws = dict.fromkeys(stage.choices.noises[item].law for item in needed)
+        metrics[name] = {
+            "noise": "+".join(laws),
+            "stddev": _constant_stddev(stage, metric),
+            "statistics": {
+                item: {"noise": stage.choices.noises[item].law, "stddev": noises[item].stddev} for item in needed
+            },
+        }
+        guess = _guess(stage, metric, expect)
+        if guess is not None:
+            metrics[name]["expected_stddev"], metrics[name]["expected_relative_error"] = guess
+    described: dict[str, Any] = {"name": stage.name, "kind": "aggregate", "share": share, "metrics": metrics}
+    if stage.selection is None:
+        described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
+    else:
+        described["selection"] = {
+            "strategy": stage.selection.strategy,
+            "threshold": stage.threshold_users,
+            "half_keep_users": stage.half_keep_users,
+            "min_users": stage.selection.min_users,
+            "compares_released_count": stage.selection.released,
+            "failure_delta": stage.choices.selection_delta,
+        }
+    return described
+
+
+def _noisy(stage: StagePlan, values: dict[str, float]) -> dict[Any, Noisy]:
+    return {
+        statistic: Noisy(values=np.array([values.get(statistic.name, values["sums"])]), stddev=noise.stddev)
+        for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
+        if noise is not None
+    }
+
+
+def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
+    if isinstance(metric, Mean):
+        return None
+    stddevs = metric.finish(_noisy(stage, {"sums": 0.0}), stage.basis(metric))[1]
+    return float(stddevs[0])
+
+
+def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
+    """The expected error in a partition of the declared size, with values in the middle of their range."""
+    if expect is None or expect.rows_per_partition is None:
+        return None
+    rows = expect.rows_per_partition
+    values = {ROWS.name: rows, UNITS.name: expect.users or rows}
+    basis = stage.basis(metric)
+    for statistic in metric.statistics(basis):
+        if statistic.kind == "not_null":
+            values[statistic.name] = rows
+        elif statistic.lattice is not None:
+            middle = (statistic.lattice.low + statistic.lattice.high) / 2
+            mean = middle * middle if getattr(statistic.lattice, "square", False) else middle
+            values[statistic.name] = rows * (mean - statistic.lattice.offset)
+    released, stddevs = metric.finish(_noisy(stage, {"sums": 0.0, **values}), basis)
+    stddev, value = float(stddevs[0]), abs(float(released[0]))
+    return stddev, stddev / value if value > 0 else None

@@ -1,0 +1,337 @@
+"""One stage of a plan, frozen: what workers need to bound, accumulate, select and add noise, and nothing about budgets.
+
+In: a query and the choices that calibration made (integers). Out: statistics, noises, thresholds, and the mechanism records
+of the whole stage. Holds: everything is derived from the query and the choices, so that a plan can be stored as its choices;
+each record bounds the effect of all rows of one privacy unit on what the stage releases (docs/proofs/sensitivity.md).
+
+May import errors, kernels, noise.laws, selection, metrics, query, budget.mechanism. Imported by budget.plan, release.draw and
+transforms.
+"""
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+from typing import Any, Protocol
+
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
+from dp_pipelines.metrics import UNITS, Basis, Metric
+from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.selection import thresholds, truncated_geometric
+
+WEIGHTS = Statistic(kind="weights")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What calibration decided about one noisy statistic.
+
+    Args:
+        law: `laplace` or `gaussian`.
+        steps: release-lattice steps of one unit of change (`Shape.unit`) at most.
+    """
+
+    law: str
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageChoices:
+    """What calibration decided about a stage; with the query it determines the stage.
+
+    Args:
+        strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
+            public partitions.
+        noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
+        selection_delta: the probability with which selection may fail, over all partitions of one unit and one run.
+        selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy.
+        centred: the families of metrics whose sums are centred.
+    """
+
+    strategy: str | None
+    noises: FrozenMapping[Choice]
+    selection_delta: float = 0.0
+    selection_epsilon: float = 0.0
+    centred: tuple[tuple[str, float, float], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The noise of one statistic: coarse rounding, then an integer law.
+
+    Args:
+        law: the law, in steps.
+        step: fine lattice steps in one step of the release.
+        fine_bits: by how many bits totals are shifted left to the fine lattice.
+        fine_step: the fine step in units of the statistic.
+    """
+
+    law: Law
+    step: int
+    fine_bits: int
+    fine_step: float
+
+    @property
+    def unit(self) -> float:
+        """One step of the release in units of the statistic."""
+        return self.step * self.fine_step
+
+    @property
+    def stddev(self) -> float:
+        """The standard deviation of the noise in units of the statistic."""
+        return self.law.stddev * self.unit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selection:
+    """How private partitions are selected.
+
+    Args:
+        strategy: see `StageChoices`.
+        min_users: partitions with fewer units are never kept.
+        statistic: index of the statistic that is compared with the threshold.
+        noise: its noise; None for the truncated geometric coin. The released noise of the same statistic, where `released`.
+        released: whether the noisy value that is compared is itself published.
+        threshold: in steps of the noise: kept at or above.
+        epsilon, delta: of one partition's coin, for the truncated geometric strategy.
+    """
+
+    strategy: str
+    min_users: int
+    statistic: int
+    noise: Noise | None = None
+    released: bool = False
+    threshold: int = 0
+    epsilon: float = 0.0
+    delta: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """One aggregate stage, ready to run. Frozen, picklable, public."""
+
+    name: str
+    query: Query
+    layout: Layout
+    statistics: tuple[Statistic, ...]
+    noises: tuple[Noise | None, ...]
+    selection: Selection | None
+    choices: StageChoices
+    mechanisms: tuple[Mechanism, ...]
+    statement: FrozenMapping[Any] = FrozenMapping({})
+    """What the whole plan costs and how it is named, as JSON values: for the manifest."""
+
+    def basis(self, metric: Metric) -> Basis:
+        """The basis in which the sums of a metric are taken."""
+        return basis_of(metric, self.query, self.choices.centred)
+
+    @property
+    def threshold_users(self) -> float | None:
+        """The noisy number of users from which a partition is kept; None where there is no such number."""
+        if self.selection is None or self.selection.noise is None or self.selection.strategy == "weighted_gaussian":
+            return None
+        return self.selection.threshold * self.selection.noise.unit
+
+    @property
+    def half_keep_users(self) -> float | None:
+        """How many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""
+        if self.selection is None:
+            return None
+        if self.selection.noise is None:
+            half = truncated_geometric.half_keep_users(self.selection.epsilon, self.selection.delta)
+            return float(half + max(self.selection.min_users, 1) - 1)
+        users = self.selection.threshold * self.selection.noise.unit
+        return (
+            users * math.sqrt(self.layout.max_partitions) if self.selection.strategy == "weighted_gaussian" else users
+        )
+
+
+def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, float], ...]) -> Basis:
+    """The basis of a metric: its family's, nullable if any metric of the family says so."""
+    family = [m for m in query.metrics.values() if m.family == metric.family and metric.family is not None]
+    declared = [getattr(m, "nullable", None) for m in family]
+    nullable = True in declared or not any(d is False for d in declared)
+    return Basis(centred=metric.family is not None and metric.family in centred, nullable=nullable)
+
+
+@functools.lru_cache(maxsize=1024)
+def noisy_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> FrozenMapping[float]:
+    """The statistics that metrics need, by name, with the weights that the metrics give them."""
+    weights: dict[str, float] = {}
+    for metric in query.metrics.values():
+        needed = metric.statistics(basis_of(metric, query, centred))
+        for statistic in needed:
+            weights[statistic.name] = weights.get(statistic.name, 0.0) + metric.weight / len(needed)
+    return FrozenMapping(weights)
+
+
+def released_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> dict[str, Statistic]:
+    """The statistics that metrics need, by name, in a fixed order."""
+    return {
+        statistic.name: statistic
+        for metric in query.metrics.values()
+        for statistic in metric.statistics(basis_of(metric, query, centred))
+    }
+
+
+def shape_of(statistic: Statistic, query: Query) -> Shape:
+    """How far one unit of this query moves a statistic."""
+    bounds = query.bounds
+    return statistic.shape(
+        max_partitions=bounds.max_partitions,
+        max_rows_per_partition=bounds.max_rows_per_partition,
+        max_rows=bounds.max_contributions,
+    )
+
+
+class Scales(Protocol):
+    """The scales of the two laws, one of each for a whole plan."""
+
+    @property
+    def gaussian_scale(self) -> Fraction:
+        """The standard deviation, before rounding, in release steps."""
+        ...
+
+    @property
+    def laplace_scale(self) -> Fraction:
+        """The scale of the Laplace law in release steps."""
+        ...
+
+
+def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) -> StagePlan:
+    """The stage that a query, the choices of calibration and the plan's two noise scales determine."""
+    released = released_statistics(query, choices.centred)
+    noises = {key: _noise(statistic, query, choices.noises[key], scales) for key, statistic in released.items()}
+    statistics = dict(released)
+    # Units decide whether a partition has anyone in it at all, whatever is released.
+    statistics.setdefault(UNITS.name, UNITS)
+    if choices.strategy == "weighted_gaussian":
+        statistics[WEIGHTS.name] = WEIGHTS
+    return StagePlan(
+        name=name,
+        query=query,
+        layout=_layout(query, released),
+        statistics=tuple(statistics.values()),
+        noises=tuple(noises.get(key) for key in statistics),
+        selection=_selection(query, choices, scales, list(statistics), noises.get(UNITS.name)),
+        choices=choices,
+        mechanisms=tuple(records(name, query, choices, scales)),
+    )
+
+
+def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[Mechanism]:
+    """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
+    released = released_statistics(query, choices.centred)
+    made = []
+    for key, choice in choices.noises.items():
+        statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
+        noise = _noise(statistic, query, choice, scales)
+        if statistic.kind == "weights":
+            most = query.bounds.max_partitions
+            squared = thresholds.weighted_l2_squared(1 << WEIGHT_BITS, noise.step, most)
+            made.append(
+                Mechanism(stage=name, name=key, kind="gaussian", scale=noise.law.scale, l2_squared=squared, l0=most)
+            )
+            continue
+        shape = shape_of(statistic, query)
+        # Rounding to the release lattice turns r units of change in one partition into at most r * steps steps.
+        steps = -(-shape.unit // noise.step)
+        linf, l1 = shape.per_coordinate * steps, shape.in_total * steps
+        made.append(record(name, key, choice.law, noise.law.scale, l0=shape.coordinates, linf=linf, l1=l1))
+    if choices.strategy is not None:
+        made.append(
+            selection_failure(name, query, choices.strategy, choices.selection_epsilon, choices.selection_delta)
+        )
+    return made
+
+
+def record(stage: str, name: str, law: str, scale: Fraction, *, l0: int, linf: int, l1: int) -> Mechanism:
+    """The record of one noisy statistic: at most `linf` steps in each of `l0` partitions, `l1` steps in all."""
+    if law == "gaussian":
+        # Hoelder: the squares of the steps add up to at most linf * l1.
+        return Mechanism(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=linf * l1, l0=l0)
+    return Mechanism(stage=stage, name=name, kind="laplace", scale=scale, l0=l0, linf=linf, l1=l1)
+
+
+def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, delta: float) -> Mechanism:
+    """The record of what selection costs beside the noise that it compares: its coins, or its chance to fail."""
+    if strategy != "truncated_geometric":
+        return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
+    most = query.bounds.max_partitions
+    return Mechanism(
+        stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=_for_each(delta, most), l0=most
+    )
+
+
+def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
+    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps."""
+    unit = 1 << WEIGHT_BITS if statistic.kind == "weights" else shape_of(statistic, query).unit
+    law: Law = (
+        RoundedGaussian(scales.gaussian_scale) if choice.law == "gaussian" else FlooredLaplace(scales.laplace_scale)
+    )
+    return Noise(law=law, step=-(-unit // choice.steps), fine_bits=statistic.fine_bits, fine_step=statistic.fine_step)
+
+
+def _for_each(delta: float, partitions: int) -> float:
+    """The delta of each of some partitions such that none of them fails but with probability `delta`."""
+    return -math.expm1(math.log1p(-delta) / partitions)
+
+
+def _selection(
+    query: Query, choices: StageChoices, scales: Scales, statistics: list[str], released: Noise | None
+) -> Selection | None:
+    if not isinstance(query.partitions, PrivatePartitions):
+        return None
+    strategy, delta, most = choices.strategy, choices.selection_delta, query.bounds.max_partitions
+    assert strategy is not None
+    first = max(query.partitions.min_users, 1)
+    units = statistics.index(UNITS.name)
+    if strategy == "truncated_geometric":
+        return Selection(
+            strategy=strategy,
+            min_users=first,
+            statistic=units,
+            epsilon=choices.selection_epsilon,
+            delta=_for_each(delta, most),
+        )
+    if strategy == "weighted_gaussian":
+        noise = _noise(WEIGHTS, query, choices.noises["selection"], scales)
+        threshold = thresholds.weighted_threshold(noise.law, 1 << WEIGHT_BITS, noise.step, most, delta)
+        at = statistics.index(WEIGHTS.name)
+        return Selection(strategy=strategy, min_users=first, statistic=at, noise=noise, threshold=threshold)
+    own = choices.noises.get("selection")
+    compared = released if own is None else _noise(UNITS, query, own, scales)
+    assert compared is not None
+    # Where a partition may be kept for the first time, it must stay hidden but with probability delta.
+    at_first = ((first << compared.fine_bits) + compared.step // 2) // compared.step
+    return Selection(
+        strategy=strategy,
+        min_users=first,
+        statistic=units,
+        noise=compared,
+        released=own is None,
+        threshold=thresholds.count_threshold(compared.law, at_first, most, delta),
+    )
+
+
+def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
+    pairs = list(dict.fromkeys((s.column or "", s.lattice) for s in released.values() if s.lattice is not None))
+    public = None
+    if isinstance(query.partitions, PublicPartitions):
+        public = tuple(tuple(column) for column in zip(*query.partitions.keys, strict=True))
+    return Layout(
+        units=query.unit_columns,
+        partitions=query.partition_columns,
+        values=tuple((column, lattice) for column, lattice in pairs if isinstance(lattice, Lattice)),
+        row_id=query.row_id,
+        summands=tuple((column, lattice) for column, lattice in pairs if isinstance(lattice, SummandLattice)),
+        max_partitions=query.bounds.max_partitions,
+        max_rows_per_partition=query.bounds.max_rows_per_partition,
+        max_rows=query.bounds.max_contributions,
+        public=public,
+    )
