@@ -1,0 +1,118 @@
+"""The one step that turns exact totals into a release: selection and all noise of a partition, decided together.
+
+In: totals of all units per partition, a frozen stage. Out: a plain Arrow table with the partition's columns and, for each
+metric, its value and the standard deviation of its noise. Holds: nothing leaves but what the stage's mechanism records
+account for; dropped partitions leave no trace; the table shares no memory, dictionary or metadata with the input. Not
+covered: this step draws; whoever runs it twice has two releases, of which only one may ever be seen (release.staging).
+
+May import errors, noise, kernels, selection, metrics, budget.stage.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import Noise, Selection, StagePlan
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.lattice import Flags, Floats, Integers
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics import UNITS, Noisy
+from dp_pipelines.noise import entropy
+from dp_pipelines.noise.laws import Law
+from dp_pipelines.noise.samplers import Sampler
+from dp_pipelines.selection import truncated_geometric
+
+
+class Draw(Protocol):
+    """Draws integers of one law."""
+
+    def draw(self, n: int) -> Integers:
+        """`n` independent integers."""
+        ...
+
+
+def draw_release(
+    totals: Totals,
+    stage: StagePlan,
+    *,
+    samplers: Callable[[Law], Draw] = Sampler,
+    words: Callable[[int], NDArray[np.uint64]] = entropy.words,
+) -> pa.Table:
+    """Select partitions and add noise, once.
+
+    Args:
+        totals: the merged statistics of the stage, in the order of `stage.statistics`.
+        stage: the frozen stage.
+        samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
+
+    Returns:
+        One row per released partition, in no order that means anything.
+    """
+    size = len(totals.partitions[0])
+    steps: dict[Statistic, Integers] = {}
+    drawn: dict[Law, Draw] = {}
+
+    def noisy(index: int, noise: Noise) -> Integers:
+        if noise.law not in drawn:
+            drawn[noise.law] = samplers(noise.law)
+        exact = totals.coarse(index, shift=noise.fine_bits, step=noise.step)
+        return exact + drawn[noise.law].draw(size)
+
+    for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
+        if noise is not None:
+            steps[statistic] = noisy(index, noise)
+    keep = np.ones(size, np.bool_)
+    if stage.selection is not None:
+        keep = _keep(totals, stage, stage.selection, steps, noisy, words)
+    return _table(totals, stage, steps, keep)
+
+
+def _keep(
+    totals: Totals,
+    stage: StagePlan,
+    selection: Selection,
+    released: dict[Statistic, Integers],
+    noisy: Callable[[int, Noise], Integers],
+    words: Callable[[int], NDArray[np.uint64]],
+) -> Flags:
+    # Units above min_users - 1; a number of units fits easily, the high word is only ever zero.
+    at = [statistic.name for statistic in stage.statistics].index(UNITS.name)
+    counted = np.minimum((totals.high[at] << np.int64(32)) + totals.low[at], 2**40) - (selection.min_users - 1)
+    allowed = counted >= 1
+    if selection.noise is None:
+        table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
+        coins = words(len(counted))
+        place = np.clip(counted, 0, len(table))
+        # Beyond the table a partition is always kept.
+        return allowed & ((place == len(table)) | (coins < table[np.minimum(place, len(table) - 1)]))
+    if selection.released:
+        return allowed & (released[UNITS] >= selection.threshold)
+    return allowed & (noisy(selection.statistic, selection.noise) >= selection.threshold)
+
+
+def _table(totals: Totals, stage: StagePlan, steps: dict[Statistic, Integers], keep: Flags) -> pa.Table:
+    kept = np.flatnonzero(keep)
+    noisy = {
+        statistic: Noisy(values=_published(steps[statistic][kept], noise), stddev=noise.stddev)
+        for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
+        if noise is not None
+    }
+    # take() builds new plain arrays: nothing of a partition that was not selected stays behind in a buffer.
+    columns = {
+        name: column.take(pa.array(kept))
+        for name, column in zip(stage.query.partition_columns, totals.partitions, strict=True)
+    }
+    for name, metric in stage.query.metrics.items():
+        values, stddevs = metric.finish(noisy, stage.basis(metric))
+        columns[name] = pa.array(values)
+        columns[f"{name}_stddev"] = pa.array(stddevs)
+    return pa.table(columns)
+
+
+def _published(steps: Integers, noise: Noise) -> Floats:
+    """Noisy steps in units of the statistic."""
+    values: Floats = (steps + np.float64(noise.law.offset)) * np.float64(noise.unit)
+    return values

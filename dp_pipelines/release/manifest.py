@@ -1,0 +1,100 @@
+"""The manifest: what was released, under which plan, for whom the guarantee holds, and what it does not cover.
+
+In: public facts of a run and the staged files. Out: `manifest.json`. Holds: no size, digest, timing or count of the input
+stands in it. May import errors, staging.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FORMAT = 1
+
+NOT_ACCOUNTED = "not accounted across runs"
+"""What a manifest says where no ledger remembers the run."""
+
+NOT_COVERED = (
+    "timing and side channels of the runner and its user interface",
+    "raw inputs and staging folders",
+    "one person under two privacy units: the losses add up",
+    "public partition lists that were taken from the data",
+    "other releases about the same people that share no ledger with this one",
+)
+
+
+def manifest(
+    *,
+    statement: Mapping[str, Any],
+    mechanisms: Sequence[Mapping[str, Any]],
+    privacy_unit: str,
+    files: Mapping[str, pathlib.Path],
+    run_id: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The manifest of staged files.
+
+    Args:
+        statement: budget and cost of the plan (`Plan.statement`).
+        mechanisms: the records of one run, as JSON values.
+        privacy_unit: the declared unit in words.
+        files: published name and staged path of each file.
+        run_id: of the run, where it has one.
+        params: the parameters of the run.
+    """
+    return {
+        "format": FORMAT,
+        "run_id": run_id,
+        "params": dict(params or {}),
+        "plan": statement["plan"],
+        "privacy_unit": privacy_unit,
+        "guarantee": f"adding or removing all rows of one {privacy_unit} changes the probability of any outcome of this "
+        "release by at most a factor e^epsilon, and delta",
+        "budget": statement["budget"],
+        "accounted": statement["accounted"],
+        "accounted_one_run": statement["accounted_one_run"],
+        "mechanisms": [dict(record) for record in mechanisms],
+        "files": digests(files),
+        "versions": {"dp_pipelines": _version("dp-pipelines"), "manifest": FORMAT},
+        "ledger": {"head": None, "note": NOT_ACCOUNTED},
+        "not_covered": list(NOT_COVERED),
+    }
+
+
+def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:
+    """The SHA-256 of each file, by published name."""
+    return {name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for name, path in sorted(files.items())}
+
+
+def unit_in_words(columns: Sequence[str]) -> str:
+    """The privacy unit as a reader understands it.
+
+    >>> unit_in_words(["customer_id"]), unit_in_words(["customer_id", "week"])
+    ('value of customer_id', 'combination of customer_id and week')
+    """
+    return f"value of {columns[0]}" if len(columns) == 1 else "combination of " + " and ".join(columns)
+
+
+def write_manifest(content: Mapping[str, Any], folder: pathlib.Path) -> pathlib.Path:
+    """Write `manifest.json` into a staged folder."""
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    return path
+
+
+def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
+    """The manifest of a published folder, or None where there is none that can be read."""
+    try:
+        content = json.loads((pathlib.Path(folder) / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("format") == FORMAT else None
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,129 @@
+"""A release before anyone may see it: one Parquet file per stage in a private folder, then one rename.
+
+In: a released table. Out: a file that is there whole or not at all. Holds: the first complete attempt stays, later ones of the
+same file are thrown away unseen, so that no reader ever sees two draws; rows are sorted by key, columns are plain, nothing of
+the input's metadata is written. May import errors, pyarrow.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from dp_pipelines.errors import PublishError, RequestError
+
+
+def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The rows in the order of their keys, nulls last; without any metadata.
+
+    >>> sorted_by_key(pa.table({"k": ["b", None, "a"]}), ["k"]).to_pydict()
+    {'k': ['a', 'b', None]}
+    """
+    by = [(name, "ascending") for name in keys if not pa.types.is_null(table.schema.field(name).type)]
+    if by and table.num_rows:
+        table = table.take(pc.sort_indices(table, sort_keys=by))
+    plain = pa.schema([pa.field(field.name, field.type) for field in table.schema])
+    return pa.table([column.combine_chunks() for column in table.columns], schema=plain)
+
+
+def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[str]) -> None:
+    """Write a released table unless the file is there already.
+
+    Args:
+        table: the released table.
+        path: of the Parquet file; its folder exists.
+        keys: the partition columns, by which rows are sorted.
+    """
+    target = pathlib.Path(path)
+    temporary = target.with_name(f".{target.name}.{attempt_name()}")
+    try:
+        pa.parquet.write_table(sorted_by_key(table, keys), temporary, compression="zstd")
+        _sync(temporary)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, target)  # fails where another attempt came first: that one stays
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def attempt_name() -> str:
+    """A name that no other attempt has. It is no secret."""
+    return f"{os.getpid()}-{uuid.uuid4().hex}"
+
+
+@contextlib.contextmanager
+def staging_folder(output: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+    """A private folder (mode 0700) beside the output folder; removed at the end, whatever happens.
+
+    Raises:
+        RequestError: the output folder exists, is on no local filesystem, or its parent cannot be written.
+    """
+    target = local_path(output)
+    refuse_existing(target)
+    folder = target.parent / f".{target.name}.staging-{attempt_name()}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except OSError:
+        raise RequestError(
+            field=f"output {str(output)!r}", rule="cannot be created", mend="choose a folder that can be written"
+        ) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
+    """The output as a local path.
+
+    Raises:
+        RequestError: for a URL of another filesystem.
+    """
+    text = os.fspath(output)
+    if "://" in text:
+        raise RequestError(
+            field=f"output {text!r}", rule="is not a local folder", mend="write locally, then copy the folder"
+        )
+    return pathlib.Path(os.path.abspath(text))
+
+
+def refuse_existing(target: pathlib.Path) -> None:
+    """Raise RequestError where something stands at the output's place."""
+    if os.path.lexists(target):
+        raise RequestError(
+            field=f"output {str(target)!r}", rule="exists already", mend="choose a new folder, or remove it"
+        )
+
+
+def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None:
+    """Make a staged folder visible under the output's name, whole, by one rename.
+
+    Raises:
+        PublishError: something stands in the way; the staged folder is untouched.
+    """
+    target = local_path(output)
+    for path in staged.iterdir():
+        _sync(path)
+    staged.chmod(0o755)
+    try:
+        if os.path.lexists(target):
+            raise FileExistsError
+        staged.rename(target)
+    except OSError:
+        staged.chmod(0o700)
+        raise PublishError(f"output {str(target)!r}: appeared while the job ran; nothing was published") from None
+    _sync(target.parent)
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
