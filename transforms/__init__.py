@@ -1,0 +1,20 @@
+"""Beam transforms over the kernels: three imports put a differentially private report into a pipeline of your own.
+
+Importing this package imports Beam and registers the coder of Arrow tables. The transforms only wire: what is computed is in
+`dp_pipelines.kernels`, what is released in `dp_pipelines.release`. May import dp_pipelines; never dp_pipelines.jobs.
+"""
+
+from dp_pipelines.transforms.coder import register
+from dp_pipelines.transforms.private_aggregate import BoundContributions as BoundContributions
+from dp_pipelines.transforms.private_aggregate import PrivateAggregate as PrivateAggregate
+from dp_pipelines.transforms.private_aggregate import SelectPartitions as SelectPartitions
+from dp_pipelines.transforms.publish import PublishRelease as PublishRelease
+from dp_pipelines.transforms.publish import StageRelease as StageRelease
+from dp_pipelines.transforms.read import ReadCsv as ReadCsv
+from dp_pipelines.transforms.read import ReadParquet as ReadParquet
+from dp_pipelines.transforms.rows import FromRows as FromRows
+from dp_pipelines.transforms.short import PrivateCount as PrivateCount
+from dp_pipelines.transforms.short import PrivateMean as PrivateMean
+from dp_pipelines.transforms.short import PrivateSum as PrivateSum
+
+register()

@@ -1,0 +1,87 @@
+"""The two shuffles of a stage: contributions to the shard of their unit, partial aggregates to the place of their partition.
+
+In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
+and all partials of a partition in one place; elements stay below a few megabytes. May import dp_pipelines and Beam.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import accumulate, contributions, shard
+from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
+
+Sharded = tuple[int, pa.Table]
+
+
+class ToShards(beam.DoFn):
+    """Cut a table of events into wire tables by the shard of their unit, each bounded first where that pays."""
+
+    def __init__(self, layout: Layout, shards: int, salt: int) -> None:
+        super().__init__()
+        self._layout, self._shards, self._salt = layout, shards, salt
+
+    def process(self, element: pa.Table) -> Iterator[Sharded]:
+        """Wire tables of one table of events, each with its shard; shard 0 also learns the types, were there no rows."""
+        yield 0, self._layout.wire(element.slice(0, 0))
+        for begin in range(0, element.num_rows, LARGEST_BATCH):
+            wire = self._layout.wire(element.slice(begin, LARGEST_BATCH))
+            if contributions.reducing_pays(wire, self._layout, self._salt):
+                wire = contributions.reduce(wire, self._layout, self._salt)
+            yield from shard.slices(wire, self._layout.unit_names, self._salt, self._shards)
+
+
+class BoundedWire(beam.DoFn):
+    """The kept rows of a shard, as a wire table."""
+
+    def __init__(self, layout: Layout, salt: int) -> None:
+        super().__init__()
+        self._layout, self._salt = layout, salt
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        """One table with the kept contributions of a shard's units."""
+        yield contributions.reduce(concatenated(element[1]), self._layout, self._salt)
+
+
+class ToPartials(beam.DoFn):
+    """The partial aggregates of a shard, cut by the place of their partition.
+
+    Public partitions travel as their index in the list, and indices are dealt to places in turn.
+    """
+
+    def __init__(self, stage: StagePlan, places: int, salt: int) -> None:
+        super().__init__()
+        self._stage, self._places, self._salt = stage, places, salt
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[Sharded]:
+        """Partial tables of one shard, each with its place; shard 0 tells every place the types, were there no rows."""
+        layout = self._stage.layout
+        partial = accumulate.partials(concatenated(element[1]), layout, self._stage.statistics, self._salt)
+        if layout.public is not None:
+            partial = accumulate.by_public_index(partial, layout)
+            numbers = partial.column("p0").to_numpy() % self._places
+            for place in range(self._places):
+                yield place, partial.filter(pa.array(numbers == place))
+            return
+        if element[0] == 0:
+            for place in range(self._places):
+                yield place, partial.slice(0, 0)
+        yield from shard.slices(partial, layout.partition_names, self._salt, self._places)
+
+
+def concatenated(tables: Iterable[pa.Table]) -> pa.Table:
+    """The tables of a group as one.
+
+    Raises:
+        RequestError: where they disagree on a column's type, which is a public fact.
+    """
+    listed = list(tables)
+    try:
+        return pa.concat_tables(listed, promote_options="permissive")
+    except pa.ArrowException:
+        raise RequestError(
+            field="input", rule="has tables that disagree on the type of a key column", mend="cast the column first"
+        ) from None

@@ -1,0 +1,172 @@
+"""The whole way of a stage in one transform: bound, accumulate, select, add noise.
+
+In: a PCollection of Arrow tables of events and a stage of a plan. Out: a PCollection of released tables (partition columns,
+metrics, standard deviations), behind the barrier. Holds: two shuffles of data for any number of metrics and columns; the
+order and the splitting of the input change nothing but the noise. Not covered: who may see the output: only one attempt of
+a pipeline may be published (`PublishRelease`).
+
+May import dp_pipelines and Beam.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+
+from dp_pipelines import checks
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.shard import MOST_SHARDS
+from dp_pipelines.noise import entropy
+from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
+from dp_pipelines.transforms.release import DrawRelease
+
+PLACES = 8
+"""Where partitions are merged and released: fixed, so that nothing about the data shows in it."""
+
+
+@dataclasses.dataclass
+class PrivateAggregate(beam.PTransform):
+    """Release a stage of a plan from tables of events.
+
+    Args:
+        stage: `plan["name"]`.
+        num_shards: into how many groups of units the data are cut; about one for each 16 MiB. It changes no result.
+        salt: a 64-bit number for the hashes of this run; drawn where left out. It only evens the load and settles which
+            contributions stay; a run that is repeated keeps the same ones if it gives the same salt.
+
+    Input: a PCollection of pa.Table, bounded and in the global window. Output: a PCollection of pa.Table.
+
+    >>> from dp_pipelines import *
+    >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1))
+    >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
+    >>> rows = pa.table({"customer": range(1000), "region": ["north"] * 1000})
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     released = pipeline | beam.Create([rows]).with_output_types(pa.Table) | PrivateAggregate(plan["weekly"])
+    """
+
+    stage: StagePlan
+    num_shards: int = 32
+    salt: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        _check_stage(self.stage)
+        checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
+        if self.salt is None:
+            self.salt = int(entropy.words(1)[0])
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
+        """Shard, bound and accumulate, merge and release, barrier."""
+        check_input(pcoll)
+        assert self.salt is not None
+        contributions = (
+            pcoll
+            | "ToShards"
+            >> beam.ParDo(ToShards(self.stage.layout, self.num_shards, self.salt)).with_output_types(
+                tuple[int, pa.Table]
+            )
+            | "ByShard" >> beam.GroupByKey()
+            | "ToPartials"
+            >> beam.ParDo(ToPartials(self.stage, PLACES, self.salt)).with_output_types(tuple[int, pa.Table])
+        )
+        # Every place appears, whatever the data hold; an empty table stands for it.
+        places = pcoll.pipeline | "Places" >> beam.Create(
+            [(place, pa.table({})) for place in range(PLACES)], reshuffle=False
+        ).with_output_types(tuple[int, pa.Table])
+        return (
+            (contributions, places)
+            | "WithPlaces" >> beam.Flatten()
+            | "ByPlace" >> beam.GroupByKey()
+            | "DrawRelease" >> beam.ParDo(DrawRelease(self.stage, PLACES)).with_output_types(tuple[int, pa.Table])
+            | "Barrier" >> beam.GroupByKey()
+            | "Released" >> beam.ParDo(_Ungroup()).with_output_types(pa.Table)
+        )
+
+
+@dataclasses.dataclass
+class SelectPartitions(PrivateAggregate):
+    """Release the partitions of a stage alone: a stage whose query has no metrics.
+
+    Arguments, input and output as for `PrivateAggregate`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stage.query.metrics or self.stage.selection is None:
+            raise RequestError(
+                field="stage",
+                rule="must have no metrics and private partitions",
+                mend="use PrivateAggregate for metrics",
+            )
+
+
+@dataclasses.dataclass
+class BoundContributions(beam.PTransform):
+    """Keep what the bounds of a stage allow of each privacy unit. NOT private: for what follows in the same trust boundary.
+
+    Arguments and input as for `PrivateAggregate`. Output: a PCollection of pa.Table in wire form: columns u0.. (unit), p0..
+    (partition), v0.. (lattice values of clamped values), r (row id), s0.. (summands).
+    """
+
+    stage: StagePlan
+    num_shards: int = 32
+    salt: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        _check_stage(self.stage)
+        checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
+        if self.salt is None:
+            self.salt = int(entropy.words(1)[0])
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
+        """Shard, then bound."""
+        check_input(pcoll)
+        assert self.salt is not None
+        return (
+            pcoll
+            | "ToShards"
+            >> beam.ParDo(ToShards(self.stage.layout, self.num_shards, self.salt)).with_output_types(
+                tuple[int, pa.Table]
+            )
+            | "ByShard" >> beam.GroupByKey()
+            | "Bound" >> beam.ParDo(BoundedWire(self.stage.layout, self.salt)).with_output_types(pa.Table)
+        )
+
+
+def check_input(pcoll: beam.PCollection[Any]) -> None:
+    """Refuse what cannot be released as one batch.
+
+    Raises:
+        RequestError: for an unbounded or windowed PCollection, or one that is known not to hold Arrow tables.
+    """
+    if not pcoll.is_bounded:
+        raise RequestError(field="input", rule="is unbounded", mend="release batches: read a bounded source")
+    if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
+        raise RequestError(
+            field="input", rule="is windowed", mend="partition by a time column instead, in the global window"
+        )
+    if isinstance(pcoll.element_type, type) and pcoll.element_type not in (pa.Table, object):
+        raise RequestError(
+            field="input",
+            rule=f"holds {pcoll.element_type.__name__}, not pyarrow tables",
+            mend="put FromRows(types=...) before it",
+        )
+
+
+def _check_stage(stage: object) -> None:
+    if isinstance(stage, Plan):
+        raise RequestError(field="stage", rule="is a whole plan", mend='name the stage: plan["..."]')
+    if not isinstance(stage, StagePlan):
+        raise RequestError(field="stage", rule="must be a stage of a Plan", mend='write plan["..."]')
+
+
+class _Ungroup(beam.DoFn):
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        yield pa.concat_tables(list(element[1]), promote_options="permissive")

@@ -1,0 +1,178 @@
+"""Sources: Parquet and CSV files as a PCollection of Arrow tables of bounded size.
+
+In: file patterns and column names. Out: tables of at most 2**17 rows and, where a row group is not absurdly wide, a few
+megabytes. Holds: only the columns asked for are read; a file that turns out to be damaged fails the pipeline with the file's
+name and no value. Not covered: sizes and times of reads are visible to whoever watches the runner.
+
+May import dp_pipelines, pyarrow and Beam.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from apache_beam.io.filesystems import FileSystems
+
+from dp_pipelines.errors import DamagedInputError, RequestError
+
+BATCH_ROWS = 2**17
+"""Rows of a table: large enough that the cost per element vanishes, small enough to stay in the processor's caches."""
+
+
+@dataclasses.dataclass
+class ReadParquet(beam.PTransform):
+    """Read Parquet files as Arrow tables.
+
+    Args:
+        files: a pattern, or a list of patterns or paths, on any filesystem that Beam knows.
+        columns: names of the columns to read; all where left out.
+
+    >>> ReadParquet("events/*.parquet", columns=["customer", "amount"]).columns
+    ['customer', 'amount']
+    """
+
+    files: str | Sequence[str]
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[pa.Table]:
+        """One element per row group that is to be read, then its tables."""
+        return (
+            pbegin
+            | "Files" >> beam.Create(matching(self.files), reshuffle=False).with_output_types(str)
+            | "RowGroups" >> beam.ParDo(_RowGroups()).with_output_types(tuple[str, int])
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_ReadRowGroup(self.columns)).with_output_types(pa.Table)
+        )
+
+
+@dataclasses.dataclass
+class ReadCsv(beam.PTransform):
+    """Read CSV files with a header line as Arrow tables.
+
+    Args:
+        files: a pattern, or a list of patterns or paths.
+        types: the type of each column to read, by name: types are public facts, never guessed from the rows. A cell that is
+            not of its type is null.
+
+    >>> ReadCsv("events/*.csv", types={"customer": pa.string()}).files
+    'events/*.csv'
+    """
+
+    files: str | Sequence[str]
+    types: dict[str, pa.DataType]
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[pa.Table]:
+        """One element per file, then its tables."""
+        return (
+            pbegin
+            | "Files" >> beam.Create(matching(self.files), reshuffle=False).with_output_types(str)
+            | "Spread" >> beam.Reshuffle()
+            | "Read" >> beam.ParDo(_ReadCsvFile(dict(self.types))).with_output_types(pa.Table)
+        )
+
+
+def matching(files: str | Sequence[str]) -> list[str]:
+    """The paths that match, sorted.
+
+    Raises:
+        RequestError: where a pattern matches no file.
+    """
+    patterns = [files] if isinstance(files, str) else list(files)
+    found: set[str] = set()
+    for pattern, match in zip(patterns, FileSystems.match(patterns), strict=True):
+        if not match.metadata_list:
+            raise RequestError(field=f"files {pattern!r}", rule="match no file", mend="check the path")
+        found.update(metadata.path for metadata in match.metadata_list)
+    return sorted(found)
+
+
+class _RowGroups(beam.DoFn):
+    def process(self, path: str) -> Iterator[tuple[str, int]]:
+        with FileSystems.open(path) as stream:
+            try:
+                count = pa.parquet.ParquetFile(stream).num_row_groups
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: is not a whole Parquet file") from None
+        # The group before the first stands for a table without rows: types are known even where there are none.
+        for group in range(-1, count):
+            yield path, group
+
+
+class _ReadRowGroup(beam.DoFn):
+    def __init__(self, columns: Sequence[str] | None) -> None:
+        super().__init__()
+        self._columns = None if columns is None else list(columns)
+
+    def process(self, element: tuple[str, int]) -> Iterator[pa.Table]:
+        path, group = element
+        with FileSystems.open(path) as stream:
+            try:
+                file = pa.parquet.ParquetFile(stream)
+                if group < 0:
+                    empty = file.schema_arrow.empty_table()
+                    yield empty if self._columns is None else empty.select(self._columns)
+                    return
+                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns, use_threads=False)
+                for batch in batches:
+                    yield pa.Table.from_batches([batch])
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+
+class _ReadCsvFile(beam.DoFn):
+    def __init__(self, types: dict[str, pa.DataType]) -> None:
+        super().__init__()
+        self._types = types
+
+    def process(self, path: str) -> Iterator[pa.Table]:
+        with FileSystems.open(path) as stream:
+            try:
+                yield from self._tables(stream)
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: is not a CSV file with the declared columns") from None
+
+    def _tables(self, stream: object) -> Iterator[pa.Table]:
+        # Cells are read as text and converted one by one: a cell that does not fit is null, and decides nothing else.
+        convert = pa.csv.ConvertOptions(
+            include_columns=list(self._types),
+            column_types=dict.fromkeys(self._types, pa.binary()),
+            strings_can_be_null=True,
+        )
+        parse = pa.csv.ParseOptions(invalid_row_handler=lambda row: "skip")
+        reading = pa.csv.ReadOptions(use_threads=False, block_size=1 << 23)
+        with pa.csv.open_csv(stream, read_options=reading, parse_options=parse, convert_options=convert) as reader:
+            yield pa.table({name: pa.array([], kind) for name, kind in self._types.items()})
+            for batch in reader:
+                columns = [cells_as(batch.column(name), kind) for name, kind in self._types.items()]
+                table = pa.table(dict(zip(self._types, columns, strict=True)))
+                for small in table.to_batches(max_chunksize=BATCH_ROWS):
+                    yield pa.Table.from_batches([small])
+
+
+def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cells of text (as bytes) as values of a type; what does not fit, or is not UTF-8, is null.
+
+    >>> cells_as(pa.array([b"1", b"x", None, b" 3"]), pa.int64()).to_pylist()
+    [1, None, None, 3]
+    """
+    try:
+        return _cast(cells, kind)
+    except pa.ArrowException:
+        if len(cells) == 1:
+            return pa.nulls(1, kind)
+        middle = len(cells) // 2
+        return pa.concat_arrays([cells_as(cells[:middle], kind), cells_as(cells[middle:], kind)])
+
+
+def _cast(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    text = cells.cast(pa.string())
+    return text if pa.types.is_string(kind) else pa.compute.utf8_trim_whitespace(text).cast(kind)

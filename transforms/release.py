@@ -1,0 +1,36 @@
+"""Selection and noise, in one step for each place; then the barrier.
+
+In: the partial tables of a place. Out: released tables. Holds: selection and all noise of a partition are decided in one
+call; no later step of the pipeline depends on what was drawn, so a place that is computed again is another whole release of
+its partitions, of which one is ever visible. May import dp_pipelines and Beam.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels import accumulate
+from dp_pipelines.release.draw import draw_release
+
+
+class DrawRelease(beam.DoFn):
+    """Merge the partials of a place, select partitions and add noise."""
+
+    def __init__(self, stage: StagePlan, places: int) -> None:
+        super().__init__()
+        self._stage, self._places = stage, places
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+        """The released table of one place; all keyed alike, so that one writer gets them."""
+        place, tables = element
+        partials = [table for table in tables if table.num_columns]
+        layout, count = self._stage.layout, len(self._stage.statistics)
+        if layout.public is not None:
+            totals = accumulate.merge_public(partials, layout, count, place, self._places)
+        else:
+            # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
+            partials = partials or [accumulate.no_partials(layout.partition_names, count)]
+            totals = accumulate.merge(partials, layout.partition_names, count)
+        yield 0, draw_release(totals, self._stage)
