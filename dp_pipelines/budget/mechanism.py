@@ -106,6 +106,13 @@ class Mechanism:
         """
         return self.l0 or 0 if self.kind in ("gaussian", "laplace") else 0
 
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """Epsilon at delta 0, with ideal noise, exactly; None where there is none. These add up over records and runs."""
+        if self.kind != "laplace" or self.scale is None:
+            return None
+        return Fraction(min(self.l1 or 0, (self.l0 or 0) * (self.linf or 0))) / self.scale
+
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values, exact: fractions as text, floats as they are (their shortest text is exact)."""
         fields = {"stage": self.stage, "name": self.name, "kind": self.kind}

@@ -16,13 +16,16 @@ from fractions import Fraction
 from typing import Any
 
 from dp_pipelines import checks
-from dp_pipelines.budget import describe, pld
+from dp_pipelines.budget import accountant, describe
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.search import Budget, Calibrated, search
 from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.query import Query
+
+LARGEST = accountant.LARGEST_EPSILON
+"""Budgets stay below this epsilon, at which nothing is protected any more."""
 
 FORMAT = 1
 """Part of every digest; raised when the meaning of a plan changes."""
@@ -91,7 +94,7 @@ class Plan:
         runs: Any,
         expect: Expectation | None,
     ) -> None:
-        self.epsilon = checks.number(epsilon, "epsilon", above=0, below=1e4, mend="write e.g. epsilon: 1.0")
+        self.epsilon = checks.number(epsilon, "epsilon", above=0, below=LARGEST, mend="write e.g. epsilon: 1.0")
         if delta == 0 and not isinstance(delta, bool):
             self.delta = 0.0
         else:
@@ -144,10 +147,8 @@ class Plan:
         }
 
     def _account(self, runs: int) -> dict[str, float]:
-        epsilon = pld.epsilon_of(self.mechanisms, self.delta, runs=runs)
-        # With delta 0 the tables of the samplers still cost a little: see docs/proofs/noise.md.
-        delta = self.delta if self.delta > 0 else pld.tables_delta(self.mechanisms, runs=runs, epsilon=epsilon)
-        return {"epsilon": epsilon, "delta": delta}
+        budget = dataclasses.replace(self._budget, runs=runs)
+        return {"epsilon": budget.cost(self.mechanisms), "delta": budget.allowed_delta(self.mechanisms)}
 
     def verify(self) -> None:
         """Account for the records anew and refuse if they exceed the budget: for plans that were stored.

@@ -9,12 +9,13 @@ accuracy and never privacy. May import errors, metrics, query, selection, budget
 import dataclasses
 import math
 import statistics as normal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
-from dp_pipelines.budget import calibration, pld, stage
+from dp_pipelines.budget import accountant, calibration, stage
 from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.rough import rough_epsilon
 from dp_pipelines.budget.stage import Choice, StageChoices
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
@@ -51,6 +52,20 @@ class Budget:
     epsilon: float
     delta: float
     runs: int
+
+    def cost(self, records: Sequence[Mechanism], accuracy: float = 1e-4) -> float:
+        """The epsilon of all runs of some records: with delta 0 the sum of their epsilons, or infinity."""
+        if self.delta == 0:
+            pure = [record.pure_epsilon for record in records]
+            exact = [epsilon for epsilon in pure if epsilon is not None]
+            return math.nextafter(float(self.runs * sum(exact)), math.inf) if len(exact) == len(pure) else math.inf
+        return accountant.epsilon_of(records, self.allowed_delta(records), runs=self.runs, accuracy=accuracy)
+
+    def allowed_delta(self, records: Sequence[Mechanism]) -> float:
+        """Delta; where it is 0, what the finite tables of the samplers add all the same (docs/proofs/noise.md)."""
+        if self.delta > 0:
+            return self.delta
+        return accountant.tables_delta(records, runs=self.runs, epsilon=self.epsilon)
 
     @property
     def gaussian_exchange(self) -> float:
@@ -174,10 +189,12 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
     factor. A plain sum needs no count when it is raw.
     """
     _, low, high = family
-    middle, half = low / 2 + high / 2, (high - low) / 2
-    if half == 0:
-        return False
     largest = max(abs(low), abs(high))
+    if largest == 0 or low == high:
+        return False
+    # In units of the larger bound, so that no square overflows.
+    low, high, largest = low / largest, high / largest, 1.0
+    middle, half = low / 2 + high / 2, (high - low) / 2
     gain = 0.0
     for metric in query.metrics.values():
         if metric.family == family:
@@ -252,7 +269,7 @@ def _level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
 
     def cost(level: float) -> float:
         ideal = [r for name in chosen for r in _ideal(name, queries[name], chosen[name], level, budget, len(queries))]
-        return pld.rough_epsilon(ideal, budget.delta, runs=budget.runs)
+        return rough_epsilon(ideal, budget.delta, runs=budget.runs)
 
     return _searched(lambda: calibration.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
 
@@ -262,7 +279,7 @@ def _exact_level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
 
     def cost(level: float) -> float:
         ideal = [r for name in chosen for r in _ideal(name, queries[name], chosen[name], level, budget, len(queries))]
-        return pld.epsilon_of(ideal, budget.delta, runs=budget.runs, accuracy=1e-3)
+        return budget.cost(ideal, accuracy=1e-3)
 
     start = _level(queries, chosen, budget)
     return _searched(lambda: calibration.least_level(cost, budget.epsilon, start=start, tolerance=2e-3, factor=1.05))
@@ -338,7 +355,7 @@ def _calibrated(queries: Queries, chosen: Chosen, budget: Budget) -> Calibrated:
     def cost(fine: int) -> float:
         calibrated = choices(fine)
         exact = [r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated)]
-        return pld.epsilon_of(exact, budget.delta, runs=budget.runs)
+        return budget.cost(exact)
 
     fine = _searched(lambda: calibration.least_integer(cost, budget.epsilon, start=FINE, high=2 * FINE))
     return choices(fine)

@@ -1,0 +1,166 @@
+"""What records cost together: from mechanism records to (epsilon, delta), never below the truth.
+
+In: the records of one run, and how many runs. Out: the epsilon for a delta, or the delta for an epsilon, of everything
+together. Holds: all that the records describe, run `runs` times, is (epsilon, delta)-DP for one privacy unit added or
+removed, with the samplers' tables and floating point counted in (docs/proofs/accounting.md). This holds too where a mechanism
+is chosen after the results of earlier ones, as long as the records were fixed before. Not covered: whether the records are
+true (the tests of privacy say so), and other plans over the same people (the ledger).
+
+May import errors, checks, budget.mechanism; scipy is loaded when a number is asked for. Imported by budget, release, jobs.
+"""
+
+import collections
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dp_pipelines import checks
+from dp_pipelines.budget.mechanism import Mechanism
+
+if TYPE_CHECKING:
+    from dp_pipelines.budget.grid import Composition
+
+ACCURACY = 1e-4
+"""Relative accuracy of an epsilon: a bound; what is usual is a tenth of it."""
+
+TABLES_ERROR = 2.0**-100
+"""Total variation between a draw and its law, at most (docs/proofs/noise.md)."""
+
+MOST_RUNS = 10**9
+
+LARGEST_EPSILON = 40.0
+"""Noise from tables is not accounted for at a larger epsilon: there a unit could show in their ends, at 2**-100."""
+
+
+def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
+    """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
+
+    * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
+    * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all. The worst such change moves as few as
+      possible as far as possible: l1 // linf of them by linf, and one by the rest.
+    * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
+    * delta: fails with probability delta.
+
+    Raises:
+        RequestError: `runs` is not a number of runs.
+    """
+    from dp_pipelines.budget import grid, losses
+
+    runs = checks.whole(runs, "runs", low=1, high=MOST_RUNS)
+    squares: list[float] = []
+    bounded: collections.Counter[losses.Bounded] = collections.Counter()
+    log_not_failed: list[float] = []
+    up = 1 + 2.0**-50  # more than the divisions below round down
+    for record in mechanisms:
+        if record.kind == "gaussian":
+            assert record.scale
+            assert record.l2_squared
+            squares.append(runs * float(record.l2_squared / record.scale**2))
+        elif record.kind == "laplace":
+            for shift, times in _shifts(record):
+                bounded[losses.Laplace(float(shift) * up)] += times * runs
+        else:
+            assert record.delta is not None
+            times = (record.l0 or 1) * runs
+            log_not_failed.append(times * math.log1p(-record.delta))
+            if record.epsilon:
+                bounded[losses.Response(record.epsilon)] += times
+    return grid.Composition(
+        mu=math.sqrt(math.fsum(squares)) * up,
+        bounded=dict(bounded),
+        failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
+    )
+
+
+def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+    """The epsilon that all runs of all records cost together at a delta; infinite where no epsilon is enough.
+
+    Args:
+        mechanisms: the records of one run.
+        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables, 0 is never enough: take
+            what `tables_delta` says.
+        runs: how often they run.
+        accuracy: how far above the truth the answer may be, relatively.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> round(epsilon_of([record], 1e-6, runs=12), 4)
+    4.1518
+    """
+    records = list(mechanisms)
+    delta = _from_zero(delta, "delta", 1.0)
+    composed = loss_distribution(records, runs=runs)
+    least = composed.epsilon(delta * (1 - 1e-12), accuracy)
+    if _tables(records, runs, least) <= delta * 1e-12:
+        return least
+    # The tables matter: an epsilon up to a limit will do if it does with the delta that the tables leave at the limit.
+    for slack in (1.0, 1.001, 1.1):
+        limit = least * slack
+        left = delta - _tables(records, runs, limit)
+        if left >= 0 and composed.epsilon(left, accuracy) <= limit:
+            return limit
+    return math.inf
+
+
+def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+    """The delta, at most 1, that all runs of all records cost together at an epsilon.
+
+    Args:
+        mechanisms: the records of one run.
+        epsilon: of everything together, from 0.
+        runs: how often they run.
+        accuracy: how far above `epsilon` the epsilon may be to which the answer belongs, relatively.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="threshold", kind="delta", delta=0.25)
+    >>> round(delta_of([record], 1.0, runs=2), 6)
+    0.4375
+    """
+    records = list(mechanisms)
+    epsilon = _from_zero(epsilon, "epsilon", math.inf)
+    if sum(record.draws for record in records):
+        # What holds at a smaller epsilon holds at a larger one, at which the tables would cost more.
+        epsilon = min(epsilon, LARGEST_EPSILON)
+    composed = loss_distribution(records, runs=runs)
+    return min(1.0, composed.delta(epsilon, accuracy) + _tables(records, runs, epsilon))
+
+
+def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: float) -> float:
+    """What the samplers' tables add to delta at an epsilon: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
+
+    Beyond `LARGEST_EPSILON` it stays what it is there: with that delta a plan is held to that epsilon.
+
+    >>> tables_delta([Mechanism(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
+    0.0
+    """
+    return _tables(mechanisms, runs, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
+
+
+def _tables(mechanisms: Iterable[Mechanism], runs: int, epsilon: float) -> float:
+    draws = runs * sum(record.draws for record in mechanisms)
+    if not draws:
+        return 0.0
+    return draws * (1 + math.exp(epsilon)) * TABLES_ERROR if epsilon <= LARGEST_EPSILON else math.inf
+
+
+def _shifts(record: Mechanism) -> list[tuple[Fraction, int]]:
+    """The worst way to spread a change: how far, in scales, and how many integers that far."""
+    scale, linf, l0, l1 = record.scale, record.linf, record.l0, record.l1
+    assert scale
+    assert linf
+    assert l0
+    assert l1
+    most, rest = divmod(l1, linf)
+    shifts = [(linf, l0)] if most >= l0 else [(linf, most), (rest, 1)]
+    return [(shift / scale, times) for shift, times in shifts if shift and times]
+
+
+def _from_zero(value: float, field: str, below: float) -> float:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    return checks.number(value, field, above=0, below=below)

@@ -1,0 +1,163 @@
+"""Dominating pairs: what two neighbouring data sets can look like at worst, and their masses on a grid of privacy losses.
+
+In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `Pair` with its privacy profile; masses on a
+grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, with floating point counted in
+(docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (budget.accountant) and composition
+(budget.grid); pairs whose two directions differ, as those of subsampled mechanisms do.
+
+Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
+
+Imports nothing of this project, but needs scipy: the accountant imports it when it is asked. Imported by budget.
+"""
+
+import abc
+import dataclasses
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair(abc.ABC):
+    """A pair (P, Q) of distributions, symmetric: (Q, P) is the same pair in a mirror.
+
+    Its loss is L = log(P / Q) under P; its profile is d(e) = P(L > e) - exp(e) Q(L > e), for e of either sign.
+    """
+
+    @abc.abstractmethod
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """The profile at losses between -1000 and 1000, from 0 to 1, and how far it may be off."""
+
+    @abc.abstractmethod
+    def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
+        """Losses between which lies all mass that matters when it is tilted by exp(theta L) and delta is exp(log_delta)."""
+
+    @abc.abstractmethod
+    def log_moment(self, theta: Floats) -> Floats:
+        """Log E[exp(theta L)] for theta > 0, to some units in the last place of 1 + theta * largest loss."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian(Pair):
+    """N(0, 1) and N(mu, 1); the profile is that of Balle and Wang 2018, theorem 8.
+
+    >>> profile, error = Gaussian(1.0).profile(np.array([1.0]))
+    >>> round(float(profile[0]), 8), float(error[0]) < 1e-12
+    (0.12693674, True)
+    """
+
+    mu: float
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """See `Pair`: scipy's ndtr is good to 6e-14, and its argument, up to 30 in magnitude, adds 4e-13."""
+        under_p = special.ndtr(self.mu / 2 - losses / self.mu)
+        under_q = np.exp(losses + special.log_ndtr(-self.mu / 2 - losses / self.mu))
+        return np.clip(under_p - under_q, 0, 1), under_p * 2.0**-40
+
+    def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
+        """See `Pair`: the tilted loss is normal with mean (theta + 1/2) mu^2 and standard deviation mu."""
+        width = max(theta * self.mu + 9, math.sqrt(50 - 2 * log_delta))
+        return ((theta + 0.5) * self.mu - 9) * self.mu, (self.mu / 2 + width) * self.mu
+
+    def log_moment(self, theta: Floats) -> Floats:
+        """See `Pair`: the loss is normal with mean mu^2 / 2 and variance mu^2."""
+        return theta * (theta + 1) * (self.mu**2 / 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded(Pair):
+    """A pair whose loss is from -largest to largest."""
+
+    largest: float
+
+    def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
+        """See `Pair`."""
+        return -self.largest, self.largest
+
+    def _error(self, losses: Floats) -> Floats:
+        """Some units in the last place of the loss; from the largest loss on the profile is 0, exactly."""
+        error: Floats = np.where(losses < self.largest, (1 + self.largest) * 2.0**-49, 0.0)
+        return error
+
+
+@dataclasses.dataclass(frozen=True)
+class Laplace(Bounded):
+    """Laplace(0, 1) and Laplace(largest, 1).
+
+    >>> float(Laplace(1.0).profile(np.array([0.5]))[0][0]) == -math.expm1(-0.25)
+    True
+    """
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """See `Pair`: 1 - min(1, exp((e - largest) / 2), exp(e))."""
+        exponents = np.minimum(np.minimum((losses - self.largest) / 2, losses), 0)
+        return -np.expm1(exponents), self._error(losses)
+
+    def log_moment(self, theta: Floats) -> Floats:
+        """See `Pair`: with s the largest loss, 1/2 at s, exp(-s) / 2 at -s, and a density of exp((l - s) / 2) / 4 between."""
+        fall = np.exp(-(1 + 2 * theta) * self.largest)
+        return theta * self.largest + np.log((1 + fall) / 2 + (1 - fall) / (4 * theta + 2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Response(Bounded):
+    """Randomized response: the truth e^largest times as often as the lie. It dominates every (largest, 0)-DP mechanism.
+
+    Source: Kairouz, Oh, Viswanath 2015, theorem 3.2. (With a chance delta to fail besides, every (largest, delta)-DP one.)
+
+    >>> round(float(Response(math.log(3)).profile(np.array([0.0]))[0][0]), 12)
+    0.5
+    """
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """See `Pair`."""
+        truth, lie = special.expit(self.largest), special.expit(-self.largest)
+        below_top, below_bottom = np.minimum(losses - self.largest, 0), np.minimum(losses + self.largest, 0)
+        return -truth * np.expm1(below_top) - lie * np.expm1(below_bottom), self._error(losses)
+
+    def log_moment(self, theta: Floats) -> Floats:
+        """See `Pair`."""
+        both: Floats = np.logaddexp((theta + 1) * self.largest, -theta * self.largest)
+        return both - float(np.logaddexp(self.largest, 0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Masses:
+    """A pair on a grid: `values[i]` at loss (first + i) * interval, `infinite` at infinity."""
+
+    first: int
+    values: Floats
+    infinite: float
+
+    @property
+    def last(self) -> int:
+        """The number of the highest node."""
+        return self.first + len(self.values) - 1
+
+
+def nodes(first: int, last: int, interval: float) -> Floats:
+    """The losses at the nodes from `first` to `last`."""
+    return np.arange(first, last + 1) * np.float64(interval)
+
+
+def connect_dots(pair: Pair, interval: float, reach: tuple[float, float]) -> Masses:
+    """Masses on a grid whose profile is at or above that of the pair, and meets it at the nodes but for rounding.
+
+    The mass at node i and above is d(i - 1) + (d(i - 1) - d(i)) / (exp(h) - 1) with d the profile at the nodes. It is raised
+    by what rounding may have taken: mass that moves up never lowers a profile.
+
+    >>> masses = connect_dots(Laplace(1.0), 0.25, (-1.0, 1.0))
+    >>> len(masses.values), round(float(masses.values[-1]), 3), masses.infinite
+    (9, 0.531, 0.0)
+    """
+    first, last = math.floor(reach[0] / interval), math.ceil(reach[1] / interval)
+    d, error = pair.profile(nodes(first, last, interval))
+    step = math.expm1(interval)
+    above = d[:-1] + (d[:-1] - d[1:]) / step + error[:-1] + (error[:-1] + error[1:]) / step
+    above = np.append(1.0, np.maximum.accumulate(np.clip(above, 0, 1)[::-1])[::-1])
+    infinite = float(min(d[-1] + error[-1], above[-1]))
+    return Masses(first=first, values=above - np.append(above[1:], infinite), infinite=infinite)
