@@ -10,7 +10,6 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 
@@ -43,7 +42,8 @@ class BoundedWire(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """One table with the kept contributions of a shard's units."""
-        yield contributions.reduce(concatenated(element[1]), self._layout, self._salt)
+        wire = shard.joined(list(element[1]))
+        yield wire.take(pa.array(contributions.bound(wire, self._layout, self._salt).bounded.rows))
 
 
 class ToPartials(beam.DoFn):
@@ -59,7 +59,7 @@ class ToPartials(beam.DoFn):
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[Sharded]:
         """Partial tables of one shard, each with its place; shard 0 tells every place the types, were there no rows."""
         layout = self._stage.layout
-        partial = accumulate.partials(concatenated(element[1]), layout, self._stage.statistics, self._salt)
+        partial = accumulate.partials(shard.joined(list(element[1])), layout, self._stage.statistics, self._salt)
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
             numbers = partial.column("p0").to_numpy() % self._places
@@ -70,18 +70,3 @@ class ToPartials(beam.DoFn):
             for place in range(self._places):
                 yield place, partial.slice(0, 0)
         yield from shard.slices(partial, layout.partition_names, self._salt, self._places)
-
-
-def concatenated(tables: Iterable[pa.Table]) -> pa.Table:
-    """The tables of a group as one.
-
-    Raises:
-        RequestError: where they disagree on a column's type, which is a public fact.
-    """
-    listed = list(tables)
-    try:
-        return pa.concat_tables(listed, promote_options="permissive")
-    except pa.ArrowException:
-        raise RequestError(
-            field="input", rule="has tables that disagree on the type of a key column", mend="cast the column first"
-        ) from None

@@ -13,9 +13,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 
@@ -92,6 +92,49 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     elif pa.types.is_string(kind):
         column = _valid_text(column)
     return column
+
+
+def plain_unit(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array for a privacy unit: as `plain`, but text as its bytes, and integers in 32 bits where all fit.
+
+    A unit is never published, so that its bytes need not be text.
+
+    >>> plain_unit(pa.array(["a", None])).to_pylist(), plain_unit(pa.array([1])).type
+    ([b'a', None], DataType(int32))
+    """
+    column = one_array(column)
+    if is_text(column.type):
+        decoded = _decoded(column) if pa.types.is_dictionary(column.type) else column
+        return decoded.cast(pa.binary())
+    column = plain(column)
+    if not pa.types.is_int64(column.type) or len(column) == column.null_count:
+        return column
+    ends = pc.min_max(column)
+    return column.cast(pa.int32()) if ends["min"].as_py() >= -(2**31) and ends["max"].as_py() < 2**31 else column
+
+
+def encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One dictionary-encoded array of plain type, with a dictionary that has neither doubles nor nulls.
+
+    Canonical values are made of the dictionary alone, since the rows of a partition column repeat.
+
+    >>> encoded(pa.array(["a", None, "a"])).indices.to_pylist()
+    [0, None, 0]
+    """
+    column = one_array(column)
+    kind = column.type
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_null(kind) or pa.types.is_decimal(kind):
+        column = plain(column)  # what Arrow cannot encode as it is
+    if pa.types.is_null(column.type):
+        return column
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    values = plain(column.dictionary).dictionary_encode()
+    indices = column.indices
+    if len(values.dictionary) != len(column.dictionary):
+        indices = values.indices.take(indices)
+    narrow = pa.int16() if len(values.dictionary) < 2**15 else pa.int32()
+    return pa.DictionaryArray.from_arrays(indices.cast(narrow), values.dictionary)
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -13,9 +13,9 @@ import math
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 

@@ -78,9 +78,9 @@ class Layout:
         _check_columns(table.schema, self)
         columns: dict[str, pa.Array] = {}
         for name, column in zip(self.unit_names, self.units, strict=True):
-            columns[name] = _narrowed(keys.plain(table.column(column)))
+            columns[name] = keys.plain_unit(table.column(column))
         for name, column in zip(self.partition_names, self.partitions, strict=True):
-            columns[name] = _encoded(keys.plain(table.column(column)))
+            columns[name] = keys.encoded(table.column(column))
         read = dict.fromkeys(column for column, _ in (*self.values, *self.summands))
         numbers = {column: numbers_and_nulls(keys.one_array(table.column(column))) for column in read}
         for i, (column, lattice) in enumerate(self.values):
@@ -136,7 +136,9 @@ class Layout:
         """
         assert self.public is not None
         both = []
-        for i, (name, values, listed) in enumerate(zip(self.partitions, self.public, self.listed_columns(), strict=True)):
+        for i, (name, values, listed) in enumerate(
+            zip(self.partitions, self.public, self.listed_columns(), strict=True)
+        ):
             mine = keys.plain(table.column(f"p{i}"))
             if pa.types.is_null(mine.type):
                 mine = mine.cast(listed.type)
@@ -181,24 +183,6 @@ def _arrow(values: Sequence[object]) -> pa.Array:
         return pa.array(listed)
     except OverflowError:  # Arrow takes whole numbers for int64 unless told otherwise
         return pa.array(listed, pa.uint64())
-
-
-def _narrowed(column: pa.Array) -> pa.Array:
-    """A unit's integers as int32 where all fit; the unit is never published, and its value stays the same."""
-    if not pa.types.is_int64(column.type) or len(column) == column.null_count:
-        return column
-    ends = pc.min_max(column)
-    return column.cast(pa.int32()) if -(2**31) <= ends["min"].as_py() and ends["max"].as_py() < 2**31 else column
-
-
-def _encoded(column: pa.Array) -> pa.Array:
-    """A partition column as codes into a dictionary of its own, which has no doubles and no nulls."""
-    if pa.types.is_null(column.type):
-        return column
-    encoded = column.dictionary_encode()
-    if len(encoded.dictionary) >= 2**15:
-        return encoded
-    return pa.DictionaryArray.from_arrays(encoded.indices.cast(pa.int16()), encoded.dictionary)
 
 
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:

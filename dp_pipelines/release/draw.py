@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dp_pipelines.budget.stage import Noise, Selection, StagePlan
 from dp_pipelines.kernels.accumulate import Totals

@@ -9,6 +9,7 @@ it, so that a test can show that a planted fault is found. Tests only.
 import dataclasses
 import datetime
 import decimal
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,9 @@ NUMBERS: list[tuple[pa.DataType, Values]] = [
     (pa.dictionary(pa.int8(), pa.float64()), [1.0, 1e308, None]),
 ]
 
+MODES = ("partitions and rows", "rows in all", "sums per partition")
+"""What is bounded: see `Layout`."""
+
 RANGES = [(0.0, 200.0), (-1.0, 1.0), (-7.5, 0.25), (0.001, 1e9), (-1e150, 1e150)]
 
 
@@ -109,11 +113,11 @@ def statistics_of(layout: Layout) -> tuple[Statistic, ...]:
 
 
 @st.composite
-def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: Any = None) -> Layout:
-    """Layouts over columns u0.., p0.., n0.. with small bounds of every mode, so that they bind."""
+def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: Any, modes: Sequence[str]) -> Layout:
+    """Layouts over columns u0.., p0.., n0.. with small bounds, so that they bind."""
     values: list[tuple[str, Lattice]] = []
     summands: list[tuple[str, SummandLattice]] = []
-    mode = draw(st.sampled_from(["partitions and rows", "rows in all", "sums per partition"]))
+    mode = draw(st.sampled_from(modes))
     for i in range(numbers):
         low, high = draw(st.sampled_from(RANGES))
         for make in (Lattice.for_values, Lattice.for_squares):
@@ -146,7 +150,7 @@ def array_of(kind: pa.DataType, values: Values) -> pa.Array:
 
 
 @st.composite
-def neighbours(draw: st.DrawFn, *, most_rows: int = 14) -> Neighbours:
+def neighbours(draw: st.DrawFn, *, modes: Sequence[str] = MODES, most_rows: int = 14) -> Neighbours:
     """Neighbouring data sets of few units and partitions with many repeated rows, and all statistics over them."""
     units = draw(st.lists(st.sampled_from(UNITS), min_size=1, max_size=2))
     partitions = draw(st.lists(st.sampled_from(PARTITIONS), min_size=1, max_size=2))
@@ -159,7 +163,7 @@ def neighbours(draw: st.DrawFn, *, most_rows: int = 14) -> Neighbours:
             st.lists(st.tuples(*map(st.sampled_from, every)), min_size=number, max_size=number, unique_by=repr)
         )
         listed = tuple(zip(*chosen, strict=True))
-    layout = draw(layouts(len(units), len(partitions), len(numbers), listed))
+    layout = draw(layouts(len(units), len(partitions), len(numbers), listed, modes))
 
     def table(number: int, of_units: list[tuple[pa.DataType, Values]]) -> pa.Table:
         ids = (pa.int8(), [1, 2, None])
@@ -174,12 +178,12 @@ def neighbours(draw: st.DrawFn, *, most_rows: int = 14) -> Neighbours:
     (kind, values), *rest = units
     nobody = [None, math.nan] if pa.types.is_floating(kind) else [None]
     mine = [0.0, -0.0] if pa.types.is_floating(kind) else values[:1]
-    smaller = table(draw(st.integers(0, most_rows)), [(kind, [*values[1:], *nobody]), *[(k, [*v, None]) for k, v in rest]])
+    smaller = table(
+        draw(st.integers(0, most_rows)), [(kind, [*values[1:], *nobody]), *[(k, [*v, None]) for k, v in rest]]
+    )
     extra = table(draw(st.integers(1, most_rows)), [(kind, mine), *[(k, v[:1]) for k, v in rest]])
     places = tuple(draw(st.lists(st.integers(0, smaller.num_rows), min_size=extra.num_rows, max_size=extra.num_rows)))
-    return Neighbours(
-        smaller=smaller, extra=extra, places=places, layout=layout, statistics=statistics_of(layout)
-    )
+    return Neighbours(smaller=smaller, extra=extra, places=places, layout=layout, statistics=statistics_of(layout))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,7 +255,7 @@ def totals(
 
 def _batches(rows: int, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:
     ends = [0, *sorted(min(cut, rows) for cut in cuts), rows]
-    yield from zip(ends[:-1], ends[1:], strict=True)
+    yield from itertools.pairwise(ends)
 
 
 def exact(merged: Sequence[accumulate.Totals]) -> Sums:
@@ -334,7 +338,9 @@ def kept_rows(table: pa.Table, layout: Layout, salt: int = SALT) -> Counter[byte
 
 def changed_for_others(pair: Neighbours) -> Counter[bytes]:
     """Kept rows of others that the one unit more adds or removes."""
-    mine = set(kept_rows(pair.extra, dataclasses.replace(pair.layout, max_partitions=2**20, max_rows_per_partition=2**20)))
+    mine = set(
+        kept_rows(pair.extra, dataclasses.replace(pair.layout, max_partitions=2**20, max_rows_per_partition=2**20))
+    )
     if pair.layout.max_rows is not None:
         mine |= set(kept_rows(pair.extra, dataclasses.replace(pair.layout, max_rows=2**20)))
     before, after = kept_rows(pair.smaller, pair.layout), kept_rows(pair.larger, pair.layout)

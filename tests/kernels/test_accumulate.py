@@ -30,7 +30,7 @@ INT64 = st.sampled_from([2**63 - 1, -(2**63), 2**62, -1, 0, 1, 2**32, 2**32 - 1]
 
 
 @pytest.mark.parametrize("bits", [STRONG, LOW_BITS, HIGH_BITS, NO_BITS], ids=["strong", "low", "high", "none"])
-@settings(max_examples=75)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_every_way_of_the_rows_gives_the_statistics_of_plain_python(bits: int, data: st.DataObject) -> None:
     pair = data.draw(nb.neighbours())
@@ -70,7 +70,10 @@ def heavy() -> tuple[pa.Table, Layout]:
             ("a", lattice.Lattice.for_squares(-5.0, 100.0)),
             ("b", lattice.Lattice.for_values(0.0, 1e14)),
         ),
-        summands=(("a", lattice.SummandLattice.for_sums(-10.0, 300.0)), ("b", lattice.SummandLattice.for_sums(0.0, 1e15))),
+        summands=(
+            ("a", lattice.SummandLattice.for_sums(-10.0, 300.0)),
+            ("b", lattice.SummandLattice.for_sums(0.0, 1e15)),
+        ),
         max_partitions=7,
         max_rows_per_partition=3,
     )
@@ -100,7 +103,18 @@ def test_rows_that_share_a_row_id_are_still_chosen_without_their_place() -> None
 
 def test_the_types_of_partitions_survive_a_shard_that_holds_only_nulls() -> None:
     wide = Layout(units=("u",), partitions=("p",), max_partitions=1)
-    parts = [pa.table({"u": [1], "p": pa.nulls(1)}), pa.table({"u": [2], "p": ["a"]}), pa.table({"u": [3], "p": [None, ]})]
+    parts = [
+        pa.table({"u": [1], "p": pa.nulls(1)}),
+        pa.table({"u": [2], "p": ["a"]}),
+        pa.table(
+            {
+                "u": [3],
+                "p": [
+                    None,
+                ],
+            }
+        ),
+    ]
     merged = accumulate.merge([accumulate.partials(wide.wire(p), wide, [ROWS], 1) for p in parts], ["p0"], 1)
     assert dict(zip(merged.partitions[0].to_pylist(), merged.low[0].tolist(), strict=True)) == {None: 2, "a": 1}
     nothing = accumulate.merge([accumulate.no_partials(["p0", "p1"], 2)], ["p0", "p1"], 2)
@@ -160,7 +174,9 @@ def test_clipped_sums_hold_where_summands_overflow_int64_together() -> None:
     for factor, expected in ((1, [2**22, 3]), (-1, [-(2**23), -3])):
         reduced = wire.set_column(wire.schema.get_field_index("s0"), "s0", pa.array(carried * factor))
         found = accumulate.partials(reduced, wide, [statistic], 1)
-        assert dict(zip(*(found.column(name).to_pylist() for name in ("p0", "a0")), strict=True)) == dict(enumerate(expected))
+        assert dict(zip(*(found.column(name).to_pylist() for name in ("p0", "a0")), strict=True)) == dict(
+            enumerate(expected)
+        )
 
 
 def test_a_full_batch_of_the_largest_summands_adds_up_within_int64() -> None:
@@ -213,13 +229,17 @@ def test_coarse_totals_are_those_of_pythons_integers(numbers: list[int], shift: 
 
 
 @given(TOTALS, st.integers(0, 2**70) | st.integers(0, 50), st.sampled_from([0, 20]), STEPS)
-def test_a_change_by_d_moves_a_coarse_total_by_at_most_d_over_step_rounded_up(a: int, d: int, shift: int, step: int) -> None:
+def test_a_change_by_d_moves_a_coarse_total_by_at_most_d_over_step_rounded_up(
+    a: int, d: int, shift: int, step: int
+) -> None:
     low, high = (int(of_numbers([n]).coarse(0, shift=shift, step=step)[0]) for n in (a, a + d))
     assert 0 <= high - low <= -(-(d << shift) // step)
 
 
 @given(st.lists(TOTALS, min_size=1, max_size=3), TOTALS, st.sampled_from([0, 20]), STEPS)
-def test_a_coarse_total_does_not_show_the_size_of_another(numbers: list[int], other: int, shift: int, step: int) -> None:
+def test_a_coarse_total_does_not_show_the_size_of_another(
+    numbers: list[int], other: int, shift: int, step: int
+) -> None:
     alone = of_numbers(numbers).coarse(0, shift=shift, step=step)
     assert of_numbers([*numbers, other]).coarse(0, shift=shift, step=step)[:-1].tolist() == alone.tolist()
 
@@ -227,7 +247,10 @@ def test_a_coarse_total_does_not_show_the_size_of_another(numbers: list[int], ot
 def test_small_and_huge_totals_take_both_ways_and_meet() -> None:
     small, huge = 2**61 - 2**32, 2**62
     for step in (1, 2, 1000):
-        assert of_numbers([small]).coarse(0, shift=0, step=step)[0] == of_numbers([small, huge]).coarse(0, shift=0, step=step)[0]
+        assert (
+            of_numbers([small]).coarse(0, shift=0, step=step)[0]
+            == of_numbers([small, huge]).coarse(0, shift=0, step=step)[0]
+        )
 
 
 def test_a_coarse_way_that_clips_only_huge_totals_would_be_found() -> None:
@@ -267,7 +290,11 @@ def test_public_partitions_come_out_as_listed_whatever_the_data_hold(
     found = nb.totals(table, wide, [UNITS], nb.Way(places=places, shards=3))
     out = [list(zip(*(column.to_pylist() for column in part.partitions), strict=True)) for part in found]
     assert out == [listed[place::places] for place in range(places)], "exactly the list, in its order"
-    counts = {key: int(n) for keys_of, part in zip(out, found, strict=True) for key, n in zip(keys_of, part.low[0], strict=True)}
+    counts = {
+        key: int(n)
+        for keys_of, part in zip(out, found, strict=True)
+        for key, n in zip(keys_of, part.low[0], strict=True)
+    }
     assert counts == {key: len({unit for unit, other in rows if other == key}) for key in listed}
 
 
@@ -342,4 +369,6 @@ def test_rows_told_apart_by_the_summands_they_carry_are_found(monkeypatch: pytes
 
 def test_nulls_that_count_as_values_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     values = accumulate._Shard._values
-    assert _changed(monkeypatch, accumulate._Shard, "_values", lambda self, statistic: (values(self, statistic)[0], None))
+    assert _changed(
+        monkeypatch, accumulate._Shard, "_values", lambda self, statistic: (values(self, statistic)[0], None)
+    )

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.kernels import bound, contributions, keys
-from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.lattice import Lattice
+from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
 
@@ -34,7 +34,7 @@ def kept_by_oracle(table: pa.Table, layout: Layout, salt: int = nb.SALT) -> Coun
 
 @pytest.mark.parametrize("fewest_hash_bits", [20, 65], ids=["packed sort", "full sort"])
 @pytest.mark.parametrize("bits", [ALL_BITS, LOW_BITS, HIGH_BITS, NO_BITS], ids=["strong", "low", "high", "none"])
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(pair=nb.neighbours())
 def test_what_is_kept_is_what_plain_python_keeps(pair: nb.Neighbours, bits: int, fewest_hash_bits: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -82,7 +82,9 @@ def events(rows: int) -> pa.Table:
     return pa.table({"u": (numbers % 97) * (numbers % 5 > 0), "p": numbers * numbers % 41, "n": numbers % 7})
 
 
-@pytest.mark.parametrize("layout", [LAYOUT, dataclasses.replace(LAYOUT, max_rows=5, max_partitions=5)], ids=["L0", "L1"])
+@pytest.mark.parametrize(
+    "layout", [LAYOUT, dataclasses.replace(LAYOUT, max_rows=5, max_partitions=5)], ids=["L0", "L1"]
+)
 @pytest.mark.parametrize("bits", [ALL_BITS, HIGH_BITS, 255], ids=["strong", "high", "low"])
 def test_a_table_of_some_size_is_bounded_as_plain_python_does(
     layout: Layout, bits: int, monkeypatch: pytest.MonkeyPatch

@@ -68,6 +68,18 @@ def test_an_integer_is_the_nearest_to_the_value(lattice: Lattice, value: float) 
     assert abs(int(lattice.integers(np.array([value]))[0]) - exactly(lattice, value)) <= 1
 
 
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(-5.0, 3.0), (0.0, 200.0), (-3.0, -1.0), (0.1, 0.7), (-1e150, 1e150)])
+def test_a_grid_of_values_is_met_to_one_step(low: float, high: float, centred: bool) -> None:
+    for lattice in (Lattice.for_values(low, high, centred=centred), Lattice.for_squares(low, high, centred=centred)):
+        grid = [*np.linspace(low * 1.5, high * 1.5, 61).tolist(), *EXTREMES]
+        integers = lattice.integers(np.array(grid)).tolist()
+        for value, integer in zip(grid, integers, strict=True):
+            assert abs(integer - exactly(lattice, value)) <= 1
+        ends = [exactly(lattice, end) for end in (low, high, min(max(lattice.centre, low), high))]
+        assert (lattice.lowest, lattice.highest) == (round(min(ends)), round(max(ends)))
+
+
 @given(lattices(), VALUES, VALUES)
 def test_integers_of_values_grow_with_the_values(lattice: Lattice, one: float, other: float) -> None:
     assume(not lattice.square)
@@ -157,7 +169,9 @@ def test_summands_fit_a_batch_and_clip_bounds_fit_the_clip(one: float, other: fl
     integers = lattice.integers(np.array(values))
     most = 1 << (SUMMAND_BITS + SUMMAND_HEADROOM_BITS)
     for value, integer in zip(values, integers.tolist(), strict=True):
-        scaled = Fraction(value) * Fraction(2) ** lattice.exponent if math.isfinite(value) else math.copysign(most, value)
+        scaled = (
+            Fraction(value) * Fraction(2) ** lattice.exponent if math.isfinite(value) else math.copysign(most, value)
+        )
         assert integer == round(max(min(scaled, most), -most))
 
 
@@ -171,7 +185,10 @@ NUMBERS = [
     (pa.array([1, None, -128], pa.int8()), [1.0, None, -128.0]),
     (pa.array([2**64 - 1, None, 0], pa.uint64()), [2.0**64, None, 0.0]),
     (pa.array([2**53 + 1, -(2**63), None]), [2.0**53, -(2.0**63), None]),
-    (pa.array([np.float16(0.5), np.float16("nan"), None, np.float16("-inf")], pa.float16()), [0.5, None, None, -math.inf]),
+    (
+        pa.array([np.float16(0.5), np.float16("nan"), None, np.float16("-inf")], pa.float16()),
+        [0.5, None, None, -math.inf],
+    ),
     (pa.array([0.5, math.nan, None, math.inf], pa.float32()), [0.5, None, None, math.inf]),
     (pa.array([0.1, math.nan, None, -math.inf, 5e-324]), [0.1, None, None, -math.inf, 5e-324]),
     (pa.array([True, None, False]), [1.0, None, 0.0]),
@@ -182,7 +199,10 @@ NUMBERS = [
     (pa.array([None, None]), [None, None]),
     (pa.array([], pa.float64()), []),
     (pa.array([2, None, 2]).dictionary_encode(), [2.0, None, 2.0]),
-    (pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), pa.array([None, math.nan, 1.5])), [None, None, None, 1.5]),
+    (
+        pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), pa.array([None, math.nan, 1.5])),
+        [None, None, None, 1.5],
+    ),
 ]
 
 
@@ -195,7 +215,7 @@ def test_null_and_nan_are_null_in_columns_of_every_numeric_type(column: pa.Array
         assert not np.isnan(values).any()
         assert values.tolist() == pytest.approx([0.0 if value is None else value for value in expected], rel=1e-15)
         missing = [value is None for value in expected]
-        assert (nulls is None and not any(missing)) or nulls is not None and nulls.tolist() == missing
+        assert (nulls is None and not any(missing)) or (nulls is not None and nulls.tolist() == missing)
 
 
 def test_integers_without_nulls_have_no_mask() -> None:

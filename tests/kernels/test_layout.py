@@ -116,7 +116,7 @@ def test_a_missing_column_is_named(missing: str) -> None:
 
 
 def test_a_doubled_column_is_named() -> None:
-    with pytest.raises(RequestError, match="column 'week': .*not a single one"):
+    with pytest.raises(RequestError, match=r"column 'week': .*not a single one"):
         LAYOUT.wire(events().append_column("week", pa.array([1, 2, 3, 4])))
 
 
@@ -127,13 +127,19 @@ def test_a_doubled_column_is_named() -> None:
         ("region", pa.struct([("a", pa.int8())]), "'region': has type .* cannot be a partition; use a plain column"),
         ("week", pa.float32(), "'week': is a float .*cannot partition; cast or bucket it first"),
         ("order", pa.list_(pa.int8()), "'order': has type .*; use a plain column"),
-        ("amount", pa.string(), r"'amount': has type string, which is no number; cast it first.*CAST\(amount AS DOUBLE\)"),
+        (
+            "amount",
+            pa.string(),
+            r"'amount': has type string, which is no number; cast it first.*CAST\(amount AS DOUBLE\)",
+        ),
         ("amount", pa.date32(), "'amount': has type .*no number"),
         ("amount", pa.list_(pa.float64()), "'amount': has type .*no number"),
         ("amount", pa.dictionary(pa.int8(), pa.string()), "'amount': has type string, which is no number"),
     ],
 )
-def test_a_type_that_cannot_play_its_part_is_refused_without_a_row(column: str, kind: pa.DataType, message: str) -> None:
+def test_a_type_that_cannot_play_its_part_is_refused_without_a_row(
+    column: str, kind: pa.DataType, message: str
+) -> None:
     table = events(**{column: pa.nulls(4, kind)}).slice(0, 0)
     with pytest.raises(RequestError, match=message):
         LAYOUT.wire(table)
@@ -212,7 +218,9 @@ UNFIT: list[tuple[pa.DataType, list[Any]]] = [
 
 @pytest.mark.parametrize(("kind", "listed"), UNFIT, ids=str)
 def test_listed_values_of_another_kind_are_refused(kind: pa.DataType, listed: list[Any]) -> None:
-    with pytest.raises(RequestError, match="public, column 'c': lists a value that is not of the column's type") as caught:
+    with pytest.raises(
+        RequestError, match="public, column 'c': lists a value that is not of the column's type"
+    ) as caught:
         public_column("c", kind, listed)
     assert repr(listed[0]) not in str(caught.value)
 
@@ -220,7 +228,7 @@ def test_listed_values_of_another_kind_are_refused(kind: pa.DataType, listed: li
 @pytest.mark.parametrize("listed", [("a", 1), (2**70,), ("\udcff",)])
 def test_a_list_that_is_no_column_at_all_is_refused(listed: tuple[Any, ...]) -> None:
     wide = Layout(units=("u",), partitions=("p",), public=(listed,), max_partitions=1)
-    with pytest.raises(RequestError, match="public, column 'p': .*"):
+    with pytest.raises(RequestError, match=r"public, column 'p': .*"):
         wide.listed_columns()
-    with pytest.raises(RequestError, match="public, column 'p': .*"):
+    with pytest.raises(RequestError, match=r"public, column 'p': .*"):
         wide.wire(pa.table({"u": [1], "p": pa.nulls(1)}))

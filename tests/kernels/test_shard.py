@@ -26,7 +26,11 @@ def slices(table: pa.Table, names: list[str], shards: int, salt: int = SALT) -> 
 
 
 @settings(max_examples=100)
-@given(pair=nb.neighbours(), shards=st.sampled_from([1, 2, 3, 64, 256, 257, shard.MOST_SHARDS]), bits=st.sampled_from([0, 2**64 - 1]))
+@given(
+    pair=nb.neighbours(),
+    shards=st.sampled_from([1, 2, 3, 64, 256, 257, shard.MOST_SHARDS]),
+    bits=st.sampled_from([0, 2**64 - 1]),
+)
 def test_all_rows_of_a_unit_go_to_one_shard_and_no_row_is_lost(pair: nb.Neighbours, shards: int, bits: int) -> None:
     wire = pair.layout.wire(pair.larger)
     with pytest.MonkeyPatch.context() as patch:

@@ -28,7 +28,9 @@ def test_two_statistics_share_a_name_only_if_they_are_the_same() -> None:
 
 
 def test_raw_and_centred_sums_over_a_symmetric_range_are_one_statistic() -> None:
-    raw, centred = (Statistic(kind="sum", column="a", lattice=Lattice.for_values(-1.0, 1.0, centred=c)) for c in (False, True))
+    raw, centred = (
+        Statistic(kind="sum", column="a", lattice=Lattice.for_values(-1.0, 1.0, centred=c)) for c in (False, True)
+    )
     assert raw == centred
     assert raw.name == centred.name
 

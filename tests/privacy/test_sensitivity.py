@@ -32,7 +32,7 @@ STRONG, LOW_BITS, HIGH_BITS, NO_BITS = 2**64 - 1, 3, 3 << 62, 0
 WEAK = {"low": LOW_BITS, "high": HIGH_BITS, "none": NO_BITS}
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_one_unit_moves_no_statistic_by_more_than_its_shape(data: st.DataObject) -> None:
     pair = data.draw(nb.neighbours())
@@ -81,9 +81,7 @@ def test_the_declared_shapes_are_reached(max_rows: int | None, centred: bool) ->
     if max_rows:
         extra, one_partition = (extra.set_column(1, "p0", pa.array(p)) for p in (range(40), [7] * 40))
     statistics = nb.statistics_of(layout)
-    pair = nb.Neighbours(
-        smaller=extra.slice(0, 0), extra=extra, places=(0,) * 40, layout=layout, statistics=statistics
-    )
+    pair = nb.Neighbours(smaller=extra.slice(0, 0), extra=extra, places=(0,) * 40, layout=layout, statistics=statistics)
     sums, in_one = (nb.exact(nb.totals(table, layout, statistics)) for table in (extra, one_partition))
     for index, statistic in enumerate(statistics):
         if statistic.kind == "weights":
@@ -119,7 +117,9 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
         metrics[f"{column}_mean"] = Mean(column, **ends, nullable=nullable)
         metrics[f"{column}_variance"] = Variance(column, **ends, nullable=nullable)
     for column, summand in layout.summands:
-        metrics[f"{column}_clipped"] = Sum(column, min_sum_per_partition=summand.low, max_sum_per_partition=summand.high)
+        metrics[f"{column}_clipped"] = Sum(
+            column, min_sum_per_partition=summand.low, max_sum_per_partition=summand.high
+        )
     if layout.max_rows is not None:
         bounds = ContributionBounds(max_contributions=layout.max_rows)
     else:
@@ -173,9 +173,7 @@ def beyond_records(pair: nb.Neighbours, stage: StagePlan) -> list[str]:
             continue
         index = stage.statistics.index(statistic)
         name = "selection" if statistic.kind == "weights" else statistic.name
-        moved = nb.distances(
-            *(nb.coarse(of, index, noise.fine_bits, noise.step) for of in (without, with_unit))
-        )
+        moved = nb.distances(*(nb.coarse(of, index, noise.fine_bits, noise.step) for of in (without, with_unit)))
         if _broken(of_name[name], moved):
             found.append(name)
     return found
@@ -198,7 +196,9 @@ Law = Callable[[nb.Neighbours], Any]
 
 def _keeps_all(patch: Patch) -> None:
     first = bound._first_of_each
-    patch.setattr(bound, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1]))
+    patch.setattr(
+        bound, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1])
+    )
 
 
 def _skips_the_row_bound(patch: Patch) -> None:
@@ -249,7 +249,9 @@ def _gives_whole_weights(patch: Patch) -> None:
 
 
 def _shards_by_row(patch: Patch) -> None:
-    patch.setattr(shard, "shard_numbers", lambda columns, salt, shards: np.arange(len(columns[0])).astype(np.uint16) % shards)
+    patch.setattr(
+        shard, "shard_numbers", lambda columns, salt, shards: np.arange(len(columns[0])).astype(np.uint16) % shards
+    )
 
 
 def _takes_the_salt_from_the_data(patch: Patch) -> None:
@@ -300,7 +302,8 @@ SEARCH = settings(max_examples=400, phases=[hypothesis.Phase.generate], database
 @pytest.mark.parametrize(("fault", "law"), FAULTS, ids=lambda part: part.__name__.strip("_"))
 def test_a_planted_fault_is_found(fault: Callable[[Patch], None], law: Law, monkeypatch: Patch) -> None:
     fault(monkeypatch)
-    found = hypothesis.find(nb.neighbours(), lambda pair: bool(law(pair)), settings=SEARCH)
+    modes = nb.MODES[2:] if fault in (_skips_the_clip_of_sums, _clips_rows_instead_of_sums) else nb.MODES
+    found = hypothesis.find(nb.neighbours(modes=modes), lambda pair: bool(law(pair)), settings=SEARCH)
     monkeypatch.undo()
     assert not law(found), "without the fault the same pair keeps the law"
 
@@ -309,7 +312,8 @@ def test_a_record_that_is_one_too_small_is_found() -> None:
     def broken(data: tuple[nb.Neighbours, StagePlan]) -> bool:
         pair, stage = data
         smaller = [
-            dataclasses.replace(r, l2_squared=r.l2_squared - 1) if (r.l2_squared or 0) > 1 else r for r in stage.mechanisms
+            dataclasses.replace(r, l2_squared=r.l2_squared - 1) if (r.l2_squared or 0) > 1 else r
+            for r in stage.mechanisms
         ]
         return bool(beyond_records(pair, dataclasses.replace(stage, mechanisms=tuple(smaller))))
 
