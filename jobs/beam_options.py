@@ -1,0 +1,61 @@
+"""Options of Beam on our command line: passed through, unless they are unknown or would show rows.
+
+In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
+that write elements, keys or programs to logs and files are refused (knowledge of Beam 2.77). Imports Beam: only `run` may
+import this module.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from apache_beam.options import pipeline_options
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.complaints import nearest
+
+REFUSED = {
+    "runtime_type_check": "prints values of rows in its errors",
+    "performance_runtime_type_check": "prints values of rows in its errors",
+    "enable_hot_key_logging": "prints keys",
+    "save_main_session": "writes the variables of the program to a file",
+    "profile_memory": "writes the contents of the memory to a file",
+    "profiler_agent": "sends profiles of the rows' processing elsewhere",
+}
+SAMPLING = ("enable_data_sampling", "enable_always_on_exception_sampling")
+"""Experiments that copy elements out of the pipeline."""
+
+ALWAYS = ("--no_save_main_session", "--experiments=disable_always_on_exception_sampling")
+
+
+class _Parser(pipeline_options._BeamArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        field = message.partition(":")[0].removeprefix("argument ")
+        raise RequestError(field=field, rule=f"is wrong for Beam: {message.partition(': ')[2] or message}")
+
+
+def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOptions:
+    """Check and take Beam's options.
+
+    Raises:
+        RequestError: one is unknown, has a wrong value, or leaks.
+    """
+    parser = _Parser(allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS)
+    for group in pipeline_options.PipelineOptions.__subclasses__():
+        group._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        given = unknown[0].partition("=")[0]
+        mend = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
+        mend = mend if mend.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
+        raise RequestError(field=given, rule="is an option of neither this command nor Beam", mend=mend)
+    chosen = pipeline_options.PipelineOptions(list(arguments)).get_all_options()
+    for name, reason in REFUSED.items():
+        if chosen.get(name):
+            raise RequestError(field=f"--{name}", rule=f"{reason}, and is refused", mend="leave it out")
+    for experiment in chosen.get("experiments") or []:
+        if experiment.partition("=")[0] in SAMPLING:
+            rule = "copies rows out of the pipeline, and is refused"
+            raise RequestError(field=f"--experiments={experiment.partition('=')[0]}", rule=rule, mend="leave it out")
+    return pipeline_options.PipelineOptions([*arguments, *ALWAYS])

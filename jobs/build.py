@@ -1,0 +1,99 @@
+"""From a request and its plan to a Beam pipeline: read once, shape the rows, release each stage, stage its file.
+
+In: a checked request, a frozen plan, a staging folder. Out: steps in a pipeline. Holds: the rows are read once for all stages;
+every PCollection of tables keeps the Arrow coder; labels are names from the job file and ours. Not covered: running and
+publishing (`run`).
+
+Imports Beam: only `run` may import this module. May import everything below.
+"""
+
+import glob
+import math
+import pathlib
+from collections.abc import Iterator
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.jobs.expressions import RowExpressions
+from dp_pipelines.jobs.lookup import Lookup
+from dp_pipelines.jobs.progress import file_opened
+from dp_pipelines.jobs.request import Request
+from dp_pipelines.noise import entropy
+from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
+
+SHARD_BYTES = 16 * 2**20
+"""One shard for about so many bytes of the columns that are read."""
+MOST_SHARDS = 1024
+
+
+class ShapeRows(beam.DoFn):
+    """Filter, define and look up, row by row.
+
+    Args:
+        rows: `where` and `columns`.
+        lookup: the joined table, or None.
+        columns: what the stages read.
+    """
+
+    def __init__(self, rows: RowExpressions, lookup: Lookup | None, columns: tuple[str, ...]) -> None:
+        super().__init__()
+        self._rows, self._lookup, self._columns = rows, lookup, columns
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The rows of one table that are kept, with the columns that the stages read."""
+        table = self._rows.apply(element)
+        if self._lookup is not None:
+            table = self._lookup.apply(table)
+        yield table.select(list(self._columns))
+
+
+class CountFiles(beam.DoFn):
+    """Tell progress of each file: the readers give one table without rows for each, so that types are known."""
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The same table."""
+        if element.num_rows == 0:
+            file_opened()
+        yield element
+
+
+def num_shards(request: Request) -> int:
+    """The number of shards for a request; it changes no result and is seen in none."""
+    size = request.source.bytes_of(request.columns)
+    return min(max(math.ceil(size / SHARD_BYTES), 1), MOST_SHARDS)
+
+
+def build(pipeline: beam.Pipeline, request: Request, plan: Plan, staging: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Add all steps of a job to a pipeline.
+
+    Returns:
+        the staged file of each published name; they are there once the pipeline has run.
+    """
+    used = tuple(dict.fromkeys(name for query in request.queries.values() for name in query.columns))
+    rows = _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
+    if request.rows.where is not None or request.rows.defined or request.lookup is not None:
+        shape = ShapeRows(request.rows, request.lookup, used)
+        rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
+    shards, salt = num_shards(request), int(entropy.words(1)[0])
+    files = {}
+    for name in request.queries:
+        path = staging / f"{name}.parquet"
+        keys = plan[name].query.partition_columns
+        (
+            rows
+            | name >> PrivateAggregate(plan[name], num_shards=shards, salt=salt)
+            | f"Stage {name}" >> StageRelease(str(path), keys)
+        )
+        files[path.name] = path
+    return files
+
+
+def _read(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":
+    # Beam takes patterns; these are names.
+    files = [glob.escape(path) for path in request.source.files]
+    if request.source.types is not None:
+        types = {name: request.source.types[name] for name in request.columns}
+        return pipeline | "Read" >> ReadCsv(files, types)
+    return pipeline | "Read" >> ReadParquet(files, list(request.columns))

@@ -1,0 +1,56 @@
+"""Plans that were computed before, for `plan` alone: a run always plans anew.
+
+In: what a plan depends on. Out: the JSON that `plan --json` prints. Holds: the folder is private (0700); an entry that cannot
+be read, or is not what was asked for, counts as absent; a cache that cannot be written is no error. Not covered: entries are
+never removed; each has a few kilobytes.
+
+May import nothing of this project. Imported by cli.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+
+def key(content: Mapping[str, Any], version: str) -> str:
+    """The name of an entry: a digest over everything that the plan depends on, the library's version included.
+
+    >>> key({"epsilon": 1.0}, "1") == key({"epsilon": 1.0}, "2")
+    False
+    """
+    return hashlib.sha256(json.dumps([version, content], sort_keys=True).encode()).hexdigest()
+
+
+def folder() -> pathlib.Path:
+    """The folder of the cache, which may not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(base) / "dp_pipelines"
+
+
+def load(name: str) -> dict[str, Any] | None:
+    """An entry, or None."""
+    try:
+        entry = json.loads((folder() / f"plan-{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    plan = entry.get("plan") if isinstance(entry, dict) and entry.get("key") == name else None
+    return plan if isinstance(plan, dict) else None
+
+
+def store(name: str, plan: Mapping[str, Any]) -> None:
+    """Keep an entry, if that is possible."""
+    with contextlib.suppress(OSError):
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder(), prefix=".plan-")
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                json.dump({"key": name, "plan": plan}, stream)
+            os.replace(temporary, folder() / f"plan-{name}.json")
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)

@@ -1,0 +1,344 @@
+"""The job file: what it may say, and what it says.
+
+In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs no data: no unknown or doubled key, right
+types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
+Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
+
+May import errors, query, metrics, jobs.lines. Imported by jobs.queries, request, cache, cli.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import complaints, lines
+from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.query import ContributionBounds, PrivatePartitions, Strategy
+
+LARGEST_FILE = 16 * 2**20
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+"""One column name or a list of them."""
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
+
+
+class Model(BaseModel):
+    """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Param(Model):
+    """A parameter of the job, given with `--param NAME=VALUE`."""
+
+    type: Literal["string", "int", "float", "date"]
+
+
+class Budget(Model):
+    """What all runs together may cost."""
+
+    epsilon: Positive
+    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+    runs: Annotated[int, Field(ge=1, le=10**6, description="How often this plan will be run under the budget.")] = 1
+
+
+class _Files(Model):
+    parquet: str | None = None
+    csv: str | None = None
+    types: dict[str, str] | None = None
+
+    @model_validator(mode="after")
+    def _one_format(self) -> "_Files":
+        if (self.parquet is None) == (self.csv is None):
+            raise RequestError(field="", rule="must name files as either parquet: or csv:", mend="write one of the two")
+        if self.parquet is not None and self.types is not None:
+            raise RequestError(field="types", rule="is for csv: only; Parquet files have types", mend="drop it")
+        return self
+
+    @property
+    def pattern(self) -> str:
+        """The file name or glob."""
+        pattern = self.parquet if self.parquet is not None else self.csv
+        assert pattern is not None
+        return pattern
+
+
+class Source(_Files):
+    """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
+
+    @model_validator(mode="after")
+    def _csv_has_types(self) -> "Source":
+        if self.csv is not None and not self.types:
+            raise RequestError(
+                field="",
+                rule="must declare types: for csv:, since types must not follow from the data",
+                mend="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
+            )
+        return self
+
+
+class Lookup(_Files):
+    """A public table whose columns are added to each row by the value of one column; its keys are unique."""
+
+    on: str
+
+
+class Bounds(Model):
+    """How much one privacy unit may contribute."""
+
+    max_partitions_contributed: int | None = None
+    max_contributions_per_partition: int | None = None
+    max_contributions: int | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> "Bounds":
+        self.build()
+        return self
+
+    def build(self) -> ContributionBounds:
+        """The library's object."""
+        return ContributionBounds(**dict(self))
+
+
+class Private(Model):
+    """Partitions are chosen from the data, with noise."""
+
+    strategy: Strategy = "auto"
+    min_users: int = 0
+    weight: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _sound(self) -> "Private":
+        self.build()
+        return self
+
+    def build(self) -> PrivatePartitions:
+        """The library's object."""
+        return PrivatePartitions(**dict(self))
+
+
+class Partitions(Model):
+    """Which partitions are published: chosen privately, or a public list that does not come from the data."""
+
+    private: Private | None = None
+    public: list[list[Scalar]] | None = None
+    public_file: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "Partitions":
+        if len(self.model_fields_set) != 1:
+            raise RequestError(field="", rule="must hold one of private:, public:, public_file:", mend="choose one")
+        for index, key in enumerate(self.public or []):
+            if not all(value is None or isinstance(value, (str, int, float, bool)) for value in key):
+                raise RequestError(field=f"public.{index}", rule="must be a list of plain values", mend="write [..]")
+        return self
+
+
+class _MetricModel(Model):
+    weight: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _sound(self) -> "_MetricModel":
+        self.build()
+        return self
+
+    def build(self) -> Metric:
+        """The library's metric."""
+        raise NotImplementedError
+
+    def _rest(self) -> dict[str, Any]:
+        return {name: value for name, value in self if name not in ("kind", "column")}
+
+
+class CountMetric(_MetricModel):
+    """The number of rows."""
+
+    kind: Literal["count"]
+
+    def build(self) -> Metric:
+        return Count(**self._rest())
+
+
+class PrivacyIdCountMetric(_MetricModel):
+    """The number of different privacy units."""
+
+    kind: Literal["privacy_id_count"]
+
+    def build(self) -> Metric:
+        return PrivacyIdCount(**self._rest())
+
+
+class SumMetric(_MetricModel):
+    """The sum of a column; each value is clamped, or each unit's sum in each partition."""
+
+    kind: Literal["sum"]
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    min_sum_per_partition: float | None = None
+    max_sum_per_partition: float | None = None
+
+    def build(self) -> Metric:
+        return Sum(self.column, **self._rest())
+
+
+class MeanMetric(_MetricModel):
+    """The mean of a column; `nullable: false` declares that it holds no nulls."""
+
+    kind: Literal["mean"]
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    nullable: bool = True
+
+    def build(self) -> Metric:
+        return Mean(self.column, **self._rest())
+
+
+class VarianceMetric(MeanMetric):
+    """The population variance of a column."""
+
+    kind: Literal["variance"]  # type: ignore[assignment]  # another kind of the same shape
+
+    def build(self) -> Metric:
+        return Variance(self.column, **self._rest())
+
+
+AnyMetric = Annotated[
+    CountMetric | PrivacyIdCountMetric | SumMetric | MeanMetric | VarianceMetric, Field(discriminator="kind")
+]
+
+
+class Stage(Model):
+    """One partitioned release."""
+
+    kind: Literal["aggregate"]
+    share: Annotated[Positive, Field(description="Weight of this stage in the budget.")] = 1.0
+    partition_by: Names
+    bounds: Bounds
+    partitions: Partitions = Partitions(private=Private())
+    metrics: dict[str, AnyMetric] = Field(default_factory=dict)
+
+
+class Expect(Model):
+    """A guess about a typical partition, from which `plan` prints relative errors. It decides nothing else."""
+
+    users: Positive | None = None
+    rows_per_partition: Positive | None = None
+
+
+class Job(Model):
+    """A job of dp-pipelines: from files of rows to differentially private tables."""
+
+    model_config = ConfigDict(title="dp-pipelines job")
+
+    dataset: Annotated[str, Field(min_length=1, description="The account that these releases are charged to.")]
+    params: dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param] = Field(default_factory=dict)
+    privacy_unit: Names
+    row_id: Annotated[str | None, Field(description="A column that tells rows of one unit apart.")] = None
+    budget: Budget
+    source: Source
+    where: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    lookup: Lookup | None = None
+    expect: Expect | None = None
+    stages: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], Stage], Field(min_length=1)]
+
+
+class JobFile:
+    """A job and where it stands.
+
+    Args:
+        path: the file; names in it are relative to its folder.
+        job: what it says.
+        document: its lines.
+    """
+
+    def __init__(self, path: pathlib.Path, job: Job, document: lines.Document) -> None:
+        self.path = path
+        self.job = job
+        self.document = document
+
+    def error(self, path: lines.Path, error: RequestError) -> RequestError:
+        """The same error with `file:line` and the place in the job file before it."""
+        field, found = complaints.place(path, error.field, self.document)
+        return RequestError(field=f"{self.document.where(found)}: {field}", rule=error.rule, mend=error.mend)
+
+
+def load(path: str) -> JobFile:
+    """Read and check a job file.
+
+    Raises:
+        RequestError: it cannot be read, or `complaints.JobErrors` with all that is wrong in it.
+    """
+    file = pathlib.Path(path)
+    try:
+        size = file.stat().st_size
+        raw = file.read_bytes() if size <= LARGEST_FILE else b""
+    except OSError as error:
+        raise RequestError(
+            field=path, rule=f"cannot be read: {error.strerror or 'no file'}", mend="name a job file"
+        ) from None
+    if size > LARGEST_FILE:
+        raise RequestError(field=path, rule="is larger than 16 MiB", mend="put long public lists into a public_file")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise RequestError(field=path, rule="is not UTF-8 text") from None
+    return read(text, file, path)
+
+
+def read(text: str, file: pathlib.Path, name: str) -> JobFile:
+    """The job in a text; `name` stands in messages. Errors as for `load`."""
+    document = lines.parse(text, name)
+    data, problems = _without_later_kinds(document)
+    job = None
+    try:
+        job = Job.model_validate(data)
+    except ValidationError as error:
+        problems += complaints.from_validation(error, document, Job)
+    if problems or job is None:
+        raise complaints.JobErrors(complaints.by_line(problems))
+    return JobFile(file, job, document)
+
+
+def _without_later_kinds(document: lines.Document) -> tuple[Any, list[RequestError]]:
+    """The data less the stages of kinds that this version does not know, and what is to be said about those."""
+    data = document.data
+    stages = data.get("stages") if isinstance(data, Mapping) else None
+    if not isinstance(stages, Mapping):
+        return data, []
+    problems = []
+    known = dict(stages)
+    for name, stage in stages.items():
+        kind = stage.get("kind") if isinstance(stage, Mapping) else None
+        if isinstance(kind, str) and kind != "aggregate":
+            field = f"{document.where(('stages', name, 'kind'))}: stages.{name}.kind"
+            if kind == "train":
+                rule, mend = "is train, which arrives with a later version", "leave this stage out for now"
+            else:
+                rule, mend = "is no kind of stage", "write kind: aggregate"
+            problems.append(RequestError(field=field, rule=rule, mend=mend))
+            if kind == "train":
+                del known[name]
+            else:
+                known[name] = {**stage, "kind": "aggregate"}
+    if problems and not known:
+        # Without a stage left there is nothing more to say about stages.
+        known = {"later": {"kind": "aggregate", "partition_by": "-", "bounds": {"max_contributions": 1}}}
+    return {**data, "stages": known}, problems

@@ -1,0 +1,33 @@
+"""What `plan` can know before a run: the queries, checked against the files where they are there.
+
+In: a job file and parameters. Out: queries and, where the files were not checked, a note that says why. Holds: a plan needs no
+data; but what is wrong with files that are there is told as early as here. May import jobs below it. Imported by cli.
+"""
+
+from collections.abc import Sequence
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import params, sources
+from dp_pipelines.jobs.job_file import JobFile
+from dp_pipelines.jobs.queries import queries
+from dp_pipelines.query import Query
+
+
+def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query], str]:
+    """The queries of a job, and a note where its files were not checked.
+
+    Raises:
+        RequestError: the job file, a parameter or a file that is there is wrong.
+    """
+    declared = {name: param.type for name, param in file.job.params.items()}
+    if declared and not given:
+        return queries(file), "files and expressions were not checked: give the parameters with --param"
+    values = params.take(declared, given)
+    pattern = params.into_source(file.job.source.pattern, values)
+    try:
+        sources.find(pattern, file.path.parent)
+    except RequestError as error:
+        return queries(file), f"files and expressions were not checked: source {error.rule}"
+    from dp_pipelines.jobs.request import check
+
+    return dict(check(file, given).queries), ""

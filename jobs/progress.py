@@ -1,0 +1,97 @@
+"""How far a run is, on a terminal: its steps and the number of files, never rows, users or partitions.
+
+In: public facts about the run. Out: one line that is rewritten; nothing where standard error is no terminal. Holds: what is
+shown is fixed by the job but for how fast it moves. Not covered: that speed.
+
+May import rich. Imported by run, build and direct.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console
+from rich.status import Status
+
+READING = "reading"
+"""The words of the step that reads; shown as a number of files."""
+
+
+class Progress:
+    """A line of progress.
+
+    Args:
+        stream: standard error.
+
+    >>> import io
+    >>> with Progress(io.StringIO()) as progress:
+    ...     progress.show("planning")
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        console = Console(file=stream)
+        self._status = Status("", console=console) if console.is_terminal else None
+        self._total, self._files, self._begun = 0, 0, 0
+        self._words = ""
+        self._done: dict[str, None] = {}
+
+    def __enter__(self) -> "Progress":
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def show(self, text: str) -> None:
+        """Say what is being done."""
+        if self._status is not None:
+            self._status.update(text)
+
+    def begin(self, total: int, files: int = 0) -> None:
+        """A pipeline of `total` steps over so many files starts."""
+        self._total, self._files, self._begun = total, files, 0
+        self._done.clear()
+
+    def step(self, name: str, words: str) -> None:
+        """A step runs; the same step may run in several pieces, and counts once.
+
+        Args:
+            name: tells steps apart.
+            words: what it does, in public words.
+        """
+        self._done.setdefault(name)
+        self._words = words
+        self._show_step()
+
+    def file(self) -> None:
+        """A file has been opened."""
+        self._begun = min(self._begun + 1, self._files)
+        self._show_step()
+
+    def _show_step(self) -> None:
+        reading = f"{self._begun} of {self._files} files" if self._words == READING else self._words
+        self.show(f"step {min(len(self._done), self._total)} of {self._total} · {reading}")
+
+
+_current: list[Progress] = []
+
+
+@contextlib.contextmanager
+def heard(progress: Progress) -> Iterator[None]:
+    """While this lasts, `file_opened` of steps that run in this process is heard."""
+    _current.append(progress)
+    try:
+        yield
+    finally:
+        _current.remove(progress)
+
+
+def file_opened() -> None:
+    """Called by the pipeline for each file; where it runs in other processes, nobody hears it."""
+    for progress in _current:
+        progress.file()

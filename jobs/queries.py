@@ -1,0 +1,152 @@
+"""From a job file to the library's queries.
+
+In: a checked job file and, once the files are known, the schema of its rows. Out: one `Query` for each stage. Holds: all that
+is wrong is told at once, with `file:line`; the values of a public list have the types of their columns. Not covered: what the
+queries cost (`dp_pipelines.budget`).
+
+May import errors, query, kernels, jobs.{complaints, job_file, sources}. Imported by request.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import lines, sources
+from dp_pipelines.jobs.complaints import raise_all
+from dp_pipelines.jobs.job_file import JobFile, Stage
+from dp_pipelines.kernels import keys, layout
+from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
+
+MOST_PUBLIC = 10_000_000
+"""Rows of a public list."""
+
+
+def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
+    """The query of each stage.
+
+    Args:
+        file: the job.
+        schema: of the rows as stages see them, with defined and looked-up columns; None where no file is known yet.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    result: dict[str, Query] = {}
+    problems: list[RequestError] = []
+    for name, stage in file.job.stages.items():
+        place = ("stages", name)
+        try:
+            query = Query(
+                privacy_unit=file.job.privacy_unit,
+                partition_by=stage.partition_by,
+                bounds=stage.bounds.build(),
+                metrics={key: metric.build() for key, metric in stage.metrics.items()},
+                partitions=_partitions(file, stage),
+                row_id=file.job.row_id,
+            )
+            if not query.metrics and isinstance(query.partitions, PublicPartitions):
+                rule = "has neither metrics nor private partitions: it would publish the list alone"
+                raise RequestError(field="metrics", rule=rule, mend="add a metric")
+        except RequestError as error:
+            problems.append(file.error(_place_of(error.field, place), error))
+            continue
+        if schema is not None:
+            wrong = _wrong_columns(query, schema, place)
+            problems += [file.error(path, error) for path, error in wrong]
+            if not wrong and isinstance(query.partitions, PublicPartitions):
+                try:
+                    query = _typed(query, schema)
+                except RequestError as error:
+                    where = "public_file" if stage.partitions.public_file is not None else "public"
+                    problems.append(file.error((*place, "partitions", where), error))
+                    continue
+        result[name] = query
+    # A wrong unit is wrong in every stage; say it once.
+    raise_all(list({str(problem): problem for problem in problems}.values()))
+    return result
+
+
+def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
+    """Where in the job file a field of a query stands."""
+    if field in ("privacy_unit", "row_id"):
+        return ()
+    if field.startswith("public["):
+        return (*stage, "partitions")
+    return (*stage, "bounds") if field.startswith("max_") else stage
+
+
+def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartitions:
+    declared = stage.partitions
+    if declared.private is not None:
+        return declared.private.build()
+    if declared.public is not None:
+        return PublicPartitions(keys=declared.public)
+    if declared.public_file is not None:
+        return PublicPartitions(keys=_listed(file, declared.public_file, stage.partition_by))
+    return PrivatePartitions()
+
+
+def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The partitions in a public file."""
+    path = file.path.parent / name
+    if not path.is_file():
+        raise RequestError(field="partitions.public_file", rule=f"is no file: {name!r}", mend="check the path")
+    table = sources.read_public(
+        [str(path)], csv_types=None, is_csv=path.suffix.lower() == ".csv", field="partitions.public_file"
+    )
+    for column in columns:
+        if table.column_names.count(column) != 1:
+            rule = f"must have column {column!r} once"
+            raise RequestError(field="partitions.public_file", rule=rule, mend="name its columns as in partition_by")
+    if table.num_rows > MOST_PUBLIC:
+        rule = f"lists more than {MOST_PUBLIC} partitions"
+        raise RequestError(field="partitions.public_file", rule=rule, mend="publish fewer, or private partitions")
+    return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
+
+
+def _wrong_columns(query: Query, schema: pa.Schema, stage: lines.Path) -> list[tuple[lines.Path, RequestError]]:
+    """Where it stands, and what is wrong, for each column that cannot play its part."""
+    found: list[tuple[lines.Path, RequestError]] = []
+
+    def note(path: lines.Path, error: RequestError) -> None:
+        found.append((path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
+
+    parts: list[tuple[str, lines.Path, bool]] = [
+        (name, (*stage, "partition_by"), True) for name in query.partition_columns
+    ]
+    parts += [(name, ("privacy_unit",), False) for name in query.unit_columns]
+    parts += [(query.row_id, ("row_id",), False)] if query.row_id is not None else []
+    for name, path, partition in parts:
+        try:
+            keys.check_key_type(schema.field(name).type, name, partition=partition)
+        except RequestError as error:
+            note(path, error)
+    for key, metric in query.metrics.items():
+        if metric.column is not None:
+            try:
+                layout.check_value_type(schema.field(metric.column).type, metric.column)
+            except RequestError as error:
+                note((*stage, "metrics", key, "column"), error)
+    return found
+
+
+def _typed(query: Query, schema: pa.Schema) -> Query:
+    """The query with its public list in the types of the columns, each partition once."""
+    assert isinstance(query.partitions, PublicPartitions)
+    columns = []
+    for name, values in zip(query.partition_columns, zip(*query.partitions.keys, strict=True), strict=True):
+        try:
+            columns.append(layout.public_column(name, schema.field(name).type, values))
+        except RequestError as error:
+            raise RequestError(field="", rule=error.rule, mend=error.mend) from None
+    if len(keys.dense(columns)) != len(query.partitions.keys):
+        raise RequestError(field="", rule="lists a partition twice", mend="list each partition once")
+    listed = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return Query(**{**_fields(query), "partitions": PublicPartitions(keys=listed)})
+
+
+def _fields(query: Query) -> dict[str, Any]:
+    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id")
+    return {name: getattr(query, name) for name in names}

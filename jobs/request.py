@@ -1,0 +1,154 @@
+"""A job that is ready to be planned and run: file, parameters, sources and expressions agree with each other.
+
+In: a job file and parameters. Out: a `Request`. Holds: everything that public facts can show to be wrong is refused here,
+before anything is planned, created or read: the job file, its parameters, every file's footer or header, columns and types,
+expressions, the lookup table, public lists. Not covered: what it costs; damage inside files.
+
+May import errors, query, jobs below it. Imported by build, run, cli.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import expressions, lookup, params, sources
+from dp_pipelines.jobs.complaints import JobErrors, nearest, raise_all
+from dp_pipelines.jobs.job_file import Job, JobFile
+from dp_pipelines.jobs.params import Value
+from dp_pipelines.jobs.queries import queries
+from dp_pipelines.query import Query
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a run needs to know, all of it public.
+
+    Args:
+        file: the job file.
+        values: of the parameters.
+        source: the files.
+        rows: `where` and `columns`.
+        lookup: the table that is joined, or None.
+        queries: by stage.
+        columns: the source's columns that are read.
+    """
+
+    file: JobFile
+    values: Mapping[str, Value]
+    source: sources.Source
+    rows: expressions.RowExpressions
+    lookup: lookup.Lookup | None
+    queries: Mapping[str, Query]
+    columns: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
+        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"})
+        given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
+        return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
+
+
+def check(file: JobFile, given: Sequence[str]) -> Request:
+    """Everything about a job that is public, checked.
+
+    Args:
+        file: the job file.
+        given: `NAME=VALUE` for each parameter.
+
+    Raises:
+        RequestError: what is wrong.
+    """
+    job = file.job
+    values = params.take({name: declared.type for name, declared in job.params.items()}, given)
+    source = _placed(file, lambda: _source(file, values))
+    rows = _placed(file, lambda: _rows(file, source, values))
+    available = rows.output_schema
+    table = None
+    if job.lookup is not None:
+        table = _placed(file, lambda: _lookup(file, available))
+        available = pa.schema([*available, *table.fields])
+    _check_names(file, available, source)
+    stages = queries(file, available)
+    used = dict.fromkeys(name for query in stages.values() for name in query.columns)
+    if table is not None:
+        used.setdefault(table.on)
+    columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns) if n in source.schema.names))
+    return Request(
+        file=file,
+        values=values,
+        source=source,
+        rows=dataclasses.replace(rows, schema=pa.schema([source.schema.field(name) for name in columns])),
+        lookup=table,
+        queries=stages,
+        columns=columns,
+    )
+
+
+def _placed(file: JobFile, step: Callable[[], Result]) -> Result:
+    """The result of a step whose errors get `file:line` where they speak of the job file."""
+    try:
+        return step()
+    except JobErrors as error:
+        raise JobErrors([_at_line(file, problem) for problem in error.problems]) from None
+    except RequestError as error:
+        raise _at_line(file, error) from None
+
+
+def _at_line(file: JobFile, error: RequestError) -> RequestError:
+    return file.error((), error) if error.field.partition(".")[0] in Job.model_fields else error
+
+
+def _source(file: JobFile, values: Mapping[str, Value]) -> sources.Source:
+    declared = file.job.source
+    pattern = params.into_source(declared.pattern, values)
+    files = sources.find(pattern, file.path.parent)
+    if declared.csv is not None:
+        return sources.look_at_csv(files, declared.types or {})
+    return sources.look_at_parquet(files)
+
+
+def _rows(file: JobFile, source: sources.Source, values: Mapping[str, Value]) -> expressions.RowExpressions:
+    job = file.job
+    absent = {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
+    return expressions.bind(job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=absent)
+
+
+def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:
+    declared = file.job.lookup
+    assert declared is not None
+    files = sources.find(declared.pattern, file.path.parent, "lookup")
+    is_csv = declared.csv is not None
+    listed = sources.read_public(files, csv_types=declared.types, is_csv=is_csv, field="lookup")
+    return lookup.bind(listed, declared.on, available, unit=file.job.privacy_unit)
+
+
+def _check_names(file: JobFile, available: pa.Schema, source: sources.Source) -> None:
+    """Every column that the job names is there, once, and the unit's columns come from the source."""
+    problems = []
+    named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.privacy_unit]
+    if file.job.row_id is not None:
+        named.append((("row_id",), file.job.row_id))
+    for stage_name, stage in file.job.stages.items():
+        place = ("stages", stage_name)
+        named += [((*place, "partition_by"), name) for name in stage.partition_by]
+        for key, metric in stage.metrics.items():
+            column = getattr(metric, "column", None)
+            if column is not None:
+                named.append(((*place, "metrics", key, "column"), column))
+    for path, name in named:
+        if name in source.missing:
+            problems.append(source.missing[name])
+        elif name not in available.names:
+            mend = nearest(name, available.names, "columns")
+            problems.append(
+                file.error(path, RequestError(field="", rule=f"names column {name!r}, which is not there", mend=mend))
+            )
+    raise_all(list({str(problem): problem for problem in problems}.values()))

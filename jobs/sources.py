@@ -1,0 +1,242 @@
+"""The files of a job: found, and checked by their footers and headers before anything is read.
+
+In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every file is
+looked at; what is wrong is told by file and column, from names, footers and schemas alone, which are public. Not covered:
+damage inside the data (the readers name the file when they meet it).
+
+May import errors, kernels.keys, jobs.complaints, pyarrow. Imported by request.
+"""
+
+import csv
+import dataclasses
+import glob
+import io
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.complaints import nearest, raise_all
+from dp_pipelines.kernels import keys
+
+LONGEST_HEADER = 2**20
+MOST_ERRORS = 20
+
+TYPES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float": pa.float64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+"""Types that a CSV column can be declared to have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Files with one schema.
+
+    Args:
+        files: absolute paths, sorted.
+        schema: all columns that every file has with one type; dictionaries and large layouts are plain.
+        sizes: for each column, its bytes in all files, uncompressed where the format tells.
+        types: for CSV, the declared types; None for Parquet.
+        missing: columns that some file lacks or has with another type, with the error that using one of them is.
+    """
+
+    files: tuple[str, ...]
+    schema: pa.Schema
+    sizes: Mapping[str, int]
+    types: Mapping[str, pa.DataType] | None
+    missing: Mapping[str, RequestError]
+
+    def bytes_of(self, columns: Iterable[str]) -> int:
+        """The size of some columns."""
+        return sum(self.sizes.get(name, 0) for name in columns)
+
+
+def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str, ...]:
+    """The files that a glob names, sorted.
+
+    Args:
+        pattern: the glob.
+        folder: of the job file; relative patterns start there.
+        field: the key of the job file that names the files.
+
+    Raises:
+        RequestError: none, or one is no file.
+    """
+    if "://" in pattern:
+        rule = f"names {pattern!r}, and other file systems arrive with a later version"
+        raise RequestError(field=field, rule=rule, mend="name local files")
+    found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
+    if not found:
+        rule = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
+        raise RequestError(field=field, rule=rule, mend="check the path; it is relative to the job file")
+    for path in found:
+        if not os.path.isfile(path):
+            raise RequestError(field=f"file {path!r}", rule="is not a file", mend="let the pattern match files only")
+    return tuple(found)
+
+
+def glob_under(folder: pathlib.Path, pattern: str) -> str:
+    """A pattern relative to a folder whose own name is taken literally.
+
+    >>> glob_under(pathlib.Path("a[1]"), "*.csv")
+    'a[[]1]/*.csv'
+    """
+    return pattern if os.path.isabs(pattern) else os.path.join(glob.escape(str(folder)), pattern)
+
+
+def look_at_parquet(files: Sequence[str]) -> Source:
+    """The common schema of Parquet files, from every footer.
+
+    Raises:
+        RequestError: a file is no whole Parquet file.
+    """
+    schemas: dict[str, pa.Schema] = {}
+    sizes: dict[str, int] = {}
+    problems = []
+    for path in files:
+        try:
+            with pa.parquet.ParquetFile(path) as file:
+                schemas[path] = file.schema_arrow
+                _add_sizes(sizes, file.metadata)
+        except (pa.ArrowException, OSError, ValueError):
+            rule = "is not a whole Parquet file: its footer cannot be read"
+            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend="write it again or leave it out"))
+    raise_all(problems[:MOST_ERRORS])
+    schema, missing = _common(schemas)
+    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
+
+
+def look_at_csv(files: Sequence[str], declared: Mapping[str, str]) -> Source:
+    """The declared schema of CSV files, checked against every header.
+
+    Raises:
+        RequestError: a declared type is unknown, or a file has no header with the declared columns.
+    """
+    problems = []
+    types: dict[str, pa.DataType] = {}
+    for name, kind in declared.items():
+        if kind in TYPES:
+            types[name] = TYPES[kind]
+        else:
+            mend = nearest(kind, TYPES, "types")
+            problems.append(
+                RequestError(field=f"source.types.{name}", rule=f"is {kind!r}, which is no type", mend=mend)
+            )
+    for path in files:
+        header = _header(path)
+        if header is None:
+            rule = "has no header line that can be read"
+            problems.append(
+                RequestError(field=f"file {path!r}", rule=rule, mend="write CSV with column names, in UTF-8")
+            )
+            continue
+        doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
+        absent = [name for name in types if name not in header]
+        if doubled:
+            problems.append(
+                RequestError(field=f"file {path!r}", rule=f"has column {doubled[0]!r} twice", mend="rename one")
+            )
+        for name in absent:
+            mend = nearest(name, header, "columns")
+            problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
+    raise_all(problems[:MOST_ERRORS])
+    size = sum(os.path.getsize(path) for path in files)
+    share = {name: size // len(types) for name in types}
+    return Source(files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={})
+
+
+def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is_csv: bool, field: str) -> pa.Table:
+    """A small public table whole: a lookup table or a list of partitions.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        if is_csv:
+            kinds = {name: TYPES[kind] for name, kind in (csv_types or {}).items() if kind in TYPES}
+            options = pa.csv.ConvertOptions(column_types=kinds)
+            tables = [pa.csv.read_csv(path, convert_options=options) for path in files]
+        else:
+            tables = [pa.parquet.ParquetFile(path).read() for path in files]
+        return pa.concat_tables(tables)
+    except (pa.ArrowException, OSError, ValueError):
+        listed = ", ".join(repr(path) for path in files[:3])
+        rule = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
+        raise RequestError(field=field, rule=rule, mend="check the file") from None
+
+
+def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
+    """The fields that all files share, and for every other name what is wrong with it."""
+    (first, reference), *others = schemas.items()
+    fields: dict[str, pa.DataType] = {}
+    missing: dict[str, RequestError] = {}
+    for name in dict.fromkeys(reference.names):
+        if reference.names.count(name) > 1:
+            missing[name] = RequestError(field=f"file {first!r}", rule=f"has column {name!r} twice", mend="rename one")
+        else:
+            fields[name] = keys.plain_type(reference.field(name).type)
+    for path, schema in others:
+        for name in schema.names:
+            if name not in fields and name not in missing:
+                missing[name] = _absent(first, name)
+        for name, kind in list(fields.items()):
+            at = schema.get_all_field_indices(name)
+            error = None
+            if not at:
+                error = _absent(path, name)
+            elif len(at) > 1:
+                error = RequestError(field=f"file {path!r}", rule=f"has column {name!r} twice", mend="rename one")
+            elif keys.plain_type(schema.field(at[0]).type) != kind:
+                other = keys.plain_type(schema.field(at[0]).type)
+                rule = f"has column {name!r} as {other}, but {os.path.basename(first)!r} has it as {kind}"
+                error = RequestError(field=f"file {path!r}", rule=rule, mend="write all files with one type")
+            if error is not None:
+                missing[name] = error
+                del fields[name]
+    return pa.schema(fields.items()), missing
+
+
+def _absent(path: str, name: str) -> RequestError:
+    rule = f"has no column {name!r}, which other files have"
+    return RequestError(field=f"file {path!r}", rule=rule, mend="write all files with the same columns")
+
+
+def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            name = column.path_in_schema.partition(".")[0]
+            sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
+
+
+def _header(path: str) -> list[str] | None:
+    """The names in the first line of a CSV file, or None."""
+    try:
+        with open(path, "rb") as stream:
+            start = stream.read(LONGEST_HEADER).decode("utf-8-sig", errors="ignore")
+        names = next(csv.reader(io.StringIO(start, newline="")), None)
+    except (OSError, csv.Error):
+        return None
+    return names if names and any(names) else None

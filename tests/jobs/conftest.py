@@ -1,0 +1,119 @@
+"""A small shop for every test of the jobs: files of rows, a job file, and the command line called in this process.
+
+In: nothing. Out: the fixtures `shop` and `call`. Holds: the shop's rows are the same in every test; each test has a folder of
+its own. Not covered: real subprocesses, which `test_cli` starts itself.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+
+from dp_pipelines.jobs import cli
+
+ROWS = 4000
+
+
+def purchases(seed: int, rows: int = ROWS) -> pa.Table:
+    """Rows of the shop."""
+    made = np.random.default_rng(seed)
+    days = np.datetime64("2025-01-06", "us") + made.integers(0, 28 * 86_400, rows) * 1_000_000
+    return pa.table(
+        {
+            "customer": made.integers(0, 1000, rows),
+            "product": pa.array([f"p{i}" for i in made.integers(0, 5, rows)]),
+            "store": made.integers(1, 4, rows).astype(np.int32),
+            "paid_at": pa.array(days),
+            "price": made.random(rows) * 20,
+            "note": pa.array(["7", "x", None, "30"] * (rows // 4)),
+        }
+    )
+
+
+@dataclasses.dataclass
+class Shop:
+    """A folder with data and a job file."""
+
+    folder: Path
+
+    @property
+    def job(self) -> Path:
+        """The job file."""
+        return self.folder / "job.yaml"
+
+    def write(self, **changes: object) -> Path:
+        """Write the job file: the shop's own job with some keys at the top changed, or left out where None."""
+        job = {
+            "dataset": "shop",
+            "privacy_unit": "customer",
+            "budget": {"epsilon": 8.0, "delta": 1e-5},
+            "source": {"parquet": "data/*.parquet"},
+            "stages": {"weekly": stage()},
+        }
+        job.update(changes)
+        self.job.write_text(yaml.safe_dump({k: v for k, v in job.items() if v is not None}, sort_keys=False))
+        return self.job
+
+    def left(self) -> list[str]:
+        """Everything in the folder but the data and the job file."""
+        kept = {"data", "job.yaml"}
+        return sorted(
+            str(p.relative_to(self.folder))
+            for p in self.folder.rglob("*")
+            if p.relative_to(self.folder).parts[0] not in kept
+        )
+
+
+def stage(**changes: object) -> dict[str, object]:
+    """The shop's stage, with some keys changed."""
+    base: dict[str, object] = {
+        "kind": "aggregate",
+        "partition_by": ["product"],
+        "bounds": {"max_partitions_contributed": 3, "max_contributions_per_partition": 2},
+        "metrics": {
+            "orders": {"kind": "count"},
+            "revenue": {"kind": "sum", "column": "price", "min_value": 0, "max_value": 20},
+        },
+    }
+    return {**base, **changes}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A shop with two files and its own job."""
+    (tmp_path / "data").mkdir()
+    for number in range(2):
+        pa.parquet.write_table(purchases(number), tmp_path / "data" / f"part-{number}.parquet")
+    made = Shop(tmp_path)
+    made.write()
+    return made
+
+
+@dataclasses.dataclass
+class Said:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """Run the command line in this process."""
+
+    def run(*arguments: object) -> Said:
+        capfd.readouterr()
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capfd.readouterr()
+        return Said(code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,111 @@
+"""What is printed of a plan and of a release: public numbers, and names as they are."""
+
+import io
+import json
+import pathlib
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.jobs import summary
+
+PLAN = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "runs": 52,
+    "accounted": {"epsilon": 0.99991, "delta": 1e-6},
+    "accounted_one_run": {"epsilon": 0.1234, "delta": 1e-7},
+    "stages": [
+        {
+            "name": "weekly [red]",
+            "share": 0.5,
+            "metrics": {
+                "orders": {
+                    "noise": "gaussian",
+                    "stddev": 12.345,
+                    "expected_stddev": 12.345,
+                    "expected_relative_error": 0.0123,
+                },
+                "[bold]price": {
+                    "noise": "laplace",
+                    "stddev": None,
+                    "expected_stddev": 0.5,
+                    "expected_relative_error": None,
+                },
+            },
+            "selection": {"strategy": "weighted_gaussian", "threshold": 20.5, "half_keep_users": 33.0, "min_users": 5},
+        },
+        {"name": "regions", "share": 0.5, "metrics": {}, "selection": {"strategy": "public", "threshold": None}},
+    ],
+}
+
+
+def test_a_plan_shows_noise_error_selection_and_cost() -> None:
+    stream = io.StringIO()
+    summary.print_plan(PLAN, stream)
+    said = stream.getvalue()
+    for words in (
+        "budget     epsilon 1, delta 1e-06 for all 52 runs together",
+        "accounted  epsilon 0.9999",
+        "one run    epsilon 0.1234",
+        "weekly [red] · share 50%",
+        "12.35",
+        "1.2%",
+        "by partition",
+        "[bold]price",
+        "weighted gaussian; one of about 33 users is kept half of the time, one of fewer than 5 never",
+        "partitions: the public list",
+        "biased upwards",
+    ):
+        assert words in said
+    assert "\x1b" not in said
+
+
+def published(folder: pathlib.Path, table: pa.Table) -> str:
+    """What is printed of a release."""
+    pa.parquet.write_table(table, folder / "weekly.parquet")
+    content = {
+        "format": 1,
+        "files": {"weekly.parquet": {}},
+        "budget": {"epsilon": 1.0, "delta": 1e-6, "runs": 1},
+        "accounted_one_run": {"epsilon": 0.9, "delta": 1e-6},
+        "privacy_unit": "value of customer",
+        "run_id": "one",
+        "ledger": {"note": "not accounted across runs"},
+    }
+    (folder / "manifest.json").write_text(json.dumps(content))
+    stream = io.StringIO()
+    summary.print_release(folder, stream)
+    return stream.getvalue()
+
+
+def test_a_release_shows_its_first_rows_with_error_bars(tmp_path: pathlib.Path) -> None:
+    rows = 20
+    columns = {"k": [None, *map(str, range(1, rows))], "n": [100.0] * rows, "n_stddev": [2.0] * rows}
+    said = published(tmp_path, pa.table(columns))
+    assert "weekly · 20 partitions" in said
+    assert "(null)" in said
+    assert said.count("100.0 ± 3.9") == summary.FIRST_ROWS
+    assert f"and {rows - summary.FIRST_ROWS} more" in said
+    assert "each value of customer: all of its rows" in said
+
+
+def test_a_release_without_rows_or_without_metrics_is_shown_too(tmp_path: pathlib.Path) -> None:
+    assert "weekly · 0 partitions" in published(tmp_path, pa.table({"k": pa.array([], pa.string())}))
+    assert "weekly · 2 partitions" in published(tmp_path, pa.table({"k": ["[a]", "b"]}))
+    assert "[a]" in published(tmp_path, pa.table({"k": ["[a]", "b"]}))
+
+
+@pytest.mark.parametrize(
+    ("value", "stddev", "shown"),
+    [
+        (1234.567, 12.3, "1235 ± 24"),
+        (0.5, 0.0123, "0.500 ± 0.024"),
+        (-3.0, 0.0, "-3 ± 0"),
+        (None, 1.0, "-"),
+        (1.0, float("inf"), "-"),
+    ],
+)
+def test_a_value_is_shown_as_far_as_its_error_leaves_it_certain(value: float | None, stddev: float, shown: str) -> None:
+    assert summary.with_error_bar(value, stddev) == shown
