@@ -12,25 +12,27 @@ import pyarrow as pa
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate, contributions, shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
+from dp_pipelines.transforms.ahead import AheadDoFn
 
 Sharded = tuple[int, pa.Table]
 
 
-class ToShards(beam.DoFn):
+class ToShards(AheadDoFn):
     """Cut a table of events into wire tables by the shard of their unit, each bounded first where that pays."""
 
     def __init__(self, layout: Layout, shards: int, salt: int) -> None:
         super().__init__()
         self._layout, self._shards, self._salt = layout, shards, salt
 
-    def process(self, element: pa.Table) -> Iterator[Sharded]:
+    def compute(self, element: pa.Table) -> list[Sharded]:
         """Wire tables of one table of events, each with its shard; shard 0 also learns the types, were there no rows."""
-        yield 0, self._layout.wire(element.slice(0, 0))
+        cut = [(0, self._layout.wire(element.slice(0, 0)))]
         for begin in range(0, element.num_rows, LARGEST_BATCH):
             wire = self._layout.wire(element.slice(begin, LARGEST_BATCH))
             if contributions.reducing_pays(wire, self._layout, self._salt):
                 wire = contributions.reduce(wire, self._layout, self._salt)
-            yield from shard.slices(wire, self._layout.unit_names, self._salt, self._shards)
+            cut += shard.slices(wire, self._layout.unit_names, self._salt, self._shards)
+        return cut
 
 
 class BoundedWire(beam.DoFn):
@@ -46,7 +48,7 @@ class BoundedWire(beam.DoFn):
         yield wire.take(pa.array(contributions.bound(wire, self._layout, self._salt).bounded.rows))
 
 
-class ToPartials(beam.DoFn):
+class ToPartials(AheadDoFn):
     """The partial aggregates of a shard, cut by the place of their partition.
 
     Public partitions travel as their index in the list, and indices are dealt to places in turn.
@@ -56,17 +58,17 @@ class ToPartials(beam.DoFn):
         super().__init__()
         self._stage, self._places, self._salt = stage, places, salt
 
-    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[Sharded]:
+    def load(self, element: tuple[int, Iterable[pa.Table]]) -> tuple[int, list[pa.Table]]:
+        """The tables of a shard."""
+        return element[0], list(element[1])
+
+    def compute(self, element: tuple[int, list[pa.Table]]) -> list[Sharded]:
         """Partial tables of one shard, each with its place; shard 0 tells every place the types, were there no rows."""
         layout = self._stage.layout
-        partial = accumulate.partials(shard.joined(list(element[1])), layout, self._stage.statistics, self._salt)
+        partial = accumulate.partials(shard.joined(element[1]), layout, self._stage.statistics, self._salt)
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
             numbers = partial.column("p0").to_numpy() % self._places
-            for place in range(self._places):
-                yield place, partial.filter(pa.array(numbers == place))
-            return
-        if element[0] == 0:
-            for place in range(self._places):
-                yield place, partial.slice(0, 0)
-        yield from shard.slices(partial, layout.partition_names, self._salt, self._places)
+            return [(place, partial.filter(pa.array(numbers == place))) for place in range(self._places)]
+        types = [(place, partial.slice(0, 0)) for place in range(self._places)] if element[0] == 0 else []
+        return [*types, *shard.slices(partial, layout.partition_names, self._salt, self._places)]

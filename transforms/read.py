@@ -122,7 +122,7 @@ class _ReadRowGroup(beam.DoFn):
                     yield empty if self._columns is None else empty.select(self._columns)
                     return
                 file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
-                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns, use_threads=False)
+                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns, use_threads=True)
                 for batch in batches:
                     yield pa.Table.from_batches([batch])
             except (pa.ArrowException, OSError, ValueError):
