@@ -23,7 +23,7 @@ from dp_pipelines.jobs.request import Request
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 
-SHARD_BYTES = 16 * 2**20
+SHARD_BYTES = 6 * 2**20
 """One shard for about so many bytes of the columns that are read."""
 MOST_SHARDS = 1024
 

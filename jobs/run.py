@@ -222,7 +222,7 @@ def _public_part(error: Exception, request: Request) -> DpError:
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
     for name in request.queries:
-        if f"while running '{name}/" in told:
+        if any(f"while running '{label}/" in told for label in (name, f"Stage {name}")):
             where = f" in stage {name!r}"
     return RunFailed(
         f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"

@@ -1,8 +1,7 @@
 """Sources: Parquet and CSV files as a PCollection of Arrow tables of bounded size.
 
-In: file patterns and column names. Out: tables of at most 2**17 rows and, where a row group is not absurdly wide, a few
-megabytes. Holds: only the columns asked for are read; a file that turns out to be damaged fails the pipeline with the file's
-name and no value. Not covered: sizes and times of reads are visible to whoever watches the runner.
+In: file patterns and column names. Out: tables of some megabytes. Holds: only the columns asked for are read; a file that
+turns out to be damaged fails the pipeline with the file's name and no value. Not covered: sizes and times of reads are visible to whoever watches the runner.
 
 May import dp_pipelines, pyarrow and Beam.
 """
@@ -18,8 +17,11 @@ from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
 
-BATCH_ROWS = 2**17
-"""Rows of a table: large enough that the cost per element vanishes, small enough to stay in the processor's caches."""
+BATCH_BYTES = 12 * 2**20
+"""About the size of a table: each is cut into one element per shard, whose cost must vanish beside its rows."""
+
+BATCH_ROWS = 2**19
+"""Rows of a table at most."""
 
 
 @dataclasses.dataclass
@@ -122,11 +124,20 @@ class _ReadRowGroup(beam.DoFn):
                     yield empty if self._columns is None else empty.select(self._columns)
                     return
                 file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
-                batches = file.iter_batches(BATCH_ROWS, row_groups=[group], columns=self._columns, use_threads=True)
+                batches = file.iter_batches(_batch_rows(file, group, self._columns), row_groups=[group], columns=self._columns, use_threads=True)
                 for batch in batches:
                     yield pa.Table.from_batches([batch])
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+
+def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:
+    """Rows of a table of about `BATCH_BYTES`, by what the footer says of the columns that are read."""
+    chunks = [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
+    read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+    # Numbers take eight bytes a row in memory, however few they take in the file.
+    width = sum(max(8.0, chunk.total_uncompressed_size / max(chunk.num_values, 1)) for chunk in read)
+    return int(min(max(BATCH_BYTES / max(width, 1.0), 2**12), BATCH_ROWS))
 
 
 def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:

@@ -1,8 +1,8 @@
 """Releases of the weekly report by PipelineDP, for the accuracy benchmark. Runs in .venv-peers.
 
 In and out: see releases.py. PipelineDP's local backend (its engine is the same on all backends), its naive accountant
-and the configuration that serves it best here: Gaussian noise, and for private partitions Gaussian thresholding of the
-noisy user count itself, which saves a quarter of the budget. Its defaults (Laplace noise, truncated geometric
+and the configuration that kept most partitions of four tried: Gaussian noise, and for private partitions Gaussian
+thresholding of the noisy user count itself, which saves a quarter of the budget. Its defaults (Laplace noise, truncated geometric
 selection) keep two partitions of this report. Its sum is taken back from its mean and count, see `sum_of`.
 """
 

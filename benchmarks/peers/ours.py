@@ -41,11 +41,15 @@ def query() -> dp.Query:
     )
 
 
-def run(plan: dp.Plan, folder: pathlib.Path, out: pathlib.Path) -> None:
+ROWS_OF_A_SHARD = 300_000
+
+
+def run(plan: dp.Plan, folder: pathlib.Path, out: pathlib.Path, rows: int) -> None:
     """Read, aggregate, publish: one pipeline."""
+    shards = max(8, rows // ROWS_OF_A_SHARD)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         events = pipeline | ReadParquet(workload.files(folder))
-        events | PrivateAggregate(plan["bench"]) | PublishRelease(str(out))
+        events | PrivateAggregate(plan["bench"], num_shards=shards) | PublishRelease(str(out))
 
 
 def main() -> None:
@@ -57,7 +61,7 @@ def main() -> None:
         with watch.plan():
             plan = dp.Plan(epsilon=workload.EPSILON, delta=workload.DELTA, stages={"bench": query()})
         with watch.query():
-            run(plan, folder, out)
+            run(plan, folder, out, rows)
         table = pq.read_table(out / "bench.parquet").to_pydict()
     totals = workload.totals(table["rows"], table["users"], table["sum"])
     workload.report("dp_pipelines on Beam", rows, watch, len(table["key"]), totals)

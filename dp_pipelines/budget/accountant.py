@@ -30,7 +30,7 @@ TABLES_ERROR = 2.0**-100
 MOST_RUNS = 10**9
 
 LARGEST_EPSILON = 40.0
-"""Noise from tables is not accounted for at a larger epsilon: there a unit could show in their ends, at 2**-100."""
+"""Where a larger epsilon is asked for, noise from tables is held to this one: beyond, a unit could show in their ends."""
 
 
 def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
@@ -78,8 +78,8 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, 
 
     Args:
         mechanisms: the records of one run.
-        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables, 0 is never enough: take
-            what `tables_delta` says.
+        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables 0 is never enough, and
+            what `tables_delta` says is the least.
         runs: how often they run.
         accuracy: how far above the truth the answer may be, relatively.
 
@@ -143,9 +143,7 @@ def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: flo
 
 def _tables(mechanisms: Iterable[Mechanism], runs: int, epsilon: float) -> float:
     draws = runs * sum(record.draws for record in mechanisms)
-    if not draws:
-        return 0.0
-    return draws * (1 + math.exp(epsilon)) * TABLES_ERROR if epsilon <= LARGEST_EPSILON else math.inf
+    return draws * (1 + math.exp(min(epsilon, 700.0))) * TABLES_ERROR
 
 
 def _shifts(record: Mechanism) -> list[tuple[Fraction, int]]:

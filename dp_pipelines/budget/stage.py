@@ -264,7 +264,7 @@ def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, d
         return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
     most = query.bounds.max_partitions
     return Mechanism(
-        stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=_for_each(delta, most), l0=most
+        stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=thresholds.for_each(delta, most), l0=most
     )
 
 
@@ -275,11 +275,6 @@ def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -
         RoundedGaussian(scales.gaussian_scale) if choice.law == "gaussian" else FlooredLaplace(scales.laplace_scale)
     )
     return Noise(law=law, step=-(-unit // choice.steps), fine_bits=statistic.fine_bits, fine_step=statistic.fine_step)
-
-
-def _for_each(delta: float, partitions: int) -> float:
-    """The delta of each of some partitions such that none of them fails but with probability `delta`."""
-    return -math.expm1(math.log1p(-delta) / partitions)
 
 
 def _selection(
@@ -297,7 +292,7 @@ def _selection(
             min_users=first,
             statistic=units,
             epsilon=choices.selection_epsilon,
-            delta=_for_each(delta, most),
+            delta=thresholds.for_each(delta, most),
         )
     if strategy == "weighted_gaussian":
         noise = _noise(WEIGHTS, query, choices.noises["selection"], scales)

@@ -60,12 +60,12 @@ def count_threshold(law: Law, one_user: int, max_partitions: int, delta: float) 
 def for_each(delta: float, partitions: int) -> float:
     """The largest probability for each of some independent events such that any of them happens with at most `delta`.
 
-    That is 1 - (1 - delta)^(1 / partitions), rounded down by four units in the last place, more than it is off.
+    That is 1 - (1 - delta)^(1 / partitions), rounded down by some units in the last place, more than it is off.
 
     >>> for_each(1e-6, 1) <= 1e-6
     True
     """
-    return -math.expm1(math.log1p(-delta) / partitions) * (1 - 2**-50)
+    return math.nextafter(-math.expm1(math.log1p(-delta) / partitions) * (1 - 2**-50), 0.0)
 
 
 def weight(partitions: int, unit: int) -> int:
@@ -170,13 +170,14 @@ def weighted_half_keep_users(
 def _shifts(unit: Any, q: Any, max_partitions: Any) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
     """The shifts c that occur, each with the most partitions d that have it: of all d with one c the last is the worst.
 
-    c_d >= c if and only if floor(unit / sqrt(d)) > (c - 1) q, that is d ((c - 1) q + 1)^2 <= unit^2.
+    c_d >= c > 0 if and only if floor(unit / sqrt(d)) > (c - 1) q, that is d ((c - 1) q + 1)^2 <= unit^2. A unit in more than
+    unit^2 partitions weighs nothing, and its partitions can still be seen.
     """
     unit = checks.whole(unit, "unit", low=1, high=LARGEST_UNIT)
     q = checks.whole(q, "q", low=1, high=LARGEST_UNIT)
     max_partitions = checks.whole(max_partitions, "max_partitions", low=1, high=MOST_PARTITIONS)
-    steps = np.arange(1, -(-unit // q) + 1, dtype=np.int64)
-    partitions = np.minimum(max_partitions, unit * unit // ((steps - 1) * q + 1) ** 2)
+    steps = np.arange(0, -(-unit // q) + 1, dtype=np.int64)
+    partitions = np.append(max_partitions, np.minimum(max_partitions, unit * unit // ((steps[1:] - 1) * q + 1) ** 2))
     # A shift that no number of partitions has repeats the number of the next: keep the largest shift of each number.
     last = np.append(partitions[1:] != partitions[:-1], True)
     return steps[last], partitions[last]

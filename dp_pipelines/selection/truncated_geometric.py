@@ -65,8 +65,9 @@ def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floa
     rising = np.expm1(np.minimum(n, first) * epsilon) / math.expm1(epsilon) * delta
     m = np.maximum(n - first, 0) * epsilon
     settling = -np.expm1(-m) * (1 + delta / math.expm1(epsilon)) + np.exp(-m) * at_first
-    kept: Floats = np.where(n <= first, rising, np.where(n <= last, settling, 1.0))
-    return np.minimum(kept, 1.0)
+    below_one = np.where(n <= first, rising, settling) * (1 - 2**-50)
+    kept: Floats = np.where(n <= last, below_one, 1.0)
+    return kept
 
 
 def half_keep_users(epsilon: float, delta: float) -> int:
@@ -88,7 +89,6 @@ def half_keep_users(epsilon: float, delta: float) -> int:
     return high
 
 
-@functools.lru_cache(maxsize=64)
 def keep_table(epsilon: float, delta: float) -> Thresholds:
     """What a uniform 64-bit word is compared with, by the number of units: keep when the word is below the entry.
 
@@ -108,7 +108,13 @@ def keep_table(epsilon: float, delta: float) -> Thresholds:
     """
     checks.number(epsilon, "selection.epsilon", above=0)
     checks.number(delta, "selection.delta", above=0, below=1)
-    grain = math.floor(delta * ONE) if delta >= 2**-64 else 0
+    # What is equal but no number (True) must not reach the cache.
+    return _table(float(epsilon), float(delta))
+
+
+@functools.lru_cache(maxsize=64)
+def _table(epsilon: float, delta: float) -> Thresholds:
+    grain = math.floor(delta * ONE)
     if not grain >= 1:
         raise RequestError(
             field="selection.delta",

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import pyarrow as pa
 import pytest
 
 from dp_pipelines import Count, Mean, PrivatePartitions, PublicPartitions, Sum
@@ -124,3 +125,23 @@ def test_several_errors_are_one_error_with_a_line_for_each() -> None:
 )
 def test_the_nearest_name_is_offered(name: str, mend: str) -> None:
     assert complaints.nearest(name, ["Amount", "b"], "columns") == mend
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("AREA\nnorth\n", "must have column 'REGION' once"),
+        ("REGION\nnorth\nnorth\n", "lists a partition twice"),
+        ("", "cannot be read as CSV"),
+    ],
+)
+def test_a_public_file_that_is_no_list_of_partitions_is_refused(
+    tmp_path: pathlib.Path, content: str, words: str
+) -> None:
+    (tmp_path / "keys.csv").write_text(content)
+    text = GOOD.replace("{public: [[north], [south], [null]]}", "{public_file: keys.csv}")
+    job = job_file.read(text, tmp_path / "job.yaml", "job.yaml")
+    numbers = {name: pa.int64() for name in ("CUSTOMER_ID", "PRODUCT_SUBCLASS", "week", "SALES_PRICE")}
+    with pytest.raises(RequestError, match=words) as caught:
+        queries(job, pa.schema({**numbers, "REGION": pa.string()}))
+    assert caught.value.field == "job.yaml:29: stages.regions.partitions.public_file"
