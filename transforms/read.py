@@ -1,7 +1,8 @@
 """Sources: Parquet and CSV files as a PCollection of Arrow tables of bounded size.
 
 In: file patterns and column names. Out: tables of some megabytes. Holds: only the columns asked for are read; a file that
-turns out to be damaged fails the pipeline with the file's name and no value. Not covered: sizes and times of reads are visible to whoever watches the runner.
+turns out to be damaged fails the pipeline with the file's name and no value. Not covered: sizes and times of reads are
+visible to whoever watches the runner.
 
 May import dp_pipelines, pyarrow and Beam.
 """
@@ -124,8 +125,8 @@ class _ReadRowGroup(beam.DoFn):
                     yield empty if self._columns is None else empty.select(self._columns)
                     return
                 file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
-                batches = file.iter_batches(_batch_rows(file, group, self._columns), row_groups=[group], columns=self._columns, use_threads=True)
-                for batch in batches:
+                rows = _batch_rows(file, group, self._columns)
+                for batch in file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True):
                     yield pa.Table.from_batches([batch])
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None

@@ -155,6 +155,8 @@ def connect_dots(pair: Pair, interval: float, reach: tuple[float, float]) -> Mas
     (9, 0.531, 0.0)
     """
     first, last = math.floor(reach[0] / interval), math.ceil(reach[1] / interval)
+    # Where the quotient was rounded down, mass would be left above the highest node.
+    last += last * interval < reach[1]
     d, error = pair.profile(nodes(first, last, interval))
     step = math.expm1(interval)
     above = d[:-1] + (d[:-1] - d[1:]) / step + error[:-1] + (error[:-1] + error[1:]) / step

@@ -264,7 +264,12 @@ def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, d
         return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
     most = query.bounds.max_partitions
     return Mechanism(
-        stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=thresholds.for_each(delta, most), l0=most
+        stage=stage,
+        name="selection",
+        kind="approximate_dp",
+        epsilon=epsilon,
+        delta=thresholds.for_each(delta, most),
+        l0=most,
     )
 
 

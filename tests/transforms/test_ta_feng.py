@@ -51,7 +51,7 @@ def test_without_noise_and_with_wide_bounds_every_statistic_equals_duckdbs(ta_fe
         select PRODUCT_SUBCLASS as key, count(*) as orders, count(distinct CUSTOMER_ID) as customers,
                sum(SALES_PRICE) as revenue, avg(SALES_PRICE) as price, var_pop(AMOUNT) as spread
         from '{ta_feng}' group by key order by key
-    """).to_arrow_table()  # noqa: S608
+    """).to_arrow_table()
     query = Query(
         privacy_unit="CUSTOMER_ID",
         partition_by="PRODUCT_SUBCLASS",
