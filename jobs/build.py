@@ -83,7 +83,7 @@ def build(pipeline: beam.Pipeline, request: Request, plan: Plan, staging: pathli
         keys = plan[name].query.partition_columns
         (
             rows
-            | name >> PrivateAggregate(plan[name], num_shards=shards, salt=salt)
+            | f"Release {name}" >> PrivateAggregate(plan[name], num_shards=shards, salt=salt)
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )
         files[path.name] = path

@@ -219,10 +219,17 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     file = job_file.load(given.job)
     with _Stoppable():
         published = run(file, given.output, given=given.param, run_id=given.run_id, arguments=rest)
-    if given.json:
-        print(summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again)))
-    else:
-        summary.print_release(published.folder, sys.stdout, again=published.again)
+    try:
+        if given.json:
+            print(summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again)))
+        else:
+            summary.print_release(published.folder, sys.stdout, again=published.again)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt):
+        # The release is visible: whatever stands in the way of showing it, the run is done. Nothing of the cause is told,
+        # since it may quote a released key in a form that terminals take for a command.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        print(f"note: published in {published.folder}; its summary could not be shown here", file=sys.stderr)
     return DONE
 
 

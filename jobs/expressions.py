@@ -151,7 +151,12 @@ def bind(
                 problems.append(error)
             taken[name.casefold()] = name
     raise_all(problems)
-    return RowExpressions(where=condition, defined=tuple(defined), params=dict(values), schema=schema)
+    rows = RowExpressions(where=condition, defined=tuple(defined), params=dict(values), schema=schema)
+    read = rows.input_columns
+    if len({name.casefold() for name in read}) != len(read):
+        mend = "rename one of them, or use only one"
+        raise _refused("source", "has columns in use whose names differ only in case: DuckDB would mix them up", mend)
+    return rows
 
 
 def _bind_one(

@@ -9,6 +9,7 @@ May import errors, kernels.keys, jobs.complaints, pyarrow. Imported by request.
 
 import csv
 import dataclasses
+import difflib
 import glob
 import io
 import os
@@ -158,7 +159,9 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str]) -> Source:
                 RequestError(field=f"file {path!r}", rule=f"has column {doubled[0]!r} twice", mend="rename one")
             )
         for name in absent:
-            mend = nearest(name, header, "columns")
+            # The header's names are not listed: where the header is missing, they are somebody's row.
+            close = difflib.get_close_matches(name, header, 1, 0.8)
+            mend = f"did you mean {close[0]!r}?" if close else "check the header line and the names in types:"
             problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
     raise_all(problems[:MOST_ERRORS])
     size = sum(os.path.getsize(path) for path in files)

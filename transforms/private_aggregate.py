@@ -22,6 +22,7 @@ from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.shard import MOST_SHARDS
 from dp_pipelines.noise import entropy
+from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
 
@@ -39,7 +40,9 @@ class PrivateAggregate(beam.PTransform):
         salt: a 64-bit number for the hashes of this run; drawn where left out. It only evens the load and settles which
             contributions stay; a run that is repeated keeps the same ones if it gives the same salt.
 
-    Input: a PCollection of pa.Table, bounded and in the global window. Output: a PCollection of pa.Table.
+    Input: a PCollection of pa.Table, bounded and in the global window; at least one table, possibly without rows, which tells
+    the types of the partitions (our readers give one). Output: a PCollection of pa.Table, sorted by key. Write it to one
+    place: what a restarted pipeline writes to a second place may be another draw.
 
     >>> from dp_pipelines import *
     >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
@@ -64,6 +67,7 @@ class PrivateAggregate(beam.PTransform):
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, bound and accumulate, merge and release, barrier."""
         check_input(pcoll)
+        _refuse_second_draw(pcoll.pipeline, self.stage)
         assert self.salt is not None
         contributions = (
             pcoll
@@ -85,7 +89,7 @@ class PrivateAggregate(beam.PTransform):
             | "ByPlace" >> beam.GroupByKey()
             | "DrawRelease" >> beam.ParDo(DrawRelease(self.stage, PLACES)).with_output_types(tuple[int, pa.Table])
             | "Barrier" >> beam.GroupByKey()
-            | "Released" >> beam.ParDo(_Ungroup()).with_output_types(pa.Table)
+            | "Released" >> beam.ParDo(_Ungroup(self.stage.query.partition_columns)).with_output_types(pa.Table)
         )
 
 
@@ -167,6 +171,28 @@ def _check_stage(stage: object) -> None:
         raise RequestError(field="stage", rule="must be a stage of a Plan", mend='write plan["..."]')
 
 
+def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
+    """A stage is paid for once: drawn twice in one pipeline, two releases would be seen.
+
+    Raises:
+        RequestError: this stage of this plan is in the pipeline already.
+    """
+    drawn: set[tuple[str, str]] = pipeline.__dict__.setdefault("_dp_pipelines_drawn", set())
+    key = (str(stage.statement.get("plan")), stage.name)
+    if key in drawn:
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            rule="is released twice in this pipeline, but its plan pays for it once",
+            mend="use the output of the first PrivateAggregate, or put a second stage into the plan",
+        )
+    drawn.add(key)
+
+
 class _Ungroup(beam.DoFn):
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        super().__init__()
+        self._keys = keys
+
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        yield pa.concat_tables(list(element[1]), promote_options="permissive")
+        # Sorted again: the order in which places arrive must not be seen.
+        yield sorted_by_key(pa.concat_tables(list(element[1]), promote_options="permissive"), self._keys)

@@ -21,6 +21,9 @@ from dp_pipelines.errors import DamagedInputError, RequestError
 BATCH_BYTES = 12 * 2**20
 """About the size of a table: each is cut into one element per shard, whose cost must vanish beside its rows."""
 
+CSV_BLOCK = 2**26
+"""Bytes of a CSV file that are parsed at once; no row may be longer."""
+
 BATCH_ROWS = 2**19
 """Rows of a table at most."""
 
@@ -62,6 +65,9 @@ class ReadCsv(beam.PTransform):
         files: a pattern, or a list of patterns or paths.
         types: the type of each column to read, by name: types are public facts, never guessed from the rows. A cell that is
             not of its type is null.
+
+    Not covered: files that are not well formed, in which an unclosed quotation mark takes in the rows of others; and rows of
+    more than 64 MiB, which count as damage.
 
     >>> ReadCsv("events/*.csv", types={"customer": pa.string()}).files
     'events/*.csv'
@@ -142,12 +148,19 @@ def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | N
 
 
 def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
-    """Text columns that take few bytes a row: they are stored as codes, and reading them as codes is much faster."""
+    """Text columns that take few bytes a row: they are stored as codes, and reading them as codes is much faster.
+
+    Only columns that are text themselves, never text inside a list or a struct: those must have one type whatever the rows hold,
+    since not everything that reads them takes codes there.
+    """
+    plain = {
+        field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    }
     chunks = [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
     return [
         chunk.path_in_schema
         for chunk in chunks
-        if chunk.physical_type == "BYTE_ARRAY"
+        if chunk.path_in_schema in plain
         and chunk.has_dictionary_page
         and chunk.total_uncompressed_size < 4 * chunk.num_values
     ]
@@ -172,8 +185,9 @@ class _ReadCsvFile(beam.DoFn):
             column_types=dict.fromkeys(self._types, pa.binary()),
             strings_can_be_null=True,
         )
-        parse = pa.csv.ParseOptions(invalid_row_handler=lambda row: "skip")
-        reading = pa.csv.ReadOptions(use_threads=False, block_size=1 << 23)
+        # A cell may hold line breaks: without this option one that crosses a block would swallow other people's rows.
+        parse = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
+        reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK)
         with pa.csv.open_csv(stream, read_options=reading, parse_options=parse, convert_options=convert) as reader:
             yield pa.table({name: pa.array([], kind) for name, kind in self._types.items()})
             for batch in reader:

@@ -68,18 +68,21 @@ class Composition:
             return answer
         # The closed forms may be far off: rough answers lead to the tilt that the last one needs.
         for _ in range(ROUGH_ROUNDS):
-            rough = self._nearer(answer, left, max(accuracy, ROUGH))
+            rough = self._nearer(answer, left, max(accuracy, ROUGH), slack=12.0)
             if rough > answer * 0.98:
                 break
             answer = rough
-        return self._nearer(answer, left, accuracy)
+        return self._nearer(answer, left, accuracy, slack=4.0)
 
-    def _nearer(self, bound: float, left: float, accuracy: float) -> float:
-        """The answer of a grid that is made for epsilons near a bound, or the bound itself."""
+    def _nearer(self, bound: float, left: float, accuracy: float, slack: float) -> float:
+        """The answer of a grid that is made for epsilons near a bound, or the bound itself.
+
+        Rounding reaches e^slack further up than for the best tilt, and the grid further down.
+        """
         if bound == 0:
             return bound
         log_delta = math.log(left)
-        theta, _ = self._tilt(bound, log_delta)
+        theta, _ = self._tilt(bound, log_delta + slack)
         for lowest in (math.inf, 0.0):
             grid = self._grid(theta, log_delta, bound, accuracy, lowest)
             if grid is None:
@@ -154,16 +157,16 @@ class Composition:
             total += count * (pair.log_moment(THETAS) + 16 * ROUNDING)
         return total * (1 + 16 * ROUNDING)
 
-    def _tilt(self, epsilon: float, log_delta: float) -> tuple[float, float]:
+    def _tilt(self, epsilon: float, enough: float) -> tuple[float, float]:
         """The smallest tilt that is nearly the best for an epsilon, and log of Chernoff's bound on delta there.
 
-        The best tilt moves the mean loss to epsilon; with bounded losses it may be infinite. It need not be better than for
-        `log_delta`, and is at least about the inverse of the standard deviation of the loss.
+        The best tilt moves the mean loss to epsilon; with bounded losses it may be infinite. A smaller one knows more about
+        smaller epsilons, and will do where its bound is at most exp(enough). It is at least about 1 / stddev of the loss.
         """
         log_moments = self._log_moments()
         exponents = log_moments - THETAS * epsilon
         least = float(np.min(exponents))
-        good = exponents <= max(least + 0.5, log_delta + 4)
+        good = exponents <= max(least + 0.5, enough)
         index = max(int(np.argmax(good)), int(np.sum(log_moments[:-1] <= 0.5)))
         return float(THETAS[index]), min(-1.0, least)
 

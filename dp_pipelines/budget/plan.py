@@ -83,7 +83,7 @@ class Plan:
         expect: Expectation | None = None,
     ) -> None:
         self._take(epsilon, delta, stages, shares, runs, expect)
-        self._finish(search(self.queries, self.shares, self._budget), None)
+        self._finish(search(self.queries, self.shares, self._budget))
 
     def _take(
         self,
@@ -94,12 +94,12 @@ class Plan:
         runs: Any,
         expect: Expectation | None,
     ) -> None:
-        self.epsilon = checks.number(epsilon, "epsilon", above=0, below=LARGEST, mend="write e.g. epsilon: 1.0")
+        self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, mend="write e.g. epsilon: 1.0")
         if delta == 0 and not isinstance(delta, bool):
             self.delta = 0.0
         else:
             mend = "write e.g. delta: 1.0e-6, well below one in the number of people"
-            self.delta = checks.number(delta, "delta", above=0, below=1, mend=mend)
+            self.delta = checks.number(delta, "delta", above=1e-50, below=1, mend=mend)
         self.runs = checks.whole(runs, "runs", low=1, high=10**6)
         if not isinstance(stages, Mapping) or not stages:
             raise RequestError(field="stages", rule="must map names to queries, at least one")
@@ -117,7 +117,7 @@ class Plan:
         self.expect = expect
         self._budget = Budget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
 
-    def _finish(self, calibrated: Calibrated, accounted: Mapping[str, Mapping[str, float]] | None) -> None:
+    def _finish(self, calibrated: Calibrated) -> None:
         self.calibrated = calibrated
         self.stages: FrozenMapping[StagePlan] = FrozenMapping(
             {
@@ -125,12 +125,8 @@ class Plan:
                 for name, query in self.queries.items()
             }
         )
-        if accounted is None:
-            self.accounted = FrozenMapping(self._account(self.runs))
-            self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(self._account(1))
-        else:
-            self.accounted = FrozenMapping(accounted["accounted"])
-            self.accounted_one_run = FrozenMapping(accounted["accounted_one_run"])
+        self.accounted = FrozenMapping(self._account(self.runs))
+        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(self._account(1))
 
         statement = FrozenMapping(self.statement())
         self.stages = FrozenMapping(
@@ -151,12 +147,12 @@ class Plan:
         return {"epsilon": budget.cost(self.mechanisms), "delta": budget.allowed_delta(self.mechanisms)}
 
     def verify(self) -> None:
-        """Account for the records anew and refuse if they exceed the budget: for plans that were stored.
+        """Refuse if the records exceed the budget: for plans that were stored.
 
         Raises:
             RequestError: the records cost more than the budget.
         """
-        if not self._account(self.runs)["epsilon"] <= self.epsilon:
+        if not self.accounted["epsilon"] <= self.epsilon:
             raise RequestError(field="plan", rule="costs more than its budget", mend="plan anew")
 
     @property
@@ -195,8 +191,6 @@ class Plan:
                 "gaussian_scale": str(self.calibrated.gaussian_scale),
                 "laplace_scale": str(self.calibrated.laplace_scale),
             },
-            "accounted": dict(self.accounted),
-            "accounted_one_run": dict(self.accounted_one_run),
         }
 
     @classmethod
@@ -211,7 +205,11 @@ class Plan:
         runs: int = 1,
         expect: Expectation | None = None,
     ) -> "Plan":
-        """The plan with the same arguments and stored choices, without searching. Call `verify` before relying on it."""
+        """The plan with the same arguments and stored choices, without searching: accounted for anew.
+
+        Raises:
+            RequestError: the choices are not of this query, or cost more than the budget.
+        """
         plan = cls.__new__(cls)
         plan._take(epsilon, delta, stages, shares, runs, expect)
         stored = frozen["calibrated"]
@@ -226,7 +224,8 @@ class Plan:
             gaussian_scale=Fraction(stored["gaussian_scale"]),
             laplace_scale=Fraction(stored["laplace_scale"]),
         )
-        plan._finish(calibrated, frozen)
+        plan._finish(calibrated)
+        plan.verify()
         return plan
 
     def to_json(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
@@ -204,8 +205,13 @@ class Scales(Protocol):
 
 
 def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) -> StagePlan:
-    """The stage that a query, the choices of calibration and the plan's two noise scales determine."""
+    """The stage that a query, the choices of calibration and the plan's two noise scales determine.
+
+    Raises:
+        RequestError: the choices were made for another query.
+    """
     released = released_statistics(query, choices.centred)
+    _refuse_misfit(query, choices, set(released))
     noises = {key: _noise(statistic, query, choices.noises[key], scales) for key, statistic in released.items()}
     statistics = dict(released)
     # Units decide whether a partition has anyone in it at all, whatever is released.
@@ -222,6 +228,28 @@ def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) 
         choices=choices,
         mechanisms=tuple(records(name, query, choices, scales)),
     )
+
+
+def _refuse_misfit(query: Query, choices: StageChoices, released: set[str]) -> None:
+    """Choices may have been stored: they must be such as calibration makes for this very query."""
+    partitions, strategy = query.partitions, choices.strategy
+    fits = (strategy is not None) == isinstance(partitions, PrivatePartitions)
+    needed, laws = set(released), {key: choice.law for key, choice in choices.noises.items()}
+    if isinstance(partitions, PrivatePartitions):
+        fits &= partitions.strategy in ("auto", strategy)
+        fits &= 0 < choices.selection_delta < 1
+        if strategy == "weighted_gaussian":
+            fits &= partitions.min_users <= 1 and laws.get("selection") == "gaussian"
+            needed.add("selection")
+        elif strategy in ("laplace", "gaussian"):
+            compared = UNITS.name if UNITS.name in released else "selection"
+            fits &= laws.get(compared) == strategy
+            needed.add(compared)
+        else:
+            fits &= strategy == "truncated_geometric" and choices.selection_epsilon > 0
+    fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
+    if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
+        raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
 
 
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[Mechanism]:

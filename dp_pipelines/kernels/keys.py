@@ -319,6 +319,8 @@ def _fixed_words(column: pa.Array) -> list[Words]:
 
 def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
     """Hashes of text or bytes, eight bytes at a time over all rows at once."""
+    if len(column) == 0:  # may lack its buffers
+        return hashes.copy()
     offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     size, data = int(offsets[-1] - offsets[0]), column.buffers()[2]

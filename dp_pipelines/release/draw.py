@@ -23,6 +23,7 @@ from dp_pipelines.metrics import UNITS, Noisy
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
+from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
 
@@ -49,7 +50,7 @@ def draw_release(
         samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
 
     Returns:
-        One row per released partition, in no order that means anything.
+        One row per released partition, sorted by key: any other order could tell in which order the rows came.
     """
     size = len(totals.partitions[0])
     steps: dict[Statistic, Integers] = {}
@@ -109,7 +110,7 @@ def _table(totals: Totals, stage: StagePlan, steps: dict[Statistic, Integers], k
         values, stddevs = metric.finish(noisy, stage.basis(metric))
         columns[name] = pa.array(values)
         columns[f"{name}_stddev"] = pa.array(stddevs)
-    return pa.table(columns)
+    return sorted_by_key(pa.table(columns), stage.query.partition_columns)
 
 
 def _published(steps: Integers, noise: Noise) -> Floats:

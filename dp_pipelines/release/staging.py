@@ -18,6 +18,9 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import PublishError, RequestError
 
+UNFINISHED = ".unfinished"
+"""How the name of a file ends that an attempt is still writing, or was when it was killed."""
+
 
 def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The rows in the order of their keys, nulls last; without any metadata.
@@ -41,7 +44,7 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
         keys: the partition columns, by which rows are sorted.
     """
     target = pathlib.Path(path)
-    temporary = target.with_name(f".{target.name}.{attempt_name()}")
+    temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
     try:
         pa.parquet.write_table(sorted_by_key(table, keys), temporary, compression="zstd")
         _sync(temporary)
@@ -108,8 +111,11 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
         PublishError: something stands in the way; the staged folder is untouched.
     """
     target = local_path(output)
-    for path in staged.iterdir():
-        _sync(path)
+    for path in list(staged.iterdir()):
+        if path.name.endswith(UNFINISHED):
+            path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
+        else:
+            _sync(path)
     staged.chmod(0o755)
     try:
         if os.path.lexists(target):

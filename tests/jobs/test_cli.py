@@ -231,7 +231,7 @@ def test_a_run_that_is_stopped_leaves_nothing(shop: Shop, signum: signal.Signals
     assert [folder.stat().st_mode & 0o777 for folder in staged] == [0o700]
     time.sleep(1)
     running.send_signal(signum)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=240)
     assert (running.returncode, out, err) == (1, "", "error: interrupted; nothing was published\n")
     assert shop.left() == []
 

@@ -406,3 +406,5 @@ def test_names_that_differ_only_in_case_must_be_written_exactly() -> None:
     assert define('"KEY"', schema).apply(table).column("x").to_pylist() == [2]
     with pytest.raises(RequestError, match="exactly"):
         define("key", schema)
+    with pytest.raises(RequestError, match="differ only in case"):
+        define('"Key" + "KEY"', schema)

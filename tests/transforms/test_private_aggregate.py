@@ -1,6 +1,7 @@
 """A stage on a real runner: what it computes, what it publishes, and what it refuses."""
 
 import json
+import pathlib
 import random
 
 import apache_beam as beam
@@ -21,7 +22,8 @@ from dp_pipelines import (
     Sum,
     Variance,
 )
-from dp_pipelines.transforms import FromRows, PrivateAggregate, PrivateCount, PublishRelease, SelectPartitions
+from dp_pipelines.release import staging
+from dp_pipelines.transforms import FromRows, PrivateAggregate, PrivateCount, PublishRelease, SelectPartitions, read
 from tests.helpers.pipelines import comparable, one_stage, publish
 from tests.helpers.quiet import silence
 
@@ -154,6 +156,74 @@ def test_no_key_that_was_not_selected_is_anywhere_in_the_published_buffers(tmp_p
     assert not any(secret.encode() in bytes(buffer) for buffer in buffers)
     assert released.schema.metadata is None
     assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "out").iterdir())
+
+
+def test_the_order_of_released_rows_says_nothing_about_the_order_of_the_input(tmp_path, monkeypatch):
+    silence(monkeypatch)
+    orders, seen = [], tmp_path / "order"
+    for extra in ([], ["key-5"]):
+        keys = extra + [f"key-{i % 6}" for i in range(3000)]
+        table = pa.table({"unit": [-1] * len(extra) + list(range(3000)), "key": keys})
+        with beam.Pipeline(runner="FnApiRunner") as pipeline:
+            source = pipeline | beam.Create([table], reshuffle=False).with_output_types(pa.Table)
+            released = source | PrivateAggregate(one_stage(query(metrics={"rows": Count()})), salt=1)
+            released | beam.Map(
+                lambda t, path: pathlib.Path(path).write_text(",".join(t["key"].to_pylist())), str(seen)
+            )
+        orders.append(seen.read_text())
+    assert orders[0] == orders[1] == ",".join(f"key-{i}" for i in range(6))
+
+
+def test_a_stage_is_drawn_once_in_a_pipeline():
+    stage = one_stage(query())
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    tables = pipeline | beam.Create([events(rows=1)]).with_output_types(pa.Table)
+    tables | "First" >> PrivateAggregate(stage)
+    with pytest.raises(RequestError, match="released twice"):
+        tables | "Second" >> PrivateAggregate(stage)
+
+
+def test_what_a_killed_attempt_left_is_never_published(tmp_path):
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    staging.write_release(pa.table({"k": ["a"]}), staged / "weekly.parquet", ["k"])
+    (staged / f".weekly.parquet.1-x{staging.UNFINISHED}").write_bytes(b"a second draw")
+    staging.publish_folder(staged, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["weekly.parquet"]
+
+
+def test_the_first_complete_attempt_stays_and_later_ones_are_thrown_away(tmp_path):
+    for value in (1, 2):
+        staging.write_release(pa.table({"k": [value]}), tmp_path / "weekly.parquet", ["k"])
+    assert pa.parquet.read_table(tmp_path / "weekly.parquet")["k"].to_pylist() == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["weekly.parquet"]
+
+
+def test_text_inside_lists_is_read_alike_whatever_the_rows_hold(tmp_path):
+    types = set()
+    for name, tags in {
+        "repeat": [["a"], ["a"]] * 500,
+        "empty": [[]] * 1000,
+        "differ": [[str(i)] for i in range(1000)],
+    }.items():
+        path = tmp_path / f"{name}.parquet"
+        pa.parquet.write_table(pa.table({"tags": pa.array(tags, pa.list_(pa.string()))}), path)
+        types |= {
+            table.schema.field("tags").type.value_type for table in read._ReadRowGroup(None).process((str(path), 0))
+        }
+    assert types == {pa.string()}
+
+
+def test_a_csv_cell_with_line_breaks_takes_no_other_rows_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(read, "CSV_BLOCK", 2**14)
+    lines = [f"{i},{i % 7}" for i in range(5000)]
+    counts = []
+    for extra in ([], ['9999,"' + "a\n" * 3000 + '"']):
+        path = tmp_path / f"{len(extra)}.csv"
+        path.write_text("\n".join(["unit,key", *lines[:1000], *extra, *lines[1000:]]) + "\n")
+        tables = read._ReadCsvFile({"unit": pa.int64(), "key": pa.string()}).process(str(path))
+        counts.append(sum(int(pa.compute.sum(t["unit"].to_numpy() < 9999).as_py() or 0) for t in tables if t.num_rows))
+    assert counts == [5000, 5000]
 
 
 def test_selection_alone_releases_keys_and_nothing_else(tmp_path):
