@@ -146,7 +146,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
     except KeyboardInterrupt:
-        return _say("interrupted; nothing was published", FAILED)
+        _say("interrupted; nothing was published", FAILED)
+        if argv is None:
+            # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(FAILED)
+        return FAILED
     except Exception:
         # A mistake of ours. Rows are in memory inside `run.run` only, which lets nothing out that may quote them.
         traceback.print_exc()
