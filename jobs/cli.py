@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         _say("interrupted; nothing was published", FAILED)
-        if argv is None:
+        if arguments is None:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
             sys.stdout.flush()
             sys.stderr.flush()
