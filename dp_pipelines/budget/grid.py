@@ -297,20 +297,22 @@ def _compose(parts: list[_Tilted], log_delta: float, lowest: float) -> _Grid | N
         return None
     size = 1 << max(1, (top - bottom).bit_length())
 
-    transforms = [(np.fft.rfft(_folded(part.values, size), size), part.count) for part in parts]
+    folded = [_folded(part.values, size) for part in parts]
+    transforms = [np.fft.rfft(values, size) for values in folded]
     spectrum = np.ones(size // 2 + 1, np.complex128)
     # All powers at once, from the highest binary digit of the counts downwards.
-    for digit in reversed(range(max(count for _, count in transforms).bit_length())):
+    for digit in reversed(range(max(part.count for part in parts).bit_length())):
         spectrum *= spectrum
-        for transform, count in transforms:
-            if count >> digit & 1:
+        for part, transform in zip(parts, transforms, strict=True):
+            if part.count >> digit & 1:
                 spectrum *= transform
     masses = np.roll(np.fft.irfft(spectrum, size), -((bottom - first) % size))[: top - bottom + 1]
 
     # Rounding, in the L2 norm: of each transform, times its count; of powers and products; of the way back.
     composed = sum(part.count for part in parts)
     of_transform = 16 * ROUNDING * math.log2(size)
-    from_parts = of_transform * math.fsum(part.count * math.sqrt(_dot(part.values, part.values)) for part in parts)
+    norms = [math.sqrt(_dot(values, values)) for values in folded]
+    from_parts = of_transform * math.fsum(part.count * norm for part, norm in zip(parts, norms, strict=True))
     if not from_parts * math.sqrt(size) < 0.05:
         return None
     on_the_way = (of_transform + 8 * ROUNDING * (composed + len(parts))) * math.sqrt(_dot(masses, masses))

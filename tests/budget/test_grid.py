@@ -43,7 +43,7 @@ def mixed_delta(epsilon: float, mu: float, s: float) -> mpmath.mpf:
 
 
 def two_laplaces_delta(epsilon: float, a: float, b: float) -> mpmath.mpf:
-    """Two Laplaces, exactly: docs/proofs/accounting.md, 2, lemma 2."""
+    """Two Laplaces, exactly: docs/proofs/accounting.md, lemma 2."""
     e = abs(mpmath.mpf(epsilon))
     together = mpmath.mpf(a) + mpmath.mpf(b)
     kept = min(1, mpmath.exp((mpmath.mpf(epsilon) - together) / 2), mpmath.exp(mpmath.mpf(epsilon)))
