@@ -23,8 +23,8 @@ from dp_pipelines.jobs.request import Request
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 
-SHARD_BYTES = 6 * 2**20
-"""One shard for about so many bytes of the columns that are read."""
+SHARD_BYTES = 2**20
+LARGEST_SHARD = 64 * 2**20
 MOST_SHARDS = 1024
 
 
@@ -60,9 +60,14 @@ class CountFiles(beam.DoFn):
 
 
 def num_shards(request: Request) -> int:
-    """The number of shards for a request; it changes no result and is seen in none."""
+    """The number of shards for a request; it changes no result and is seen in none.
+
+    Each table that is read is cut into a piece for every shard, so many shards mean many small pieces, and few shards mean
+    large ones to hold in memory: a square root keeps both moderate, up to the largest shard that a worker should hold.
+    """
     size = request.source.bytes_of(request.columns)
-    return min(max(math.ceil(size / SHARD_BYTES), 1), MOST_SHARDS)
+    wanted = max(math.sqrt(size / SHARD_BYTES), size / LARGEST_SHARD)
+    return min(max(math.ceil(wanted), 1), MOST_SHARDS)
 
 
 def build(pipeline: beam.Pipeline, request: Request, plan: Plan, staging: pathlib.Path) -> dict[str, pathlib.Path]:

@@ -8,7 +8,7 @@ May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
@@ -132,10 +132,22 @@ class _ReadRowGroup(beam.DoFn):
                     return
                 file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
                 rows = _batch_rows(file, group, self._columns)
-                for batch in file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True):
-                    yield pa.Table.from_batches([batch])
+                batches = file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True)
+                yield from _gathered(batches, rows)
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Tables of about `rows` rows: text that is read as codes comes in pieces that end where pages of the file do."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(piece.num_rows for piece in held) >= 0.75 * rows:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:

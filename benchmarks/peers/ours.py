@@ -6,6 +6,7 @@ the published folder is timed; planning (the calibration of noise), which reads 
 """
 
 import logging
+import math
 import pathlib
 import tempfile
 
@@ -41,12 +42,12 @@ def query() -> dp.Query:
     )
 
 
-ROWS_OF_A_SHARD = 300_000
+ROWS_OF_ONE_SHARD = 40_000
 
 
 def run(plan: dp.Plan, folder: pathlib.Path, out: pathlib.Path, rows: int) -> None:
     """Read, aggregate, publish: one pipeline."""
-    shards = max(8, rows // ROWS_OF_A_SHARD)
+    shards = max(4, math.ceil(math.sqrt(rows / ROWS_OF_ONE_SHARD)))  # as `dp-pipelines run` does, see jobs/build.py
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         events = pipeline | ReadParquet(workload.files(folder))
         events | PrivateAggregate(plan["bench"], num_shards=shards) | PublishRelease(str(out))
