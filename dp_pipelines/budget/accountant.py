@@ -1,17 +1,18 @@
 """What records cost together: from mechanism records to (epsilon, delta), never below the truth.
 
-In: the records of one run, and how many runs. Out: the epsilon for a delta, or the delta for an epsilon, of everything
-together. Holds: all that the records describe, run `runs` times, is (epsilon, delta)-DP for one privacy unit added or
-removed, with the samplers' tables and floating point counted in (docs/proofs/accounting.md). This holds too where a mechanism
-is chosen after the results of earlier ones, as long as the records were fixed before. Not covered: whether the records are
-true (the tests of privacy say so), and other plans over the same people (the ledger).
+In: the records of one run, and how many runs; or several lists of records, each with its number. Out: the epsilon for a delta,
+or the delta for an epsilon, of everything together. Holds: all that the records describe, run `runs` times, is
+(epsilon, delta)-DP for one privacy unit added or removed, with the samplers' tables and floating point counted in
+(docs/proofs/accounting.md). This holds too where a mechanism is chosen after the results of earlier ones, as long as the records
+were fixed before. Not covered: whether the records are true (the tests of privacy say so), and other plans over the same people
+(the ledger).
 
 May import errors, checks, budget.mechanism; scipy is loaded when a number is asked for. Imported by budget, release, jobs.
 """
 
 import collections
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -37,39 +38,14 @@ def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Com
     """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
 
     * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
-    * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `_shifts`.
+    * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
     * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
     * delta: fails with probability delta.
 
     Raises:
         RequestError: `runs` is not a number of runs.
     """
-    from dp_pipelines.budget import grid, losses
-
-    runs = checks.whole(runs, "runs", low=1, high=MOST_RUNS)
-    squares: list[float] = []
-    bounded: collections.Counter[losses.Bounded] = collections.Counter()
-    log_not_failed: list[float] = []
-    up = 1 + 2.0**-50  # more than the divisions below round down
-    for record in mechanisms:
-        if record.kind == "gaussian":
-            assert record.scale
-            assert record.l2_squared
-            squares.append(runs * float(record.l2_squared / record.scale**2))
-        elif record.kind == "laplace":
-            for shift, times in _shifts(record):
-                bounded[losses.Laplace(float(shift) * up)] += times * runs
-        else:
-            assert record.delta is not None
-            times = (record.l0 or 1) * runs
-            log_not_failed.append(times * math.log1p(-record.delta))
-            if record.epsilon:
-                bounded[losses.Response(record.epsilon)] += times
-    return grid.Composition(
-        mu=math.sqrt(math.fsum(squares)) * up,
-        bounded=dict(bounded),
-        failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
-    )
+    return _composed([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))])
 
 
 def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
@@ -89,19 +65,64 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, 
     >>> round(epsilon_of([record], 1e-6, runs=12), 4)
     4.1518
     """
-    records = list(mechanisms)
+    return epsilon_of_rounds([(tuple(mechanisms), runs)], delta, accuracy=accuracy)
+
+
+def epsilon_of_rounds(
+    rounds: Iterable[tuple[Sequence[Mechanism], int]], delta: float, *, accuracy: float = ACCURACY
+) -> float:
+    """The epsilon of runs that differ: lists of records, each with how often it runs. Otherwise as `epsilon_of`.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> round(epsilon_of_rounds([([record], 4), ([record], 8)], 1e-6), 4)
+    4.1518
+    """
+    kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=MOST_RUNS)) for records, runs in rounds]
     delta = _from_zero(delta, "delta", 1.0)
-    composed = loss_distribution(records, runs=runs)
+    draws = sum(runs * record.draws for records, runs in kept for record in records)
+    composed = _composed(kept)
     least = composed.epsilon(delta * (1 - 1e-12), accuracy)
-    if _tables(records, runs, least) <= delta * 1e-12:
+    if _tables(draws, least) <= delta * 1e-12:
         return least
     # The tables matter: an epsilon up to a limit will do if it does with the delta that the tables leave at the limit.
     for slack in (1.0, 1.001, 1.1):
         limit = least * slack
-        left = delta - _tables(records, runs, limit)
+        left = delta - _tables(draws, limit)
         if left >= 0 and composed.epsilon(left, accuracy) <= limit:
             return limit
     return math.inf
+
+
+def epsilon_of_groups(
+    shared: Iterable[Mechanism],
+    groups: Iterable[Iterable[Mechanism]],
+    delta: float,
+    *,
+    runs: int = 1,
+    accuracy: float = ACCURACY,
+) -> float:
+    """The epsilon at a delta where units are in disjoint groups, and each group has mechanisms that read it alone.
+
+    A unit belongs to one group, whatever the data of other units: it meets the shared mechanisms and those of its group. So
+    the dearest group decides (docs/proofs/accounting.md, lemma 7).
+
+    Args:
+        shared: records of one run of mechanisms that read all units.
+        groups: for each group the records of one run of the mechanisms that read its units and no others.
+        delta: as for `epsilon_of`.
+        runs: how often all of it runs, with the same groups.
+        accuracy: as for `epsilon_of`.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> epsilon_of_groups([record], [[record], [record], []], 1e-6) == epsilon_of([record, record], 1e-6)
+    True
+    """
+    common = tuple(shared)
+    each = [(*common, *group) for group in groups] or [common]
+    return max(epsilon_of(records, delta, runs=runs, accuracy=accuracy) for records in each)
 
 
 def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
@@ -126,7 +147,8 @@ def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, 
         # What holds at a smaller epsilon holds at a larger one, at which the tables would cost more.
         epsilon = min(epsilon, LARGEST_EPSILON)
     composed = loss_distribution(records, runs=runs)
-    return min(1.0, composed.delta(epsilon, accuracy) + _tables(records, runs, epsilon))
+    draws = runs * sum(record.draws for record in records)
+    return min(1.0, composed.delta(epsilon, accuracy) + _tables(draws, epsilon))
 
 
 def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: float) -> float:
@@ -137,26 +159,52 @@ def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: flo
     >>> tables_delta([Mechanism(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
     0.0
     """
-    return _tables(mechanisms, runs, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
-
-
-def _tables(mechanisms: Iterable[Mechanism], runs: int, epsilon: float) -> float:
     draws = runs * sum(record.draws for record in mechanisms)
+    return _tables(draws, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
+
+
+def _tables(draws: int, epsilon: float) -> float:
     return draws * (1 + math.exp(min(epsilon, 700.0))) * TABLES_ERROR
 
 
-def _shifts(record: Mechanism) -> list[tuple[Fraction, int]]:
+def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition":
+    from dp_pipelines.budget import grid, losses
+
+    squares: list[float] = []
+    bounded: collections.Counter[losses.Bounded] = collections.Counter()
+    log_not_failed: list[float] = []
+    up = 1 + 2.0**-50  # more than the divisions below round down
+    for record, runs in ((record, runs) for records, runs in rounds for record in records):
+        if record.kind == "gaussian":
+            assert record.scale
+            assert record.l2_squared
+            squares.append(runs * float(record.l2_squared / record.scale**2))
+        elif record.kind == "laplace":
+            for shift, times in worst_shifts(record):
+                bounded[losses.Laplace(float(shift) * up)] += times * runs
+        else:
+            assert record.delta is not None
+            times = (record.l0 or 1) * runs
+            log_not_failed.append(times * math.log1p(-record.delta))
+            if record.epsilon:
+                bounded[losses.Response(record.epsilon)] += times
+    return grid.Composition(
+        mu=math.sqrt(math.fsum(squares)) * up,
+        bounded=dict(bounded),
+        failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
+    )
+
+
+def worst_shifts(record: Mechanism) -> list[tuple[Fraction, int]]:
     """The worst way to spread a change: how far, in scales, and how many integers that far."""
     scale, linf, l0, l1 = record.scale, record.linf, record.l0, record.l1
     assert scale
     assert linf
     assert l0
     assert l1
-    if l1 <= linf:
-        # Two shifts are never worse than one by their sum (docs/proofs/accounting.md, 2), so neither are many.
-        return [(l1 / scale, 1)]
-    # Merge shifts while two of them fit into linf: of what is left any two exceed it, so there are at most 2 l1 / linf + 1.
-    return [(linf / scale, min(l0, 2 * (l1 // linf) + 1 if l1 < l0 * linf else l0))]
+    # A change in few large pieces costs more than one in many small ones (docs/proofs/accounting.md, lemma 3).
+    whole, rest = divmod(min(l1, l0 * linf), linf)
+    return [(shift / scale, times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
 
 
 def _from_zero(value: float, field: str, below: float) -> float:

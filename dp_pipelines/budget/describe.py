@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.metrics import ROWS, UNITS, Mean, Metric, Noisy
+from dp_pipelines.metrics import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.query import PublicPartitions, Query
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["metrics"] = {
         name: {"kind": type(metric).__name__, **dataclasses.asdict(metric)} for name, metric in query.metrics.items()
     }
+    fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if isinstance(query.partitions, PublicPartitions):
         keys = [[f"{type(value).__name__}:{value!r}" for value in key] for key in query.partitions.keys]
         fields["partitions"] = {"public": keys}
@@ -71,22 +72,26 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
 
 def _noisy(stage: StagePlan, values: dict[str, float]) -> dict[Any, Noisy]:
     return {
-        statistic: Noisy(values=np.array([values.get(statistic.name, values["sums"])]), stddev=noise.stddev)
+        statistic: Noisy(
+            values=np.full((1, statistic.width) if statistic.width else 1, values.get(statistic.name, values["sums"])),
+            stddev=noise.stddev,
+        )
         for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
         if noise is not None
     }
 
 
 def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
-    if isinstance(metric, Mean):
+    if not metric.stddev_is_public:
         return None
     stddevs = metric.finish(_noisy(stage, {"sums": 0.0}), stage.basis(metric))[1]
-    return float(stddevs[0])
+    return float(stddevs.flat[0])
 
 
 def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
     """The expected error in a partition of the declared size, with values in the middle of their range."""
-    if expect is None or expect.rows_per_partition is None:
+    over_cells = any(statistic.width for statistic in metric.statistics(stage.basis(metric)))
+    if expect is None or expect.rows_per_partition is None or over_cells:
         return None
     rows = expect.rows_per_partition
     values = {ROWS.name: rows, UNITS.name: expect.users or rows}

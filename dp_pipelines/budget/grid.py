@@ -2,7 +2,7 @@
 
 In: the pairs of a plan, merged. Out: numbers. Holds, with floating point counted in: an answer is at or above the true
 value, at any number of pairs, in less than a second and 100 MB. Aimed at, and met up to a delta of 0.1 and a hundred
-thousand pairs: epsilon is above its true value by at most a part of `accuracy` (docs/proofs/accounting.md, 3 to 5). Not
+thousand pairs: epsilon is above its true value by about a part of `accuracy` (docs/proofs/accounting.md, 3 to 5). Not
 covered: subsampled mechanisms, whose two directions would have to be composed apart.
 
 How. (1) Each pair becomes masses on a grid. (2) The masses are tilted by exp(theta * loss), which moves the part of the tail

@@ -1,8 +1,9 @@
 """The plan: every stage with its noise, calibrated on the total, before a row is read.
 
-In: (epsilon, delta), queries with shares, the number of runs. Out: frozen stages, the mechanism records, what they cost
-together, a digest that names the plan. Holds: the privacy loss distribution of all records of all runs meets the budget
-(docs/proofs/accounting.md); nothing here sees data. Not covered: what other plans over the same people spend.
+In: (epsilon, delta), queries with shares, the number of runs and how the budget is split over them. Out: frozen stages for each
+round, the mechanism records, what they cost together, a digest that names the plan. Holds: the privacy loss distribution of all
+records of all runs meets the budget (docs/proofs/accounting.md); nothing here sees data. Not covered: what other plans over the
+same people spend.
 
 May import errors, checks, frozen, query, budget. Imported by release, transforms, jobs.
 """
@@ -11,14 +12,16 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from dp_pipelines import checks
-from dp_pipelines.budget import accountant, describe
+from dp_pipelines.budget import accountant, compare, describe, fixed, rounds, settle
+from dp_pipelines.budget.candidate import Budget, Calibrated
 from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.search import Budget, Calibrated, search
+from dp_pipelines.budget.rounds import Split
+from dp_pipelines.budget.search import search
 from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
@@ -27,7 +30,7 @@ from dp_pipelines.query import Query
 LARGEST = accountant.LARGEST_EPSILON
 """Budgets stay below this epsilon, at which nothing is protected any more."""
 
-FORMAT = 1
+FORMAT = 2
 """Part of every digest; raised when the meaning of a plan changes."""
 
 
@@ -49,6 +52,23 @@ class Expectation:
                 object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """One run of a plan, as its number decides.
+
+    Args:
+        number: from 1.
+        stages: by name, ready to run.
+        mechanisms: all records of this run.
+        accounted: what this run costs alone: `epsilon` at `delta`.
+    """
+
+    number: int
+    stages: FrozenMapping[StagePlan]
+    mechanisms: tuple[Mechanism, ...]
+    accounted: FrozenMapping[float]
+
+
 class Plan:
     """All stages of a job under one budget.
 
@@ -58,6 +78,9 @@ class Plan:
         stages: queries by name.
         shares: weight of each stage in the budget; equal where left out.
         runs: how often the plan will be run under this budget.
+        split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
+            `exponential` (see `rounds.GROWTH`). The noise of a round is in inverse proportion to its part, but for noise that a
+            metric asks for and for the probability with which selection fails.
         expect: see `Expectation`.
 
     Raises:
@@ -70,6 +93,10 @@ class Plan:
     >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
     >>> plan.accounted["epsilon"] <= 1.0
     True
+    >>> later = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}, runs=4, split="linear")
+    >>> first, last = (later.round(number).stages["weekly"].noises[0].stddev for number in (1, 4))
+    >>> round(first / last, 2)
+    4.0
     """
 
     def __init__(
@@ -80,10 +107,11 @@ class Plan:
         stages: Mapping[str, Query],
         shares: Mapping[str, float] | None = None,
         runs: int = 1,
+        split: Split = "constant",
         expect: Expectation | None = None,
     ) -> None:
-        self._take(epsilon, delta, stages, shares, runs, expect)
-        self._finish(search(self.queries, self.shares, self._budget))
+        self._take(epsilon, delta, stages, shares, runs, split, expect)
+        self._finish(search(self.queries, self.shares, self._budget, self.split))
 
     def _take(
         self,
@@ -92,6 +120,7 @@ class Plan:
         stages: Mapping[str, Query],
         shares: Mapping[str, float] | None,
         runs: Any,
+        split: Any,
         expect: Expectation | None,
     ) -> None:
         self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, mend="write e.g. epsilon: 1.0")
@@ -101,12 +130,14 @@ class Plan:
             mend = "write e.g. delta: 1.0e-6, well below one in the number of people"
             self.delta = checks.number(delta, "delta", above=1e-50, below=1, mend=mend)
         self.runs = checks.whole(runs, "runs", low=1, high=10**6)
+        self.split = rounds.check(split, self.runs)
         if not isinstance(stages, Mapping) or not stages:
             raise RequestError(field="stages", rule="must map names to queries, at least one")
         for name, query in stages.items():
-            checks.name(name, "stages")
+            checks.stage_name(name, "stages")
             if not isinstance(query, Query):
                 raise RequestError(field=f"stages.{name}", rule="must be a Query")
+            fixed.check(name, query)
         self.queries = FrozenMapping(stages)
         given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
         if set(given) != set(stages):
@@ -119,32 +150,61 @@ class Plan:
 
     def _finish(self, calibrated: Calibrated) -> None:
         self.calibrated = calibrated
-        self.stages: FrozenMapping[StagePlan] = FrozenMapping(
-            {
-                name: build_stage(name, query, calibrated.choices[name], calibrated)
-                for name, query in self.queries.items()
-            }
-        )
-        self.accounted = FrozenMapping(self._account(self.runs))
-        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(self._account(1))
+        groups = settle.all_records(self.queries, calibrated, self.split, self.runs)
+        self._groups, self._rounds = groups, dict[int, Round]()
+        self.stages: FrozenMapping[StagePlan] = self._built(calibrated)
+        self.accounted = FrozenMapping(self._account([r for records, _ in groups for r in records], groups[0][1]))
+        one = self._account(groups[0][0], 1)
+        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(one)
+        self.stages = self._stated(self.stages, self.statement())
 
-        statement = FrozenMapping(self.statement())
-        self.stages = FrozenMapping(
-            {name: dataclasses.replace(stage, statement=statement) for name, stage in self.stages.items()}
+    def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
+        return FrozenMapping(
+            {name: build_stage(name, q, calibrated.choices[name], calibrated) for name, q in self.queries.items()}
         )
+
+    def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
+        known = FrozenMapping(statement)
+        return FrozenMapping({name: dataclasses.replace(stage, statement=known) for name, stage in stages.items()})
 
     def statement(self) -> dict[str, Any]:
         """The budget and what the plan costs, for a manifest."""
+        budget = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs}
         return {
             "plan": self.digest,
-            "budget": {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs},
+            "budget": budget if self.split == "constant" else {**budget, "split": self.split},
             "accounted": dict(self.accounted),
             "accounted_one_run": dict(self.accounted_one_run),
         }
 
-    def _account(self, runs: int) -> dict[str, float]:
-        budget = dataclasses.replace(self._budget, runs=runs)
-        return {"epsilon": budget.cost(self.mechanisms), "delta": budget.allowed_delta(self.mechanisms)}
+    def _account(self, records: Sequence[Mechanism], runs: int) -> dict[str, float]:
+        budget = self._budget
+        return {"epsilon": budget.cost(records, runs=runs), "delta": budget.allowed_delta(records, runs)}
+
+    def round(self, number: int) -> Round:
+        """One run: its stages, its records and what it costs alone. The ledger gives the number, and keeps it on retry.
+
+        Args:
+            number: from 1 to `runs`. With a constant split all rounds are the same.
+
+        Raises:
+            RequestError: the plan has no round of this number.
+        """
+        number = rounds.number_in(number, self.runs)
+        if number not in self._rounds:
+            stages, one = self.stages, self.accounted_one_run
+            part = rounds.ratio(self.split, self.runs, number)
+            if part != 1:
+                stages = self._built(rounds.at(self.calibrated, part))
+                one = FrozenMapping(self._account(self._groups[number - 1][0], 1))
+                stages = self._stated(stages, {**self.statement(), "accounted_one_run": dict(one), "round": number})
+            records = tuple(record for stage in stages.values() for record in stage.mechanisms)
+            self._rounds[number] = Round(number=number, stages=stages, mechanisms=records, accounted=one)
+        return self._rounds[number]
+
+    def explain(self) -> dict[str, Any]:
+        """What all runs cost by four ways to add up losses, in all and for each stage alone; see `compare`."""
+        return compare.explain(self._groups, self.delta)
 
     def verify(self) -> None:
         """Refuse if the records exceed the budget: for plans that were stored.
@@ -157,8 +217,12 @@ class Plan:
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """All records of one run."""
-        return tuple(record for stage in self.stages.values() for record in stage.mechanisms)
+        """All records of one run: of round 1, where the split is not constant."""
+        return self._groups[0][0]
+
+    def all_mechanisms(self) -> tuple[tuple[tuple[Mechanism, ...], int], ...]:
+        """All records of all runs: groups of records, and how often each group runs."""
+        return self._groups
 
     def __getitem__(self, name: str) -> StagePlan:
         if name not in self.stages:
@@ -176,6 +240,7 @@ class Plan:
         content = {
             "format": FORMAT,
             "budget": [self.epsilon, self.delta, self.runs],
+            "split": self.split,
             "queries": {name: describe.query_to_json(query) for name, query in self.queries.items()},
             "shares": dict(self.shares),
             "calibrated": self.frozen()["calibrated"],
@@ -186,6 +251,7 @@ class Plan:
     def frozen(self) -> dict[str, Any]:
         """What `restore` needs beside the queries, as JSON values."""
         return {
+            "split": self.split,
             "calibrated": {
                 "choices": {name: dataclasses.asdict(c) | _noises(c) for name, c in self.calibrated.choices.items()},
                 "gaussian_scale": str(self.calibrated.gaussian_scale),
@@ -203,6 +269,7 @@ class Plan:
         stages: Mapping[str, Query],
         shares: Mapping[str, float] | None = None,
         runs: int = 1,
+        split: Split = "constant",
         expect: Expectation | None = None,
     ) -> "Plan":
         """The plan with the same arguments and stored choices, without searching: accounted for anew.
@@ -211,7 +278,9 @@ class Plan:
             RequestError: the choices are not of this query, or cost more than the budget.
         """
         plan = cls.__new__(cls)
-        plan._take(epsilon, delta, stages, shares, runs, expect)
+        plan._take(epsilon, delta, stages, shares, runs, split, expect)
+        if frozen.get("split", "constant") != split:
+            raise RequestError(field="plan", rule="was made for another split over its runs", mend="plan anew")
         stored = frozen["calibrated"]
         choices = {}
         for name in plan.queries:
@@ -234,11 +303,14 @@ class Plan:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "runs": self.runs,
+            "split": self.split,
+            "last_round_noise": float(1 / rounds.ratio(self.split, self.runs, self.runs)),
             "digest": self.digest,
             "accounted": dict(self.accounted),
             "accounted_one_run": dict(self.accounted_one_run),
             "stages": [describe.stage_to_json(stage, self._cost(stage), self.expect) for stage in self.stages.values()],
             "mechanisms": [record.to_json() for record in self.mechanisms],
+            "costs": {key: value for key, value in self.explain().items() if key != "records"},
         }
 
     def _cost(self, stage: StagePlan) -> float:

@@ -1,38 +1,62 @@
-"""A rough account of records, in microseconds: to compare plans with, never to account with.
+"""A rough account, in microseconds: to compare plans with, never to account with.
 
-In: records of one run, and how many runs. Out: about the epsilon that `budget.accountant` finds. Holds: nothing is promised;
-what is spent is decided by the accountant alone. May import budget.mechanism.
+In: what one run does, as a few numbers, and how many runs. Out: about the epsilon that `budget.accountant` finds. Holds: nothing
+is promised; what is spent is decided by the accountant alone. May import budget.mechanism.
 """
 
+import dataclasses
 import math
 from collections.abc import Iterable
 
 from dp_pipelines.budget.mechanism import Mechanism
 
 
-def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) -> float:
-    """About the epsilon of all records of all runs at a delta.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a rough account knows of some mechanisms.
 
-    Each record counts as a Gaussian with about the same variance of its privacy loss (Dong, Roth, Su 2022, section 3), or all
+    Args:
+        squares: of the shifts of Gaussian noise, in scales, added up.
+        losses: how many mechanisms of bounded loss, and how large it is.
+        log_not_failed: the logarithm of the probability that nothing fails outright.
+    """
+
+    squares: float = 0.0
+    losses: tuple[tuple[float, float], ...] = ()
+    log_not_failed: float = 0.0
+
+    def at(self, level: float) -> "Terms":
+        """The same with `level` times the noise."""
+        return Terms(
+            squares=self.squares / level**2,
+            losses=tuple((number, loss / level) for number, loss in self.losses),
+            log_not_failed=self.log_not_failed,
+        )
+
+
+def laplace_loss(l0: int, linf: int, l1: int, scale: float) -> tuple[float, float]:
+    """How many losses Laplace noise has, about, and how large."""
+    return (l0, linf / scale) if l1 >= l0 * linf else (1, l1 / scale)
+
+
+def rough(parts: Iterable[Terms], delta: float, *, runs: int = 1) -> float:
+    """About the epsilon of all runs at a delta.
+
+    Each mechanism counts as a Gaussian with about the same variance of its privacy loss (Dong, Roth, Su 2022, section 3), or all
     epsilons are added up where that is less.
 
-    >>> rough_epsilon([Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
+    >>> rough([Terms(losses=((1, 0.5),))], 1e-6)
     0.5
     """
     kept = squares = added = 0.0
-    for record in records:
-        l0, linf, l1 = record.l0 or 1, record.linf or 0, record.l1 or 0
-        kept += l0 * runs * math.log1p(-(record.delta or 0.0))
-        if record.kind == "gaussian":
-            squares += runs * float((record.l2_squared or 0) / (record.scale or 1) ** 2)
+    for part in parts:
+        kept += runs * part.log_not_failed
+        squares += runs * part.squares
+        if part.squares:
             added = math.inf
-            continue
-        number, loss = l0, record.epsilon or 0.0
-        if record.kind == "laplace":
-            spread = l1 >= l0 * linf
-            number, loss = (l0 if spread else 1), float((linf if spread else l1) / (record.scale or 1))
-        squares += runs * number * min(loss, loss**2)
-        added += runs * number * loss
+        for number, loss in part.losses:
+            squares += runs * number * min(loss, loss * loss)
+            added += runs * number * loss
     rest, mu = delta + math.expm1(kept), math.sqrt(squares)
     if rest < 0:
         return math.inf
@@ -46,3 +70,21 @@ def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) 
         tail = under_p - math.exp(min(middle, 700)) * under_q
         low, high = (middle, high) if tail > rest else (low, middle)
     return min(added, high)
+
+
+def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) -> float:
+    """About the epsilon of all records of all runs at a delta.
+
+    >>> rough_epsilon([Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
+    0.5
+    """
+    return rough([_terms(record) for record in records], delta, runs=runs)
+
+
+def _terms(record: Mechanism) -> Terms:
+    l0, failed = record.l0 or 1, math.log1p(-(record.delta or 0.0))
+    if record.kind == "gaussian":
+        return Terms(squares=float((record.l2_squared or 0) / (record.scale or 1) ** 2))
+    if record.kind == "laplace":
+        return Terms(losses=(laplace_loss(l0, record.linf or 0, record.l1 or 0, float(record.scale or 1)),))
+    return Terms(losses=((l0, record.epsilon or 0.0),), log_not_failed=l0 * failed)

@@ -1,127 +1,44 @@
-"""How a plan chooses: strategies, laws, bases and lattice steps for the smallest expected error, from public numbers alone.
+"""How a plan chooses: strategies, laws and bases for the smallest expected error, from public numbers alone.
 
-In: queries with shares, a budget. Out: `StageChoices` for each stage and the two noise scales, calibrated so that the
-privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by an
-expected error; only the last step, on the integer records that will run, decides the noise, so a poor comparison costs
-accuracy and never privacy. May import errors, metrics, query, selection, budget (mechanism, calibrate, stage).
+In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated
+so that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by
+an expected error, as if all runs got the same part; only the last step (budget.settle), on the integer records that will run,
+decides the noise, so a poor comparison costs accuracy and never privacy. May import errors, metrics, query, selection, budget.
 """
 
 import dataclasses
 import math
 import statistics as normal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
-from dp_pipelines.budget import accountant, calibration, stage
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.rough import rough_epsilon
-from dp_pipelines.budget.stage import Choice, StageChoices
-from dp_pipelines.errors import BudgetError
+from dp_pipelines.budget import calibration, fixed, stage
+from dp_pipelines.budget.candidate import (
+    SELECTION_DELTA,
+    Budget,
+    Calibrated,
+    Candidate,
+    Chosen,
+    Families,
+    Queries,
+    selection_delta,
+)
+from dp_pipelines.budget.rough import Terms, laplace_loss, rough
+from dp_pipelines.budget.rounds import Split
+from dp_pipelines.budget.settle import searched, settle
+from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.statistics import Shape
 from dp_pipelines.metrics import UNITS, Sum
 from dp_pipelines.query import PrivatePartitions, Query
 
-MEND = "raise epsilon or delta, lower the contribution bounds or the number of runs, or release fewer metrics"
 
-Number = TypeVar("Number", int, float)
-
-Families = tuple[tuple[str, float, float], ...]
-
-TARGET_SCALE = 1024
-"""The noise scale, in release steps, that is aimed at: fine enough that rounding costs nothing, small enough for one table."""
-
-LARGEST_SCALE = {"gaussian": 2**13, "laplace": 2**18}
-"""Beyond these a noise table would not be built (noise.samplers), and noise so large has no use."""
-
-SCALE_GRID = 64
-"""Scales are multiples of 1/64 step."""
-
-FINE = 8192
-"""The last calibration moves both scales together in steps of 1/8192."""
-
-SELECTION_DELTA = 0.5
-"""The part of delta that selection may fail with, over all stages and runs."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
-    """What may be spent by all runs of a plan together."""
-
-    epsilon: float
-    delta: float
-    runs: int
-
-    def cost(self, records: Sequence[Mechanism], accuracy: float = 1e-4) -> float:
-        """The epsilon of all runs of some records: with delta 0 the sum of their epsilons, or infinity."""
-        if self.delta == 0:
-            pure = [record.pure_epsilon for record in records]
-            exact = [epsilon for epsilon in pure if epsilon is not None]
-            return math.nextafter(float(self.runs * sum(exact)), math.inf) if len(exact) == len(pure) else math.inf
-        return accountant.epsilon_of(records, self.allowed_delta(records), runs=self.runs, accuracy=accuracy)
-
-    def allowed_delta(self, records: Sequence[Mechanism]) -> float:
-        """Delta; where it is 0, what the finite tables of the samplers add all the same (docs/proofs/noise.md)."""
-        if self.delta > 0:
-            return self.delta
-        return accountant.tables_delta(records, runs=self.runs, epsilon=self.epsilon)
-
-    @property
-    def gaussian_exchange(self) -> float:
-        """Gaussian noise per unit of Laplace scale at about the same cost: a ratio to start from, not a guarantee."""
-        return math.sqrt(2 * math.log(1.25 / self.delta))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """One way to run a stage.
-
-    Args:
-        strategy: how partitions are selected; None for public ones.
-        laws: the law of each statistic with noise; `selection` for one that only selection uses.
-        weights: the part of the whole budget of each of these, and of `coin` (truncated geometric).
-        shapes: how far one unit moves each of them; for weighted selection an L2 norm of one unit.
-        centred: families of metrics whose sums are centred.
-    """
-
-    strategy: str | None
-    laws: FrozenMapping[str]
-    weights: FrozenMapping[float]
-    shapes: FrozenMapping[Shape]
-    centred: Families
-
-    def multiplier(self, item: str, level: float, budget: Budget) -> float:
-        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
-        shape, weight = self.shapes[item], self.weights[item]
-        if self.laws[item] == "laplace":
-            return shape.in_total * level / weight
-        return math.sqrt(shape.per_coordinate * shape.in_total) * budget.gaussian_exchange * level / weight
-
-    def coin_epsilon(self, level: float, query: Query) -> float:
-        """Epsilon of one partition's coin at a noise level."""
-        return self.weights["coin"] / (level * query.bounds.max_partitions)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Calibrated:
-    """Choices that meet the budget."""
-
-    choices: FrozenMapping[StageChoices]
-    gaussian_scale: Fraction
-    laplace_scale: Fraction
-
-
-Queries = Mapping[str, Query]
-Chosen = dict[str, Candidate]
-
-
-def search(queries: Queries, shares: Mapping[str, float], budget: Budget) -> Calibrated:
-    """Choices for all stages, with the smallest expected error among the candidates.
+def search(queries: Queries, shares: Mapping[str, float], budget: Budget, split: Split) -> Calibrated:
+    """Choices for all stages (for round 1), with the smallest expected error among the candidates.
 
     Raises:
         BudgetError: where the budget cannot be met.
     """
+    fixed.refuse_above(queries, budget)
     total = math.fsum(shares.values())
     options = {n: list(candidates(q, shares[n] / total, budget)) for n, q in queries.items()}
     chosen = {name: of_stage[0] for name, of_stage in options.items()}
@@ -130,7 +47,7 @@ def search(queries: Queries, shares: Mapping[str, float], budget: Budget) -> Cal
             attempts = [{**chosen, name: candidate} for candidate in of_stage]
             chosen = min(attempts, key=lambda attempt: _score(queries, attempt, budget))
     chosen = _with_single_flips(queries, chosen, budget)
-    return _calibrated(queries, chosen, budget)
+    return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
 
 
 def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate]:
@@ -139,8 +56,8 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
     strategies: list[str | None] = [None]
     if isinstance(partitions, PrivatePartitions):
         if budget.delta == 0:
-            raise BudgetError(
-                field="budget.delta",
+            raise RequestError(
+                field="delta",
                 rule="must be above 0 where partitions are selected privately",
                 mend="set it, e.g. delta: 1.0e-6, or list public partitions",
             )
@@ -171,6 +88,8 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         else:
             item = "coin"
         weights[item] = weights.get(item, 0.0) + weight
+    asked = stage.fixed_noise(query)
+    weights = {item: weight for item, weight in weights.items() if item not in asked}
     whole = math.fsum(weights.values())
     return Candidate(
         strategy=strategy,
@@ -178,6 +97,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         weights=FrozenMapping({item: share * weight / whole for item, weight in weights.items()}),
         shapes=FrozenMapping(shapes),
         centred=centred,
+        fixed=FrozenMapping({item: fixed.in_units(released[item], query, stddev) for item, stddev in asked.items()}),
     )
 
 
@@ -186,9 +106,11 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
 
     With equal noise multipliers for a sum and its count, and values spread evenly over the range, the variance of a mean is
     the square of the sum's sensitivity plus that of the typical distance from the centre; the number of rows is a common
-    factor. A plain sum needs no count when it is raw.
+    factor. A plain sum needs no count when it is raw, and one with a noise of its own has a single statistic.
     """
     _, low, high = family
+    if any(metric.family == family and metric.stddev is not None for metric in query.metrics.values()):
+        return False
     largest = max(abs(low), abs(high))
     if largest == 0 or low == high:
         return False
@@ -266,96 +188,31 @@ def expected_half_keep(query: Query, candidate: Candidate, level: float, budget:
 
 def _level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
     """About the noise level that meets the budget, by the rough account."""
+    free = [_terms(queries[name], chosen[name], budget, len(queries), asked=False) for name in chosen]
+    asked = [_terms(queries[name], chosen[name], budget, len(queries), asked=True) for name in chosen]
 
     def cost(level: float) -> float:
-        ideal = [r for name in chosen for r in _ideal(name, queries[name], chosen[name], level, budget, len(queries))]
-        return rough_epsilon(ideal, budget.delta, runs=budget.runs)
+        return rough([*asked, *(terms.at(level) for terms in free)], budget.delta, runs=budget.runs)
 
-    return _searched(lambda: calibration.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
-
-
-def _exact_level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
-    """The noise level that meets the budget, on records so fine that steps do not matter."""
-
-    def cost(level: float) -> float:
-        ideal = [r for name in chosen for r in _ideal(name, queries[name], chosen[name], level, budget, len(queries))]
-        return budget.cost(ideal, accuracy=1e-3)
-
-    start = _level(queries, chosen, budget)
-    return _searched(lambda: calibration.least_level(cost, budget.epsilon, start=start, tolerance=2e-3, factor=1.05))
+    if not any(candidate.weights for candidate in chosen.values()):
+        if cost(1.0) <= budget.epsilon:
+            return 1 / budget.epsilon
+        raise BudgetError(field="budget", rule="is exceeded by the noise that metrics ask for")
+    return searched(lambda: calibration.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
 
 
-def _searched(find: Callable[[], Number]) -> Number:
-    try:
-        return find()
-    except BudgetError as error:
-        raise BudgetError(field="budget", rule=error.rule, mend=MEND) from None
-
-
-def _ideal(
-    name: str, query: Query, candidate: Candidate, level: float, budget: Budget, stages: int
-) -> Iterator[Mechanism]:
-    """Records at a noise level, on a lattice so fine that steps do not matter."""
-    steps = 4096
+def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, asked: bool) -> Terms:
+    """What a candidate does at noise level 1: by noise that was asked for, or by all the rest."""
+    squares, losses = 0.0, []
     for item, law in candidate.laws.items():
-        shape = candidate.shapes[item]
-        scale = Fraction(math.ceil(candidate.multiplier(item, level, budget) * steps * SCALE_GRID), SCALE_GRID)
-        linf, total = shape.per_coordinate * steps, shape.in_total * steps
-        yield stage.record(name, item, law, scale, l0=shape.coordinates, linf=linf, l1=total)
-    if candidate.strategy is not None:
-        delta = _selection_delta(budget, stages)
-        epsilon = candidate.coin_epsilon(level, query) if candidate.strategy == "truncated_geometric" else 0.0
-        yield stage.selection_failure(name, query, candidate.strategy, epsilon, delta)
-
-
-def _selection_delta(budget: Budget, stages: int) -> float:
-    return SELECTION_DELTA * budget.delta / (budget.runs * stages)
-
-
-def _calibrated(queries: Queries, chosen: Chosen, budget: Budget) -> Calibrated:
-    level = _exact_level(queries, chosen, budget)
-    multipliers = {
-        (name, item): candidate.multiplier(item, level, budget)
-        for name, candidate in chosen.items()
-        for item in candidate.laws
-    }
-    scales: dict[str, float] = {}
-    for law in ("gaussian", "laplace"):
-        of_law = [m for (name, item), m in multipliers.items() if chosen[name].laws[item] == law]
-        scales[law] = max([TARGET_SCALE, *of_law])
-        if scales[law] > LARGEST_SCALE[law]:
-            raise BudgetError(
-                field="budget",
-                rule="leaves a statistic with noise thousands of times the effect of one unit",
-                mend=MEND,
-            )
-    steps = {
-        (name, item): max(1, round(scales[chosen[name].laws[item]] / multiplier))
-        for (name, item), multiplier in multipliers.items()
-    }
-
-    def choices(fine: int) -> Calibrated:
-        of_stages = {}
-        for name, candidate in chosen.items():
-            epsilon = 0.0
-            if candidate.strategy == "truncated_geometric":
-                epsilon = candidate.coin_epsilon(level, queries[name]) * FINE / fine
-            of_stages[name] = StageChoices(
-                strategy=candidate.strategy,
-                noises=FrozenMapping({i: Choice(law=law, steps=steps[name, i]) for i, law in candidate.laws.items()}),
-                selection_delta=_selection_delta(budget, len(queries)) if candidate.strategy is not None else 0.0,
-                selection_epsilon=epsilon,
-                centred=candidate.centred,
-            )
-        gaussian, laplace = (
-            Fraction(math.ceil(scales[law] * SCALE_GRID * fine / FINE), SCALE_GRID) for law in ("gaussian", "laplace")
-        )
-        return Calibrated(choices=FrozenMapping(of_stages), gaussian_scale=gaussian, laplace_scale=laplace)
-
-    def cost(fine: int) -> float:
-        calibrated = choices(fine)
-        exact = [r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated)]
-        return budget.cost(exact)
-
-    fine = _searched(lambda: calibration.least_integer(cost, budget.epsilon, start=FINE, high=2 * FINE))
-    return choices(fine)
+        if (item in candidate.fixed) == asked:
+            shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
+            if law == "gaussian":
+                squares += shape.per_coordinate * shape.in_total / scale**2
+            else:
+                losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))
+    if asked or candidate.strategy is None:
+        return Terms(squares=squares, losses=tuple(losses))
+    if candidate.strategy == "truncated_geometric":
+        losses.append((query.bounds.max_partitions, candidate.coin_epsilon(1.0, query)))
+    return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-selection_delta(budget, stages)))

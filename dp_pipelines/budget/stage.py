@@ -19,13 +19,16 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic, cells_of, distinct_of
 from dp_pipelines.metrics import UNITS, Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.selection import thresholds, truncated_geometric
 
 WEIGHTS = Statistic(kind="weights")
+
+FIXED_SCALE = 1024
+"""The scale, in steps, that a noise level is given which a metric asks for; it is met to within a part in 10^5."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,8 @@ class Choice:
 
     Args:
         law: `laplace` or `gaussian`.
-        steps: release-lattice steps of one unit of change (`Shape.unit`) at most.
+        steps: release-lattice steps of one unit of change (`Shape.unit`) at most. Where a metric asks for a noise level it is not
+            read: noise and lattice follow from the query.
     """
 
     law: str
@@ -180,6 +184,17 @@ def released_statistics(query: Query, centred: tuple[tuple[str, float, float], .
     }
 
 
+def fixed_statistic(metric: Metric) -> Statistic:
+    """The one statistic of a metric that asks for a noise level; no basis of its is centred."""
+    return metric.statistics(Basis(centred=False, nullable=True))[0]
+
+
+def fixed_noise(query: Query) -> FrozenMapping[float]:
+    """The standard deviations that metrics ask for, by name of statistic, in units of the statistic."""
+    asked = (metric for metric in query.metrics.values() if metric.stddev is not None)
+    return FrozenMapping({fixed_statistic(metric).name: metric.stddev or 0.0 for metric in asked})
+
+
 def shape_of(statistic: Statistic, query: Query) -> Shape:
     """How far one unit of this query moves a statistic."""
     bounds = query.bounds
@@ -247,6 +262,8 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: set[str]) -> N
             needed.add(compared)
         else:
             fits &= strategy == "truncated_geometric" and choices.selection_epsilon > 0
+    own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
+    fits &= not own & set(choices.centred)
     fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
@@ -302,12 +319,16 @@ def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, d
 
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
-    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps."""
+    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
     unit = 1 << WEIGHT_BITS if statistic.kind == "weights" else shape_of(statistic, query).unit
-    law: Law = (
-        RoundedGaussian(scales.gaussian_scale) if choice.law == "gaussian" else FlooredLaplace(scales.laplace_scale)
-    )
-    return Noise(law=law, step=-(-unit // choice.steps), fine_bits=statistic.fine_bits, fine_step=statistic.fine_step)
+    scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
+    step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)
+    if asked is not None:
+        spread = asked / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
+        step = min(unit, max(1, round(spread / FIXED_SCALE)))
+        scale = Fraction(max(1, round(spread / step * 64)), 64)
+    law: Law = RoundedGaussian(scale) if choice.law == "gaussian" else FlooredLaplace(scale)
+    return Noise(law=law, step=step, fine_bits=statistic.fine_bits, fine_step=statistic.fine_step)
 
 
 def _selection(
@@ -362,4 +383,6 @@ def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,
         public=public,
+        cells=tuple(cells_of(list(released.values()))),
+        distinct=tuple(distinct_of(list(released.values()))),
     )

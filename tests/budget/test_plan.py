@@ -149,7 +149,7 @@ def test_a_plan_without_delta_uses_laplace_alone_and_says_what_the_tables_cost()
     planned = plan(query(METRICS, PUBLIC), delta=0)
     assert {record.kind for record in planned.mechanisms} == {"laplace"}
     assert 0 < planned.accounted["delta"] < 1e-20
-    with pytest.raises(BudgetError, match=r"budget\.delta.*public partitions"):
+    with pytest.raises(RequestError, match=r"^delta: must be above 0 .*public partitions"):
         plan(delta=0)
 
 
@@ -265,3 +265,26 @@ def test_variance_and_clipped_sums_take_part_in_a_plan():
     planned = plan(query(metrics, PUBLIC))
     assert len(planned.mechanisms) == 4
     assert stddev(planned, "clipped") > 50 / 3
+
+
+@pytest.mark.parametrize("runs", [1, 52])
+@pytest.mark.parametrize("partitions", [PUBLIC, PrivatePartitions()], ids=["public", "private"])
+def test_a_plan_of_50_mechanisms_leaves_at_most_a_thousandth_of_epsilon(partitions, runs):
+    metrics = {f"s{n}": Sum(f"v{n}", min_value=0, max_value=1 + n, weight=1 + n % 5) for n in range(50)}
+    planned = plan(query(metrics, partitions), runs=runs)
+    assert len(planned.mechanisms) >= 50
+    assert 0.999 <= accountant.epsilon_of(planned.mechanisms, 1e-6, runs=runs, accuracy=1e-5) <= 1.0
+
+
+def test_many_stages_of_different_kinds_leave_at_most_a_thousandth_of_epsilon():
+    stages = {
+        f"s{n}": query(
+            {"mean": Mean("v", min_value=0, max_value=1 + n), "users": PrivacyIdCount()},
+            PrivatePartitions() if n % 2 else PUBLIC,
+            bounds(1 + n, 1 + n % 3),
+        )
+        for n in range(15)
+    }
+    planned = Plan(epsilon=1.0, delta=1e-6, stages=stages)
+    assert len(planned.mechanisms) >= 45
+    assert 0.999 <= accountant.epsilon_of(planned.mechanisms, 1e-6, accuracy=1e-5) <= 1.0
