@@ -6,6 +6,7 @@ refused with a `RequestError` that names the field, the rule and the mend. May b
 
 import math
 import numbers
+import unicodedata
 from typing import Any
 
 from dp_pipelines.errors import RequestError
@@ -36,6 +37,10 @@ def number(value: Any, field: str, *, above: float = -math.inf, below: float = m
     return result
 
 
+LONGEST_STAGE = 100
+"""Characters of a stage's name: files are named after stages."""
+
+
 def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int:
     """A whole number from `low` to `high`, both included.
 
@@ -51,7 +56,7 @@ def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int
 
 
 def name(value: Any, field: str) -> str:
-    """The name of a column or a metric: text, not empty, not one of ours (two leading underscores).
+    """The name of a column or a metric: text of one line, not empty, not one of ours (two leading underscores).
 
     >>> name("amount", "column")
     'amount'
@@ -60,7 +65,24 @@ def name(value: Any, field: str) -> str:
         raise RequestError(field=field, rule="must be a name: text that is not empty")
     if value.startswith("__"):
         raise RequestError(field=field, rule="must not start with two underscores", mend="rename it")
+    if any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in value):
+        raise RequestError(field=field, rule="must not hold line breaks or control characters", mend="rename it")
     return value
+
+
+def stage_name(value: Any, field: str) -> str:
+    """The name of a stage: as other names, and short enough to name a file.
+
+    >>> stage_name("weekly", "stages")
+    'weekly'
+    >>> stage_name("w" * 101, "stages")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: stages: must be a name of at most 100 characters; shorten it
+    """
+    if isinstance(value, str) and len(value) > LONGEST_STAGE:
+        rule = f"must be a name of at most {LONGEST_STAGE} characters"
+        raise RequestError(field=field, rule=rule, mend="shorten it")
+    return name(value, field)
 
 
 def names(value: Any, field: str) -> tuple[str, ...]:

@@ -74,7 +74,17 @@ def place(path: Path, field: str, document: Document) -> tuple[str, Path]:
         step: str | int = int(part) if part.isdigit() else part
         if step != "" and (not full or full[-1] != step or (*full, step) in document.lines):
             full = (*full, step)
-    return ".".join(str(step) for step in full), full
+    return shown(full), full
+
+
+def shown(path: Path) -> str:
+    r"""A path in a message, in one line whatever keys hold.
+
+    >>> shown(("stages", "a\nb", 0))
+    'stages.a\\nb.0'
+    """
+    text = ".".join(str(step) for step in path)
+    return text if text.isprintable() else repr(text)[1:-1]
 
 
 def from_validation(error: ValidationError, document: Document, model: type[BaseModel]) -> list[RequestError]:
@@ -88,7 +98,7 @@ def from_validation(error: ValidationError, document: Document, model: type[Base
             # A key that is left out is None to the library.
             rule, mend = cause.rule.replace("must be a number, not NoneType", "is missing"), cause.mend
         else:
-            field = ".".join(str(step) for step in path) or "the job"
+            field = shown(path) or "the job"
             rule, mend = _words(detail, path, current)
             if detail["type"] == "union_tag_invalid":
                 field, path = f"{field}.kind", (*path, "kind")
@@ -166,6 +176,8 @@ def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
         return f"must be one of {listed}", mend if mend.startswith("did") else ""
     if kind == "union_tag_not_found":
         return "has no kind", "add e.g. kind: count"
+    if kind == "string_pattern_mismatch" and path[:1] == ("stages",):
+        return "must be a name of letters, digits and signs of _.- that starts with a letter or digit", "rename it"
     if kind == "string_pattern_mismatch":
         return "must be a name of letters, digits and underscores that starts with a letter", "rename it"
     if kind in _TYPES:

@@ -83,6 +83,8 @@ def clean(column: pa.ChunkedArray) -> pa.Array:
     """
     array = keys.plain(column)
     kind = array.type
+    if pa.types.is_nested(kind):
+        return _deeply_plain(_valid(array))
     if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
         factor = _MICROSECONDS[kind.unit]
         array = _within(array, -(2**63 - 1) // factor + 1, (2**63 - 1) // factor - 1)
@@ -95,7 +97,37 @@ def clean(column: pa.ChunkedArray) -> pa.Array:
     if pa.types.is_date64(kind):
         limit = (2**31 - 1) * 86_400_000
         return _within(array, -limit, limit).cast(pa.date32(), safe=False)
-    return _valid(array) if pa.types.is_nested(kind) or pa.types.is_decimal(kind) else array
+    return _valid(array) if pa.types.is_decimal(kind) else array
+
+
+def _deeply_plain(array: pa.Array) -> pa.Array:
+    """A nested array whose inner values are plain too: how a writer has coded them must not decide what a row gives."""
+    kind = _deeply_plain_type(array.type)
+    try:
+        return array if array.type == kind else array.cast(kind)
+    except pa.ArrowException:  # what Arrow cannot cast, DuckDB may read all the same, row by row if need be
+        return array
+
+
+def _deeply_plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type with plain types inside.
+
+    >>> str(_deeply_plain_type(pa.list_(pa.dictionary(pa.int8(), pa.large_string()))))
+    'list<item: string>'
+    """
+    kind = keys.plain_type(kind)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_deeply_plain_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(_deeply_plain_type(kind.key_type)),
+            kind.item_field.with_type(_deeply_plain_type(kind.item_type)),
+        )
+    inner = getattr(kind, "value_field", None)
+    if inner is None:
+        return kind
+    inner = inner.with_type(_deeply_plain_type(inner.type))
+    return pa.list_(inner, kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.list_(inner)
 
 
 def _floor_to_microseconds(array: pa.Array) -> pa.Array:

@@ -35,6 +35,7 @@ class Progress:
         self._total, self._files, self._begun = 0, 0, 0
         self._words = ""
         self._done: dict[str, None] = {}
+        self._reads: set[str] = set()
 
     def __enter__(self) -> "Progress":
         if self._status is not None:
@@ -45,17 +46,20 @@ class Progress:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._status is not None:
-            self._status.stop()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._status.stop()
 
     def show(self, text: str) -> None:
         """Say what is being done."""
         if self._status is not None:
-            self._status.update(text)
+            with contextlib.suppress(OSError):
+                self._status.update(text)
 
     def begin(self, total: int, files: int = 0) -> None:
         """A pipeline of `total` steps over so many files starts."""
         self._total, self._files, self._begun = total, files, 0
         self._done.clear()
+        self._reads.clear()
 
     def step(self, name: str, words: str) -> None:
         """A step runs; the same step may run in several pieces, and counts once.
@@ -65,7 +69,11 @@ class Progress:
             words: what it does, in public words.
         """
         self._done.setdefault(name)
-        self._words = words
+        if words == READING:
+            self._reads.add(name)
+        # Files are first listed and then read. What else runs before that only prepares, in an order that Beam leaves to chance.
+        prepares = self._files > 0 and self._begun == 0 and len(self._reads) < 2
+        self._words = READING if prepares else words
         self._show_step()
 
     def file(self) -> None:

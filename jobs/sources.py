@@ -92,6 +92,11 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
         rule = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
         raise RequestError(field=field, rule=rule, mend="check the path; it is relative to the job file")
     for path in found:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            rule = "has a name that is not UTF-8"
+            raise RequestError(field=f"file {path!r}", rule=rule, mend="rename the file or its folder") from None
         if not os.path.isfile(path):
             raise RequestError(field=f"file {path!r}", rule="is not a file", mend="let the pattern match files only")
     return tuple(found)
@@ -128,8 +133,13 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
 
 
-def look_at_csv(files: Sequence[str], declared: Mapping[str, str]) -> Source:
+def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bool = True) -> Source:
     """The declared schema of CSV files, checked against every header.
+
+    Args:
+        files: paths.
+        declared: type of each column, by name.
+        quoted: whether cells may stand in quotation marks.
 
     Raises:
         RequestError: a declared type is unknown, or a file has no header with the declared columns.
@@ -145,7 +155,7 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str]) -> Source:
                 RequestError(field=f"source.types.{name}", rule=f"is {kind!r}, which is no type", mend=mend)
             )
     for path in files:
-        header = _header(path)
+        header = _header(path, quoted)
         if header is None:
             rule = "has no header line that can be read"
             problems.append(
@@ -234,12 +244,13 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
             sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
 
 
-def _header(path: str) -> list[str] | None:
+def _header(path: str, quoted: bool) -> list[str] | None:
     """The names in the first line of a CSV file, or None."""
     try:
         with open(path, "rb") as stream:
             start = stream.read(LONGEST_HEADER).decode("utf-8-sig", errors="ignore")
-        names = next(csv.reader(io.StringIO(start, newline="")), None)
+        text = io.StringIO(start, newline="")
+        names = next(csv.reader(text) if quoted else csv.reader(text, quoting=csv.QUOTE_NONE), None)
     except (OSError, csv.Error):
         return None
     return names if names and any(names) else None

@@ -8,7 +8,9 @@ May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses
+import io
 from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import apache_beam as beam
 import pyarrow as pa
@@ -23,6 +25,9 @@ BATCH_BYTES = 12 * 2**20
 
 CSV_BLOCK = 2**26
 """Bytes of a CSV file that are parsed at once; no row may be longer."""
+
+LONGEST_HEADER = 2**20
+"""Bytes of a CSV file's first line at most."""
 
 BATCH_ROWS = 2**19
 """Rows of a table at most."""
@@ -65,9 +70,11 @@ class ReadCsv(beam.PTransform):
         files: a pattern, or a list of patterns or paths.
         types: the type of each column to read, by name: types are public facts, never guessed from the rows. A cell that is
             not of its type is null.
+        quoted: whether cells may stand in quotation marks. False: such a mark is a character like others, and each line is
+            a row, whatever stands in another.
 
-    Not covered: files that are not well formed, in which an unclosed quotation mark takes in the rows of others; and rows of
-    more than 64 MiB, which count as damage.
+    Not covered: rows of more than 64 MiB, which count as damage; and, where `quoted`, files that are not well formed, in
+    which an unclosed quotation mark takes in the rows of others.
 
     >>> ReadCsv("events/*.csv", types={"customer": pa.string()}).files
     'events/*.csv'
@@ -75,9 +82,12 @@ class ReadCsv(beam.PTransform):
 
     files: str | Sequence[str]
     types: dict[str, pa.DataType]
+    quoted: bool = dataclasses.field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__init__()
+        if not isinstance(self.quoted, bool):
+            raise RequestError(field="quoted", rule="must be true or false")
 
     def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[pa.Table]:
         """One element per file, then its tables."""
@@ -85,7 +95,7 @@ class ReadCsv(beam.PTransform):
             pbegin
             | "Files" >> beam.Create(matching(self.files), reshuffle=False).with_output_types(str)
             | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadCsvFile(dict(self.types))).with_output_types(pa.Table)
+            | "Read" >> beam.ParDo(_ReadCsvFile(dict(self.types), self.quoted)).with_output_types(pa.Table)
         )
 
 
@@ -179,9 +189,9 @@ def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
 
 
 class _ReadCsvFile(beam.DoFn):
-    def __init__(self, types: dict[str, pa.DataType]) -> None:
+    def __init__(self, types: dict[str, pa.DataType], quoted: bool = True) -> None:
         super().__init__()
-        self._types = types
+        self._types, self._quoted = types, quoted
 
     def process(self, path: str) -> Iterator[pa.Table]:
         with FileSystems.open(path) as stream:
@@ -190,23 +200,40 @@ class _ReadCsvFile(beam.DoFn):
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: is not a CSV file with the declared columns") from None
 
-    def _tables(self, stream: object) -> Iterator[pa.Table]:
+    def _tables(self, stream: BinaryIO) -> Iterator[pa.Table]:
         # Cells are read as text and converted one by one: a cell that does not fit is null, and decides nothing else.
         convert = pa.csv.ConvertOptions(
             include_columns=list(self._types),
             column_types=dict.fromkeys(self._types, pa.binary()),
             strings_can_be_null=True,
         )
-        # A cell may hold line breaks: without this option one that crosses a block would swallow other people's rows.
-        parse = pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=lambda row: "skip")
-        reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK)
-        with pa.csv.open_csv(stream, read_options=reading, parse_options=parse, convert_options=convert) as reader:
+        parse = pa.csv.ParseOptions(
+            quote_char='"' if self._quoted else False,
+            # A cell may hold line breaks: without this option one that crosses a block would swallow other people's rows.
+            newlines_in_values=self._quoted,
+            invalid_row_handler=lambda row: "skip",
+        )
+        with _opened(stream, parse, convert) as reader:
             yield pa.table({name: pa.array([], kind) for name, kind in self._types.items()})
             for batch in reader:
                 columns = [cells_as(batch.column(name), kind) for name, kind in self._types.items()]
                 table = pa.table(dict(zip(self._types, columns, strict=True)))
                 for small in table.to_batches(max_chunksize=BATCH_ROWS):
                     yield pa.Table.from_batches([small])
+
+
+def _opened(stream: BinaryIO, parse: pa.csv.ParseOptions, convert: pa.csv.ConvertOptions) -> pa.csv.CSVStreamingReader:
+    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK)
+    options = {"read_options": reading, "parse_options": parse, "convert_options": convert}
+    try:
+        return pa.csv.open_csv(stream, **options)
+    except pa.ArrowInvalid:
+        # A header whose line does not end is a table without rows to everybody but Arrow.
+        stream.seek(0)
+        header = stream.read(LONGEST_HEADER + 1)
+        if len(header) > LONGEST_HEADER or b"\n" in header or b"\r" in header:
+            raise
+        return pa.csv.open_csv(io.BytesIO(header + b"\n"), **options)
 
 
 def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:

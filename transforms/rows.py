@@ -6,6 +6,7 @@ nothing. May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses
+import decimal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from dp_pipelines.errors import RequestError
 
 BATCH_ROWS = 2**16
 
+_QUICK = (pa.float32(), pa.float64(), pa.string(), pa.bool_())
+"""Types of cells that no number takes long to become, or to be refused by."""
+
 
 @dataclasses.dataclass
 class FromRows(beam.PTransform):
@@ -25,7 +29,7 @@ class FromRows(beam.PTransform):
 
     Args:
         types: the type of each column, by name, as pyarrow types. Elements are mappings, NamedTuples, Beam rows or any
-            objects with such attributes; a missing attribute is null.
+            objects with such attributes; what is missing, or raises when it is asked for, is null.
 
     >>> FromRows(types={"customer": pa.string(), "amount": pa.float64()}).types["amount"]
     DataType(double)
@@ -73,19 +77,38 @@ class _ToTables(beam.DoFn):
         rows, self._rows = self._rows, []
         columns = {}
         for name, kind in self._types.items():
-            if all(isinstance(row, Mapping) for row in rows):
-                cells = [row.get(name) for row in rows]
-            else:
-                cells = [row.get(name) if isinstance(row, Mapping) else getattr(row, name, None) for row in rows]
-            columns[name] = _column(cells, kind)
+            columns[name] = _column(_cells(rows, name), kind)
         return pa.table(columns)
+
+
+def _cells(rows: list[Any], name: str) -> list[Any]:
+    try:
+        if all(isinstance(row, Mapping) for row in rows):
+            return [row.get(name) for row in rows]
+    except Exception:  # noqa: S110 - what a row raises must not be seen, and costs that row its own cells only
+        pass
+    return [_cell(row, name) for row in rows]
+
+
+def _cell(row: Any, name: str) -> Any:
+    try:
+        return row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+    except Exception:  # as above
+        return None
 
 
 def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(cells, kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return pa.array(cells if kind in _QUICK else [_moderate(cell) for cell in cells], kind)
+    except Exception:  # a cell is of no such type, or raises when it is looked at, in words that may quote it
         if len(cells) == 1:
             return pa.nulls(1, kind)
         middle = len(cells) // 2
         return pa.concat_arrays([_column(cells[:middle], kind), _column(cells[middle:], kind)])
+
+
+def _moderate(cell: Any) -> Any:
+    """The cell; null for a decimal of more digits than any column has: Arrow would write them all out, or crash."""
+    if not isinstance(cell, decimal.Decimal) or not cell.is_finite():
+        return cell
+    return cell if -400 < int(cell.as_tuple().exponent) <= cell.adjusted() < 400 else None

@@ -5,7 +5,7 @@ its own. Not covered: real subprocesses, which `test_cli` starts itself.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ import pytest
 import yaml
 
 from dp_pipelines.jobs import cli
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers.postgres import postgres, server  # noqa: F401 - fixtures
 
 ROWS = 4000
 
@@ -33,6 +35,14 @@ def purchases(seed: int, rows: int = ROWS) -> pa.Table:
             "note": pa.array(["7", "x", None, "30"] * (rows // 4)),
         }
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_anchors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Point the user's state folder, where ledgers keep their anchors, to a temporary one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @dataclasses.dataclass
@@ -60,8 +70,8 @@ class Shop:
         return self.job
 
     def left(self) -> list[str]:
-        """Everything in the folder but the data and the job file."""
-        kept = {"data", "job.yaml"}
+        """Everything in the folder but the data, the job file and the ledger."""
+        kept = {"data", "job.yaml", DEFAULT_NAME}
         return sorted(
             str(p.relative_to(self.folder))
             for p in self.folder.rglob("*")
@@ -85,12 +95,15 @@ def stage(**changes: object) -> dict[str, object]:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    """A shop with two files and its own job."""
+    """A shop with two files, its own job, and a ledger in which many jobs have room."""
     (tmp_path / "data").mkdir()
     for number in range(2):
         pa.parquet.write_table(purchases(number), tmp_path / "data" / f"part-{number}.parquet")
     made = Shop(tmp_path)
     made.write()
+    ledger = Ledger.create(str(tmp_path / DEFAULT_NAME))
+    ledger.open_account("shop", unit=["customer"], words="one customer", epsilon=1000.0, delta=0.5)
+    ledger.close()
     return made
 
 

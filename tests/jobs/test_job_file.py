@@ -145,3 +145,31 @@ def test_a_public_file_that_is_no_list_of_partitions_is_refused(
     with pytest.raises(RequestError, match=words) as caught:
         queries(job, pa.schema({**numbers, "REGION": pa.string()}))
     assert caught.value.field == "job.yaml:29: stages.regions.partitions.public_file"
+
+
+def test_a_split_and_a_noise_level_are_part_of_a_job() -> None:
+    text = GOOD.replace("runs: 52}", "runs: 52, split: exponential}").replace(
+        "{kind: count, weight: 2}", "{kind: count, stddev: 25}"
+    )
+    file = read(text)
+    assert file.job.budget.split == "exponential"
+    assert read(GOOD).job.budget.split == "constant"
+    assert queries(file)["weekly"].metrics["orders"] == Count(stddev=25)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "words"),
+    [
+        ("runs: 52}", "runs: 52, split: falling}", r"^job\.yaml:5: budget\.split: "),
+        ("price: {kind: mean,", "price: {kind: mean, stddev: 3,", r"^job\.yaml:23: .*price\.stddev: is not for Mean"),
+        ("spread: {kind: variance,", "spread: {kind: variance, stddev: 3,", r"^job\.yaml:24: .*is not for Variance"),
+        ("{kind: count, weight: 2}", "{kind: count, weight: 2, stddev: 3}", r"^job\.yaml:19: .*stands beside a weight"),
+        ("{kind: count, weight: 2}", "{kind: count, stddev: -3}", r"^job\.yaml:19: .*orders\.stddev: "),
+    ],
+)
+def test_a_split_or_a_noise_level_that_cannot_be_is_refused_with_its_line(
+    written: str, instead: str, words: str
+) -> None:
+    assert written in GOOD
+    with pytest.raises(RequestError, match=words):
+        queries(read(GOOD.replace(written, instead)))

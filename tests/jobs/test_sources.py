@@ -112,6 +112,7 @@ def test_csv_has_the_declared_types(tmp_path: pathlib.Path) -> None:
         ("a\n", {"a": "strng"}, "did you mean 'string'?"),
         ("a,a\n", {"a": "int64"}, "twice"),
         ("", {"a": "int64"}, "no header"),
+        ("a,b", {"c": "string"}, "has no column 'c'; check the header line and the names in types:"),
     ],
 )
 def test_a_csv_file_without_the_declared_columns_is_refused(
@@ -122,3 +123,32 @@ def test_a_csv_file_without_the_declared_columns_is_refused(
     with pytest.raises(RequestError) as caught:
         sources.look_at_csv([str(path)], types)
     assert words in str(caught.value)
+
+
+def test_a_row_where_the_header_should_be_is_not_quoted(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("anna,17\nbert,18\n")
+    with pytest.raises(RequestError) as caught:
+        sources.look_at_csv([str(path)], {"customer": "string", "amount": "int64"})
+    for name, line in zip(("customer", "amount"), str(caught.value).splitlines(), strict=True):
+        assert line == (f"file {str(path)!r}: has no column {name!r}; check the header line and the names in types:")
+
+
+def test_a_header_line_without_an_end_is_a_header(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("customer,amount")
+    assert sources.look_at_csv([str(path)], {"amount": "int64"}).schema.names == ["amount"]
+
+
+def test_in_a_header_without_quotation_marks_they_are_part_of_names(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('"a,b\n')
+    assert sources.look_at_csv([str(path)], {"b": "string"}, quoted=False).schema.names == ["b"]
+    with pytest.raises(RequestError, match="has no column 'b'"):
+        sources.look_at_csv([str(path)], {"b": "string"})
+
+
+def test_a_file_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a\udcff.parquet").write_bytes(b"x")
+    with pytest.raises(RequestError, match="has a name that is not UTF-8"):
+        sources.find("*.parquet", tmp_path)

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
+from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, PrivatePartitions, Query
 from dp_pipelines.jobs import summary
+from dp_pipelines.metrics import Metric
 
 PLAN = {
     "epsilon": 1.0,
@@ -62,6 +64,39 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
     assert "\x1b" not in said
 
 
+def test_a_plan_whose_rounds_differ_says_so() -> None:
+    stream = io.StringIO()
+    summary.print_plan(PLAN | {"split": "linear", "last_round_noise": 1 / 52}, stream)
+    assert "first run  epsilon 0.1234" in stream.getvalue()
+    assert "split      linear: what follows is the first run; the last has 0.0192 times its noise" in stream.getvalue()
+
+
+def test_an_explanation_shows_four_ways_to_add_up_and_every_record() -> None:
+    def query(**metrics: Metric) -> Query:
+        bounds = ContributionBounds(max_partitions_contributed=3, max_contributions_per_partition=2)
+        partitions = PrivatePartitions(strategy="truncated_geometric")
+        return Query(privacy_unit="u", partition_by="k", bounds=bounds, metrics=metrics, partitions=partitions)
+
+    stages = {"weekly [red]": query(rows=Count()), "regions": query(users=PrivacyIdCount())}
+    plan = Plan(epsilon=1.0, delta=1e-6, stages=stages, runs=12)
+    stream, again = io.StringIO(), io.StringIO()
+    summary.print_explanation(plan, stream)
+    summary.print_explanation(json.loads(json.dumps(plan.to_json())), again)
+    said = stream.getvalue()
+    assert said == again.getvalue()
+    costs = plan.explain()["total"]
+    for words in (
+        "epsilon at delta 1e-06 of all runs",
+        "added up   advanced   Renyi   loss distribution",
+        "weekly [red] alone",
+        *(summary.number(costs[way]) for way in summary.WAYS),
+        "3 decisions of epsilon",
+        "partitions",
+    ):
+        assert " ".join(words.split()) in " ".join(said.split())
+    assert all(record.name in said for record in plan.mechanisms)
+
+
 def published(folder: pathlib.Path, table: pa.Table) -> str:
     """What is printed of a release."""
     pa.parquet.write_table(table, folder / "weekly.parquet")
@@ -95,6 +130,26 @@ def test_a_release_without_rows_or_without_metrics_is_shown_too(tmp_path: pathli
     assert "weekly · 0 partitions" in published(tmp_path, pa.table({"k": pa.array([], pa.string())}))
     assert "weekly · 2 partitions" in published(tmp_path, pa.table({"k": ["[a]", "b"]}))
     assert "[a]" in published(tmp_path, pa.table({"k": ["[a]", "b"]}))
+
+
+def test_a_released_key_says_nothing_to_a_terminal(tmp_path: pathlib.Path) -> None:
+    loud = ["\x1b]0;owned\x07", "a\nb", "c\rd", "\x9b31m", "e\u202ef", "g\u2028h", "i\x7f", "j\u3000k", "l\u200dm"]
+    said = "".join(published(tmp_path, pa.table({"k": loud[i : i + 3]})) for i in (0, 3, 6))
+    for sign in "\x1b\x07\r\x9b\u202e\u2028\x7f":
+        assert sign not in said
+    shown = (
+        r"\x1b]0;owned\x07",
+        r"a\nb",
+        r"c\rd",
+        r"\x9b31m",
+        r"e\u202ef",
+        r"g\u2028h",
+        r"i\x7f",
+        "j\u3000k",
+        "l\u200dm",
+    )
+    for key in shown:
+        assert key in said
 
 
 @pytest.mark.parametrize(

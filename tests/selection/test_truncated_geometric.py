@@ -178,16 +178,3 @@ def test_a_coin_flipped_a_million_times_keeps_as_often_as_it_says():
         p = float(Fraction(int(table[n]), 2**64))
         kept = int((words < table[n]).sum())
         assert abs(kept - 10**6 * p) <= 6.2 * math.sqrt(10**6 * p * (1 - p)) + 10
-
-
-@pytest.mark.slow
-def test_google_s_library_keeps_as_often():
-    pydp = pytest.importorskip("pydp.algorithms.partition_selection")
-    for epsilon in (0.01, 0.1, 1.0, 5.0):
-        for delta in (1e-12, 1e-6, 1e-2):
-            for partitions in (1, 3, 50):
-                strategy = pydp.create_partition_strategy("truncated_geometric", epsilon, delta, partitions)
-                each = -math.expm1(math.log1p(-delta) / partitions)
-                for n in (1, 2, 5, 20, 100, 1000, 5000):
-                    ours = float(keep_probability(n, epsilon / partitions, each))
-                    assert ours == pytest.approx(strategy.probability_of_keep(n), rel=1e-8)
