@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.budget.stage import Noise, Selection, StagePlan
-from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.accumulate import Totals, coarse_counts
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import UNITS, Noisy
@@ -25,6 +25,9 @@ from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
+
+LARGEST_PORTION = 2**22
+"""Cells that are in memory at a time."""
 
 
 class Draw(Protocol):
@@ -62,13 +65,27 @@ def draw_release(
         exact = totals.coarse(index, shift=noise.fine_bits, step=noise.step)
         return exact + drawn[noise.law].draw(size)
 
+    def noisy_cells(index: int, noise: Noise, partitions: Integers) -> Integers:
+        if noise.law not in drawn:
+            drawn[noise.law] = samplers(noise.law)
+        counts = totals.cells[index].dense(partitions)
+        exact = coarse_counts(counts, shift=noise.fine_bits, step=noise.step)
+        return exact + drawn[noise.law].draw(exact.size).reshape(exact.shape)
+
     for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is not None:
+        if noise is not None and statistic.cells is None:
             steps[statistic] = noisy(index, noise)
     keep = np.ones(size, np.bool_)
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, noisy, words)
-    return _table(totals, stage, steps, keep)
+    # Cells are many: of partitions that are dropped, whose noise nobody would see, they get none.
+    kept = np.flatnonzero(keep)
+    portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
+    pieces = [
+        _table(totals, stage, steps, kept[begin : begin + portion], noisy_cells)
+        for begin in range(0, max(len(kept), 1), portion)
+    ]
+    return sorted_by_key(pa.concat_tables(pieces), stage.query.partition_columns)
 
 
 def _keep(
@@ -94,13 +111,18 @@ def _keep(
     return allowed & (noisy(selection.statistic, selection.noise) >= selection.threshold)
 
 
-def _table(totals: Totals, stage: StagePlan, steps: dict[Statistic, Integers], keep: Flags) -> pa.Table:
-    kept = np.flatnonzero(keep)
-    noisy = {
-        statistic: Noisy(values=_published(steps[statistic][kept], noise), stddev=noise.stddev)
-        for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
-        if noise is not None
-    }
+def _table(
+    totals: Totals,
+    stage: StagePlan,
+    steps: dict[Statistic, Integers],
+    kept: Integers,
+    noisy_cells: Callable[[int, Noise, Integers], Integers],
+) -> pa.Table:
+    noisy = {}
+    for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
+        if noise is not None:
+            found = steps[statistic][kept] if statistic.cells is None else noisy_cells(index, noise, kept)
+            noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)
     # take() builds new plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     columns = {
         name: column.take(pa.array(kept))
@@ -108,9 +130,17 @@ def _table(totals: Totals, stage: StagePlan, steps: dict[Statistic, Integers], k
     }
     for name, metric in stage.query.metrics.items():
         values, stddevs = metric.finish(noisy, stage.basis(metric))
-        columns[name] = pa.array(values)
-        columns[f"{name}_stddev"] = pa.array(stddevs)
-    return sorted_by_key(pa.table(columns), stage.query.partition_columns)
+        columns[name] = _column(values)
+        columns[f"{name}_stddev"] = _column(stddevs)
+    return pa.table(columns)
+
+
+def _column(values: Floats) -> pa.Array:
+    """One value for each partition, or a list of values."""
+    if values.ndim == 1:
+        return pa.array(values)
+    offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel()))
 
 
 def _published(steps: Integers, noise: Noise) -> Floats:

@@ -21,7 +21,7 @@ NOT_COVERED = (
     "raw inputs and staging folders",
     "one person under two privacy units: the losses add up",
     "public partition lists that were taken from the data",
-    "CSV files that are not well formed: an unclosed quotation mark takes in the rows of others",
+    "CSV files with quotation marks that are not well formed: one that is not closed takes in the rows of others",
     "other releases about the same people that share no ledger with this one",
 )
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -54,21 +55,57 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
         temporary.unlink(missing_ok=True)
 
 
+def write_whole(path: pathlib.Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all; one that is there is replaced.
+
+    Raises:
+        PublishError: it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{attempt_name()}{UNFINISHED}")
+    try:
+        try:
+            temporary.write_bytes(content)
+            _sync(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise PublishError(f"file {str(path)!r}: cannot be written: {error.strerror or 'no such place'}") from None
+
+
 def attempt_name() -> str:
     """A name that no other attempt has. It is no secret."""
     return f"{os.getpid()}-{uuid.uuid4().hex}"
 
 
+def staging_path(output: str | os.PathLike[str], attempt: str) -> pathlib.Path:
+    """Where an attempt stages, beside the output folder. Errors as for `local_path`."""
+    target = local_path(output)
+    return target.parent / f".{target.name[:100]}.staging-{attempt}"
+
+
+def destroy(folder: str | os.PathLike[str]) -> bool:
+    """Destroy what an attempt has staged; whether there was something, and nothing is left."""
+    path = pathlib.Path(folder)
+    there = path.is_dir() and not path.is_symlink()
+    shutil.rmtree(path, ignore_errors=True)
+    return there and not os.path.lexists(path)
+
+
 @contextlib.contextmanager
-def staging_folder(output: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+def staging_folder(output: str | os.PathLike[str], attempt: str | None = None) -> Iterator[pathlib.Path]:
     """A private folder (mode 0700) beside the output folder; removed at the end, whatever happens.
+
+    Args:
+        output: the folder that is to be published.
+        attempt: the name of the attempt; None makes one.
 
     Raises:
         RequestError: the output folder exists, is on no local filesystem, or its parent cannot be written.
     """
     target = local_path(output)
     refuse_existing(target)
-    folder = target.parent / f".{target.name}.staging-{attempt_name()}"
+    folder = staging_path(output, attempt or attempt_name())
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -116,7 +153,7 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
             path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
         else:
             _sync(path)
-    staged.chmod(0o755)
+    _as_others_may(staged)
     try:
         if os.path.lexists(target):
             raise FileExistsError
@@ -125,6 +162,20 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
         staged.chmod(0o700)
         raise PublishError(f"output {str(target)!r}: appeared while the job ran; nothing was published") from None
     _sync(target.parent)
+
+
+def _as_others_may(staged: pathlib.Path) -> None:
+    """Give a folder and its files the permissions that new ones have here: what umask and folder say.
+
+    A new folder shows them. Asking for the umask would mean to change it, for other threads as well.
+    """
+    sample = staged / f".{attempt_name()}{UNFINISHED}"
+    sample.mkdir()
+    mode = stat.S_IMODE(sample.stat().st_mode)
+    sample.rmdir()
+    for path in staged.iterdir():
+        path.chmod(mode & 0o666)
+    staged.chmod(mode)
 
 
 def _sync(path: pathlib.Path) -> None:

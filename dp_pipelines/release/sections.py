@@ -1,0 +1,306 @@
+"""The part of a report that shows one stage: its first rows as a table, and its plots.
+
+In: the stage's entry in the manifest (any part of it may be missing) and its published file. Out: a dictionary for the
+template. Holds: bounded, however large the table is; nothing but released numbers and public facts. Not covered: models,
+which have no table.
+
+May import keytext, plots, published, rounding.
+"""
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from markupsafe import Markup
+
+from dp_pipelines.release.drawing import HEAT_STEPS, LARGEST
+from dp_pipelines.release.keytext import joined, key_text, label
+from dp_pipelines.release.plots import (
+    Series,
+    bar_chart,
+    heat_map,
+    limits,
+    time_series,
+)
+from dp_pipelines.release.published import (
+    Key,
+    Numbers,
+    Published,
+    groups,
+    largest_groups,
+    largest_rows,
+    ranking,
+    read_published,
+)
+from dp_pipelines.release.rounding import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
+
+FIRST_ROWS = 200
+MOST_PLOTTED = 4
+"""Metrics with plots of their own; the table has them all."""
+
+PANELS, BARS, HEAT_ROWS, HEAT_COLUMNS, POINTS = 6, 10, 20, 40, 200
+
+KINDS = {
+    "count": "the number of rows",
+    "privacyidcount": "the number of units, each one {unit}",
+    "sum": "the sum of a column",
+    "mean": "the mean of a column",
+    "variance": "the variance of a column",
+}
+"""What a metric is, by its kind."""
+
+
+def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+    """What the template shows of a stage.
+
+    Args:
+        name: of the stage.
+        stage: its entry in the manifest, {} where there is none.
+        path: of its published Parquet file; None where it published none.
+        unit: the privacy unit in words.
+
+    Raises:
+        OSError, pyarrow.ArrowException: the file cannot be read.
+    """
+    described = stage.get("metrics") if isinstance(stage.get("metrics"), Mapping) else {}
+    section: dict[str, Any] = {
+        "name": name,
+        "file": None if path is None else path.name,
+        "selection": _selection(stage.get("selection"), unit),
+        "rows": 0,
+        "plots": [],
+    }
+    if path is None:
+        return section
+    keys = stage.get("partition_by")
+    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
+    published = read_published(path, list(keys) if named and keys is not None else None)
+    kinds = {metric.name: _kind(described or {}, metric.name) for metric in published.metrics}
+    section |= _table(published)
+    section["legend"] = [
+        {
+            "name": metric.name,
+            "words": KINDS.get(kinds[metric.name], "").replace("{unit}", unit),
+            "bar": _usual_bar(metric),
+        }
+        for metric in published.metrics
+    ]
+    if published.table.num_rows and published.metrics:
+        section["plots"] = _plots(published, ranking(published, kinds))
+    section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
+    return section
+
+
+def _kind(described: Mapping[str, Any], name: str) -> str:
+    entry = described.get(name)
+    kind = entry.get("kind") if isinstance(entry, Mapping) else None
+    return kind.lower().replace("_", "") if isinstance(kind, str) else ""
+
+
+def _selection(selection: Any, unit: str) -> dict[str, Any]:
+    found = selection if isinstance(selection, Mapping) else {}
+    half, least = _finite(found.get("half_keep_users")), _finite(found.get("min_users"))
+    return {
+        "known": bool(found),
+        "public": found.get("strategy") == "public",
+        "half": None if half is None else public_number(math.ceil(half)),
+        "least": public_number(least) if least is not None and least > 1 else None,
+        "unit": unit,
+    }
+
+
+def _finite(value: Any) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -1e18 < value < 1e18
+    return value if sound else None
+
+
+def _table(published: Published) -> dict[str, Any]:
+    """The first rows as cells; numbers that their error bar swallows are marked."""
+    first = published.table.slice(0, FIRST_ROWS)
+    numbers: list[list[dict[str, Any]]] = []
+    for metric in published.metrics:
+        cells = []
+        for value, stddev in zip(metric.values[:FIRST_ROWS], metric.stddevs[:FIRST_ROWS], strict=True):
+            parts = error_bar_parts(float(value), float(stddev), grouped=True)
+            unsure = parts is not None and abs(value) < ERROR_BAR * stddev
+            cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure})
+        numbers.append(cells)
+    texts = [[key_text(scalar) for scalar in _cells(first, key.name)] for key in published.keys]
+    return {
+        "rows": published.table.num_rows,
+        "keys": [key.name for key in published.keys],
+        "metrics": [metric.name for metric in published.metrics],
+        "body": [
+            {"keys": [column[at] for column in texts], "numbers": [column[at] for column in numbers]}
+            for at in range(first.num_rows)
+        ],
+        "more": f"{max(0, published.table.num_rows - FIRST_ROWS):,}",
+        "count": f"{published.table.num_rows:,}",
+        "shown": first.num_rows,
+    }
+
+
+def _cells(table: pa.Table, name: str) -> list[pa.Scalar]:
+    return [scalar for chunk in table.column(name).chunks for scalar in chunk]
+
+
+def _usual_bar(metric: Numbers) -> str | None:
+    """Half the length of the error bars, where all are the same."""
+    known = metric.bars[np.isfinite(metric.bars)]
+    if not len(known) or known.max() > known.min() * (1 + 1e-9):
+        return None
+    parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True)
+    return None if parts is None else parts[1]
+
+
+def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
+    panels = _panels(published, leader)
+    grid = _grid(published, leader) if len(published.keys) == 2 else None
+    plots = []
+    for metric in published.metrics[:MOST_PLOTTED]:
+        plots.append(
+            {
+                "metric": metric.name,
+                "leader": leader.name,
+                "series": _series(metric, published, panels),
+                "others": [key.name for key in published.keys if key is not published.time],
+                "time": published.time.name if published.time else None,
+                "bars": _bars(metric, published),
+                "heat": _heat(metric, published, *grid) if grid else None,
+            }
+        )
+    return plots
+
+
+def _row_parts(row: int, keys: Sequence[Key]) -> list[str]:
+    return [_short(label(key.text(key.codes[row]))) for key in keys] or ["all"]
+
+
+def _panels(published: Published, leader: Numbers) -> list[tuple[list[str], np.ndarray[Any, Any]]]:
+    """The groups that get a panel over time: what each is called, and its rows in the order of time."""
+    time = published.time
+    if time is None or time.days is None:
+        return []
+    others = [key for key in published.keys if key is not time]
+    group, first = groups(others, published.table.num_rows)
+    days = time.days[time.codes]
+    found = []
+    for chosen in largest_groups(group, leader, PANELS):
+        rows = np.flatnonzero((group == chosen) & np.isfinite(days))
+        rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
+        found.append((_row_parts(int(first[chosen]), others), rows))
+    return found
+
+
+def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]) -> list[dict[str, Any]]:
+    time = published.time
+    if time is None or time.days is None or not panels:
+        return []
+    every = np.concatenate([rows for _, rows in panels])
+    if not len(every):
+        return []
+    bounds = limits(metric.values[every], metric.bars[every])
+    codes = np.unique(time.codes[every])
+    codes = codes[np.argsort(time.days[codes], kind="stable")]
+    marks = {float(time.days[code]): _short(label(time.text(code))) for code in codes}
+    distinct = np.unique(time.days[np.isfinite(time.days)])
+    step = float(np.median(np.diff(distinct)))
+    drawn = []
+    for name, rows in panels:
+        days = time.days[time.codes[rows]]
+        series = Series(days=days, values=metric.values[rows], bars=metric.bars[rows])
+        svg = time_series(
+            series, marks, step, bounds, _series_title(metric, joined(name), rows, [marks[d] for d in days])
+        )
+        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
+    return drawn
+
+
+def _short(text: str) -> str:
+    return text.removesuffix(" 00:00:00")
+
+
+def _series_title(metric: Numbers, name: str, rows: Any, labels: Sequence[str]) -> str:
+    if not len(rows):
+        return f"{metric.name} of {name}: no points"
+    first, last = (with_error_bar(float(metric.values[r]), float(metric.stddevs[r])) for r in (rows[0], rows[-1]))
+    return f"{metric.name} of {name} over time: {first} at {labels[0]}, {last} at {labels[-1]}, {len(rows)} points"
+
+
+def _bars(metric: Numbers, published: Published) -> Markup | None:
+    if not published.keys or published.table.num_rows < 2:
+        return None
+    rows = [r for r in largest_rows(metric, BARS) if abs(metric.values[r]) < LARGEST and metric.bars[r] < LARGEST]
+    rows = [row for row in rows if metric.bars[row] >= 0]
+    if not rows:
+        return None
+    names = [joined(_row_parts(int(row), published.keys)) for row in rows]
+    notes = [with_error_bar(float(metric.values[r]), float(metric.stddevs[r]), grouped=True) for r in rows]
+    title = f"The largest {metric.name}: " + "; ".join(f"{a} {b}" for a, b in zip(names[:3], notes[:3], strict=True))
+    return bar_chart(names, metric.values[rows], metric.bars[rows], notes, title)
+
+
+Axis = tuple[Key, np.ndarray[Any, Any]]
+
+
+def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
+    """Rows and columns of a heat map: the time across, the latest; of other keys the largest."""
+    down, across = published.keys
+    if published.time is down:
+        down, across = across, down
+    rows = largest_groups(down.codes, leader, HEAT_ROWS) if published.table.num_rows else np.array([], dtype=np.int64)
+    if published.time is across and across.days is not None:
+        known = np.flatnonzero(np.isfinite(across.days))
+        columns = known[np.argsort(across.days[known], kind="stable")][-HEAT_COLUMNS:]
+    else:
+        columns = largest_groups(across.codes, leader, HEAT_COLUMNS)
+    return ((down, rows), (across, columns)) if len(rows) > 1 and len(columns) > 1 else None
+
+
+def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
+    places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
+    for place, (_, codes) in zip(places, (down, across), strict=True):
+        place[codes] = np.arange(len(codes))
+    y, x = places[0][down[0].codes], places[1][across[0].codes]
+    with np.errstate(invalid="ignore"):
+        known = (np.abs(metric.values) < LARGEST) & (metric.bars >= 0)
+    at = np.flatnonzero((y >= 0) & (x >= 0) & known)
+    if not len(at):
+        return None
+    values = metric.values[at]
+    size = _round_step(float(np.quantile(values, 0.97)) / HEAT_STEPS)
+    steps = np.full((len(down[1]), len(across[1])), -1, dtype=np.int64)
+    unsure = np.zeros(steps.shape, dtype=bool)
+    steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
+    unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
+    rows, columns = ([_short(label(key.text(code))) for code in codes] for key, codes in (down, across))
+    title = (
+        f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
+        f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
+    )
+    return {
+        "svg": heat_map(rows, columns, steps, unsure, title),
+        "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
+        "down": down[0].name,
+        "across": across[0].name,
+        "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
+        "gaps": bool((steps < 0).any()),
+        "dots": bool(unsure.any()),
+    }
+
+
+def _round_step(least: float) -> float:
+    """The next round number, so that the legend of a heat map is easy to read.
+
+    >>> _round_step(36.1), _round_step(0.0), _round_step(8100.0)
+    (40.0, 1.0, 10000.0)
+    """
+    if not least > 1e-100:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        (step * power for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if least <= step * power), 10 * power
+    )
