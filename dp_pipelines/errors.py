@@ -5,6 +5,7 @@
       BudgetError       the budget refuses (exit code 3)
       DamagedInputError a file turned out to be damaged while it was read (exit code 1)
       PublishError      a release could not be made visible (exit code 1)
+      LedgerError       the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
 
 An error names the field (a column, a file, a line of the job file, an argument), the rule that it breaks and the mend.
 It never holds a value from the rows: what stands in an error is public.
@@ -55,6 +56,10 @@ class DamagedInputError(DpError):
 
 class PublishError(DpError):
     """A release could not be made visible; nothing half-written is left."""
+
+
+class LedgerError(DpError):
+    """The ledger cannot be reached, written or trusted. What failed was not charged; what was charged before stays."""
 
 
 def _rebuild(cls: type[RequestError]) -> RequestError:

@@ -1,6 +1,6 @@
 """From a request and its plan to a Beam pipeline: read once, shape the rows, release each stage, stage its file.
 
-In: a checked request, a frozen plan, a staging folder. Out: steps in a pipeline. Holds: the rows are read once for all stages;
+In: a checked request, frozen stages, a staging folder. Out: steps in a pipeline. Holds: the rows are read once for all stages;
 every PCollection of tables keeps the Arrow coder; labels are names from the job file and ours. Not covered: running and
 publishing (`run`).
 
@@ -10,16 +10,17 @@ Imports Beam: only `run` may import this module. May import everything below.
 import glob
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
 from dp_pipelines.jobs.progress import file_opened
 from dp_pipelines.jobs.request import Request
+from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 
@@ -32,18 +33,22 @@ class ShapeRows(beam.DoFn):
     """Filter, define and look up, row by row.
 
     Args:
+        window: of event time, or None.
         rows: `where` and `columns`.
         lookup: the joined table, or None.
         columns: what the stages read.
     """
 
-    def __init__(self, rows: RowExpressions, lookup: Lookup | None, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, window: RowWindow | None, rows: RowExpressions, lookup: Lookup | None, columns: tuple[str, ...]
+    ) -> None:
         super().__init__()
+        self._window = window
         self._rows, self._lookup, self._columns = rows, lookup, columns
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
         """The rows of one table that are kept, with the columns that the stages read."""
-        table = self._rows.apply(element)
+        table = self._rows.apply(element if self._window is None else self._window.apply(element))
         if self._lookup is not None:
             table = self._lookup.apply(table)
         yield table.select(list(self._columns))
@@ -70,25 +75,34 @@ def num_shards(request: Request) -> int:
     return min(max(math.ceil(wanted), 1), MOST_SHARDS)
 
 
-def build(pipeline: beam.Pipeline, request: Request, plan: Plan, staging: pathlib.Path) -> dict[str, pathlib.Path]:
+def build(
+    pipeline: beam.Pipeline, request: Request, stages: Mapping[str, StagePlan], staging: pathlib.Path
+) -> dict[str, pathlib.Path]:
     """Add all steps of a job to a pipeline.
+
+    Args:
+        pipeline: gets the steps.
+        request: what to read.
+        stages: the frozen stages of this run, by name.
+        staging: the private folder.
 
     Returns:
         the staged file of each published name; they are there once the pipeline has run.
     """
     used = tuple(dict.fromkeys(name for query in request.queries.values() for name in query.columns))
     rows = _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
-    if request.rows.where is not None or request.rows.defined or request.lookup is not None:
-        shape = ShapeRows(request.rows, request.lookup, used)
+    shaped = request.rows.where is not None or request.rows.defined or request.lookup is not None
+    if shaped or request.window is not None:
+        shape = ShapeRows(request.window, request.rows, request.lookup, used)
         rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
     shards, salt = num_shards(request), int(entropy.words(1)[0])
     files = {}
     for name in request.queries:
         path = staging / f"{name}.parquet"
-        keys = plan[name].query.partition_columns
+        keys = stages[name].query.partition_columns
         (
             rows
-            | f"Release {name}" >> PrivateAggregate(plan[name], num_shards=shards, salt=salt)
+            | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )
         files[path.name] = path
@@ -100,5 +114,5 @@ def _read(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Tab
     files = [glob.escape(path) for path in request.source.files]
     if request.source.types is not None:
         types = {name: request.source.types[name] for name in request.columns}
-        return pipeline | "Read" >> ReadCsv(files, types)
+        return pipeline | "Read" >> ReadCsv(files, types, quoted=request.file.job.source.quoted)
     return pipeline | "Read" >> ReadParquet(files, list(request.columns))

@@ -16,6 +16,9 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+FORMAT = 2
+"""Raised when the JSON of a plan changes."""
+
 
 def key(content: Mapping[str, Any], version: str) -> str:
     """The name of an entry: a digest over everything that the plan depends on, the library's version included.
@@ -23,7 +26,7 @@ def key(content: Mapping[str, Any], version: str) -> str:
     >>> key({"epsilon": 1.0}, "1") == key({"epsilon": 1.0}, "2")
     False
     """
-    return hashlib.sha256(json.dumps([version, content], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([FORMAT, version, content], sort_keys=True).encode()).hexdigest()
 
 
 def folder() -> pathlib.Path:

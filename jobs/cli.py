@@ -9,12 +9,14 @@ May import everything below.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
     from dp_pipelines.jobs.job_file import JobFile
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
+
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+"""Signals that end a run, by name: not every system has all."""
+
+PATIENCE = 5.0
+"""Seconds after a signal in which further ones change nothing. After that another is taken: something may have lost the first."""
+
+AGAIN = 0.5
+"""Seconds after which a signal is tried again that came while an exception was on its way."""
 
 DESCRIPTION = "Publish differentially private reports from tables of user events."
 EPILOG = """examples:
@@ -86,6 +97,9 @@ def parser() -> argparse.ArgumentParser:
 
     plan = command("plan", "print noise, thresholds and expected errors, before a row is read", PLAN_EPILOG)
     plan.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
+    plan.add_argument(
+        "--explain", action="store_true", help="what all runs cost by four ways to add up losses, and every record"
+    )
     plan.add_argument("--json", action="store_true", help="print JSON, with every mechanism record")
     _add_param(plan)
     run = command("run", "read, release and publish a job", RUN_EPILOG)
@@ -93,9 +107,16 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
     _add_param(run)
     run.add_argument("--run-id", metavar="ID", help="names this run; needed where the budget is for several runs")
-    run.add_argument("--ledger", metavar="URL", help="`none`; others arrive with a later version")
+    run.add_argument(
+        "--ledger",
+        metavar="URL",
+        help="the ledger (default: dp-ledger.sqlite beside JOB; none: not accounted across runs)",
+    )
     run.add_argument("--runner", metavar="NAME", default="direct", help="`direct`; others arrive with a later version")
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
+    from dp_pipelines.jobs import ledger_parsers
+
+    ledger_parsers.add(command)
     command(
         "schema",
         "print the JSON schema of job files, for editors",
@@ -117,24 +138,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dp-pipelines 0.1.0
     0
     """
-    top = parser()
-    given, rest = top.parse_known_args(list(sys.argv[1:] if arguments is None else arguments))
-    if given.version:
-        from dp_pipelines import __version__
-
-        print(f"dp-pipelines {__version__}")
-        return DONE
-    commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
-        "plan": _plan,
-        "run": _run,
-        "schema": _schema,
-    }
-    if given.command is None:
-        top.error("a command is missing: one of " + ", ".join(commands))
-    if rest and given.command != "run":
-        top.error(f"unknown argument {rest[0]}")
+    _open_what_is_closed()
     try:
-        return commands[given.command](given, rest)
+        return _called(list(sys.argv[1:] if arguments is None else arguments), as_command=arguments is None)
     except BudgetError as error:
         return _say(error, OVER_BUDGET)
     except RequestError as error:
@@ -143,14 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error, FAILED)
     except BrokenPipeError:
         # The reader of our output is gone; nothing is left to say to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _point_nowhere(1)
         return FAILED
     except KeyboardInterrupt:
-        _say("interrupted; nothing was published", FAILED)
+        _say("interrupted; run the same command again to go on", FAILED)
         if arguments is None:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
-            sys.stdout.flush()
-            sys.stderr.flush()
             os._exit(FAILED)
         return FAILED
     except Exception:
@@ -159,17 +163,110 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("internal error, please report the lines above; nothing was published", FAILED)
 
 
+def _called(arguments: list[str], *, as_command: bool) -> int:
+    top = parser()
+    with _printing():  # help
+        given, rest = top.parse_known_args(arguments)
+    given.as_command = as_command
+    if given.version:
+        from dp_pipelines import __version__
+
+        with _printing():
+            print(f"dp-pipelines {__version__}")
+        return DONE
+    commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+        "plan": _plan,
+        "run": _run,
+        "ledger": _ledger,
+        "runs": _runs,
+        "schema": _schema,
+    }
+    if given.command is None:
+        top.error("a command is missing: one of " + ", ".join(commands))
+    if rest and given.command != "run":
+        top.error(f"unknown argument {rest[0]}")
+    return commands[given.command](given, rest)
+
+
+def _open_what_is_closed() -> None:
+    """Put something behind the standard streams that the shell has closed, so that no file of ours takes their places.
+
+    What is said on standard error is then lost; writing to standard output fails, as it should.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            _point_nowhere(descriptor, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def _point_nowhere(descriptor: int, way: int = os.O_WRONLY) -> None:
+    nowhere = os.open(os.devnull, way)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Nothing but standard output is written inside, and to its end; where it takes nothing, that is an error like others.
+
+    Raises:
+        BrokenPipeError: the reader is gone.
+        DpError: it is closed, full or broken in another way.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        _point_nowhere(1)  # or Python would try again at its end
+        raise DpError("standard output: cannot be written; what was asked for is not shown") from None
+
+
 def _say(error: object, code: int) -> int:
     for line in str(error).splitlines():
-        print(f"error: {line}", file=sys.stderr)
+        _note(f"error: {line}")
     return code
+
+
+def _note(line: str) -> None:
+    """A line on standard error, if anybody can read it: after a hangup nobody can."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        _point_nowhere(2)
 
 
 def _schema(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.job_file import Job
     from dp_pipelines.jobs.summary import as_json
 
-    print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Job.model_json_schema()}))
+    with _printing():
+        print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Job.model_json_schema()}))
+    return DONE
+
+
+def _ledger(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import ledger_commands
+
+    with _printing():
+        ledger_commands.ledger(given)
+    return DONE
+
+
+def _runs(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import ledger_commands
+
+    with _printing():
+        ledger_commands.runs(given)
     return DONE
 
 
@@ -177,10 +274,13 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import job_file, summary
 
     plan = _planned(job_file.load(given.job), given.param)
-    if given.json:
-        print(summary.as_json(plan))
-    else:
-        summary.print_plan(plan, sys.stdout)
+    with _printing():
+        if given.json:
+            print(summary.as_json(plan))
+        else:
+            summary.print_plan(plan, sys.stdout)
+            if given.explain:
+                summary.print_explanation(plan, sys.stdout)
     return DONE
 
 
@@ -193,7 +293,7 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
 
     queries, note = preview(file, given)
     if note:
-        print(f"note: {note}", file=sys.stderr)
+        _note(f"note: {note}")
     content = {
         "queries": {name: query_to_json(query) for name, query in queries.items()},
         "budget": file.job.budget.model_dump(),
@@ -211,10 +311,6 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
 
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    if given.ledger not in (None, "none"):
-        raise RequestError(
-            field="--ledger", rule="must be none: ledgers arrive with a later version", mend="leave it out for now"
-        )
     if given.runner.lower() != "direct":
         raise RequestError(
             field="--runner", rule="must be direct: others arrive with a later version", mend="leave it out for now"
@@ -223,8 +319,9 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.run import run
 
     file = job_file.load(given.job)
-    with _Stoppable():
-        published = run(file, given.output, given=given.param, run_id=given.run_id, arguments=rest)
+    _check_output(given.output)
+    with _Stoppable(to_the_end=given.as_command):
+        published = run(file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger)
     try:
         if given.json:
             print(summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again)))
@@ -234,34 +331,66 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     except (Exception, KeyboardInterrupt):
         # The release is visible: whatever stands in the way of showing it, the run is done. Nothing of the cause is told,
         # since it may quote a released key in a form that terminals take for a command.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        print(f"note: published in {published.folder}; its summary could not be shown here", file=sys.stderr)
+        _point_nowhere(1)
+        _note(f"note: published in {published.folder}; its summary could not be shown here")
     return DONE
 
 
-class _Stoppable:
-    """Ctrl-C and a request to terminate end the work inside alike, so that staging is removed.
+def _check_output(output: str) -> None:
+    try:
+        os.path.abspath(output).encode()
+    except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
+        raise RequestError(field="--output", rule="is no path in UTF-8", mend="choose another name") from None
 
-    Beam may turn the interrupt into a failure of the step that it hits; what came first is what is told.
+
+class _Stoppable:
+    """Ctrl-C, a request to terminate and a hangup end the work inside alike, so that staging is removed.
+
+    Beam may turn the interrupt into a failure of the step that it hits; what came first is what is told. What is cleaned up
+    is cleaned up whole: a signal that comes while something ends already changes nothing more.
+
+    Args:
+        to_the_end: the process ends after this, and nothing interrupts it on its way out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, to_the_end: bool = False) -> None:
+        self._to_the_end = to_the_end
         self._stopped = False
+        self._until = 0.0
+        self._later: threading.Timer | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python takes no handlers
-            self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        if threading.current_thread() is not threading.main_thread():
+            return  # Python takes no handlers there
+        for number in (getattr(signal, name) for name in STOPPING if hasattr(signal, name)):
+            before = signal.getsignal(number)
+            if number == signal.SIGINT or before != signal.SIG_IGN:  # nohup has a hangup ignored
+                self._before[number] = signal.signal(number, self._stop)
 
     def __exit__(self, *failure: object) -> None:
+        if self._later is not None:
+            self._later.cancel()
+        stopped = self._stopped and failure[0] is not None
         for number, handler in self._before.items():
-            signal.signal(number, handler)
-        if self._stopped and failure[0] is not None:
+            signal.signal(number, signal.SIG_IGN if stopped and self._to_the_end else handler)
+        if stopped:
             raise KeyboardInterrupt from None
 
-    def _stop(self, number: int, frame: FrameType | None) -> NoReturn:
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._stopped and time.monotonic() < self._until:
+            return
         self._stopped = True
-        raise KeyboardInterrupt
+        self._until = time.monotonic() + PATIENCE
+        if sys.exc_info()[0] is None:
+            raise KeyboardInterrupt
+        # An exception is on its way, and perhaps staging is being removed. If it was only a small one, the work goes on.
+        self._until = 0.0
+        if self._later is not None:
+            self._later.cancel()
+        self._later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+        self._later.daemon = True
+        self._later.start()
 
 
 if __name__ == "__main__":

@@ -4,18 +4,20 @@ In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs n
 types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
 Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
 
-May import errors, query, metrics, jobs.lines. Imported by jobs.queries, request, cache, cli.
+May import errors, query, metrics, budget.rounds, jobs.lines. Imported by jobs.queries, request, cache, cli.
 """
 
 import pathlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
+from dp_pipelines.budget.rounds import Split
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import complaints, lines
-from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.jobs.metric_models import AnyMetric
+from dp_pipelines.jobs.models import Model, Positive, Scalar
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, Strategy
 
 LARGEST_FILE = 16 * 2**20
@@ -33,15 +35,6 @@ Names = Annotated[
 ]
 """One column name or a list of them."""
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
-
-
-class Model(BaseModel):
-    """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
 
 class Param(Model):
     """A parameter of the job, given with `--param NAME=VALUE`."""
@@ -55,6 +48,17 @@ class Budget(Model):
     epsilon: Positive
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
     runs: Annotated[int, Field(ge=1, le=10**6, description="How often this plan will be run under the budget.")] = 1
+    split: Annotated[Split, Field(description="How the runs share the budget: each as much, or later ones more.")] = (
+        "constant"
+    )
+
+
+class EventWindow(Model):
+    """Each run takes one window of event time, and protects one unit within it. The account has the same windows."""
+
+    column: Annotated[str, Field(description="A column of dates or timestamps of the source.")]
+    days: Annotated[int, Field(ge=1, le=36525)]
+    param: Annotated[str, Field(description="A parameter of type date: the first day of the run's window.")]
 
 
 class _Files(Model):
@@ -81,6 +85,10 @@ class _Files(Model):
 class Source(_Files):
     """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
 
+    quoted: Annotated[
+        bool, Field(description="Of CSV: whether cells may stand in quotation marks. False: each line is one row.")
+    ] = True
+
     @model_validator(mode="after")
     def _csv_has_types(self) -> "Source":
         if self.csv is not None and not self.types:
@@ -89,6 +97,8 @@ class Source(_Files):
                 rule="must declare types: for csv:, since types must not follow from the data",
                 mend="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
             )
+        if self.csv is None and not self.quoted:
+            raise RequestError(field="quoted", rule="is for csv: only", mend="drop it")
         return self
 
 
@@ -149,79 +159,11 @@ class Partitions(Model):
         return self
 
 
-class _MetricModel(Model):
-    weight: Positive = 1.0
+class TopPartitions(Model):
+    """Only the partitions with the largest released values are published; it costs nothing."""
 
-    @model_validator(mode="after")
-    def _sound(self) -> "_MetricModel":
-        self.build()
-        return self
-
-    def build(self) -> Metric:
-        """The library's metric."""
-        raise NotImplementedError
-
-    def _rest(self) -> dict[str, Any]:
-        return {name: value for name, value in self if name not in ("kind", "column")}
-
-
-class CountMetric(_MetricModel):
-    """The number of rows."""
-
-    kind: Literal["count"]
-
-    def build(self) -> Metric:
-        return Count(**self._rest())
-
-
-class PrivacyIdCountMetric(_MetricModel):
-    """The number of different privacy units."""
-
-    kind: Literal["privacy_id_count"]
-
-    def build(self) -> Metric:
-        return PrivacyIdCount(**self._rest())
-
-
-class SumMetric(_MetricModel):
-    """The sum of a column; each value is clamped, or each unit's sum in each partition."""
-
-    kind: Literal["sum"]
-    column: str
-    min_value: float | None = None
-    max_value: float | None = None
-    min_sum_per_partition: float | None = None
-    max_sum_per_partition: float | None = None
-
-    def build(self) -> Metric:
-        return Sum(self.column, **self._rest())
-
-
-class MeanMetric(_MetricModel):
-    """The mean of a column; `nullable: false` declares that it holds no nulls."""
-
-    kind: Literal["mean"]
-    column: str
-    min_value: float | None = None
-    max_value: float | None = None
-    nullable: bool = True
-
-    def build(self) -> Metric:
-        return Mean(self.column, **self._rest())
-
-
-class VarianceMetric(MeanMetric):
-    """The population variance of a column."""
-
-    kind: Literal["variance"]  # type: ignore[assignment]  # another kind of the same shape
-
-    def build(self) -> Metric:
-        return Variance(self.column, **self._rest())
-
-
-AnyMetric = Annotated[
-    CountMetric | PrivacyIdCountMetric | SumMetric | MeanMetric | VarianceMetric, Field(discriminator="kind")
-]
+    k: Annotated[int, Field(ge=1, le=2**31)]
+    by: Annotated[str, Field(description="The metric that is compared.")]
 
 
 class Stage(Model):
@@ -233,6 +175,7 @@ class Stage(Model):
     bounds: Bounds
     partitions: Partitions = Partitions(private=Private())
     metrics: dict[str, AnyMetric] = Field(default_factory=dict)
+    top: TopPartitions | None = None
 
 
 class Expect(Model):
@@ -253,6 +196,7 @@ class Job(Model):
     row_id: Annotated[str | None, Field(description="A column that tells rows of one unit apart.")] = None
     budget: Budget
     source: Source
+    window: EventWindow | None = None
     where: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     lookup: Lookup | None = None

@@ -4,7 +4,7 @@ In: a checked job file and, once the files are known, the schema of its rows. Ou
 is wrong is told at once, with `file:line`; the values of a public list have the types of their columns. Not covered: what the
 queries cost (`dp_pipelines.budget`).
 
-May import errors, query, kernels, jobs.{complaints, job_file, sources}. Imported by request.
+May import errors, checks, query, kernels, jobs.{complaints, job_file, sources}. Imported by request.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import lines, sources
 from dp_pipelines.jobs.complaints import raise_all
 from dp_pipelines.jobs.job_file import JobFile, Stage
-from dp_pipelines.kernels import keys, layout
-from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.kernels import columns as kinds
+from dp_pipelines.kernels import keys
+from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query, Top
 
 MOST_PUBLIC = 10_000_000
 """Rows of a public list."""
@@ -38,6 +40,8 @@ def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
     for name, stage in file.job.stages.items():
         place = ("stages", name)
         try:
+            checks.stage_name(name, "")
+            checks.number(stage.share, "share", above=0, below=1e6)
             query = Query(
                 privacy_unit=file.job.privacy_unit,
                 partition_by=stage.partition_by,
@@ -45,13 +49,15 @@ def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
                 metrics={key: metric.build() for key, metric in stage.metrics.items()},
                 partitions=_partitions(file, stage),
                 row_id=file.job.row_id,
+                top=Top(k=stage.top.k, by=stage.top.by) if stage.top is not None else None,
             )
-            if not query.metrics and isinstance(query.partitions, PublicPartitions):
-                rule = "has neither metrics nor private partitions: it would publish the list alone"
-                raise RequestError(field="metrics", rule=rule, mend="add a metric")
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
             continue
+        if file.job.budget.delta == 0 and isinstance(query.partitions, PrivatePartitions):
+            rule, mend = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
+            wrong_delta = RequestError(field="delta", rule=rule, mend=f"{mend}, or list public partitions")
+            problems.append(file.error(("budget",), wrong_delta))
         if schema is not None:
             wrong = _wrong_columns(query, schema, place)
             problems += [file.error(path, error) for path, error in wrong]
@@ -72,7 +78,7 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     """Where in the job file a field of a query stands."""
     if field in ("privacy_unit", "row_id"):
         return ()
-    if field.startswith("public["):
+    if field == "public" or field.startswith("public["):
         return (*stage, "partitions")
     return (*stage, "bounds") if field.startswith("max_") else stage
 
@@ -126,7 +132,7 @@ def _wrong_columns(query: Query, schema: pa.Schema, stage: lines.Path) -> list[t
     for key, metric in query.metrics.items():
         if metric.column is not None:
             try:
-                layout.check_value_type(schema.field(metric.column).type, metric.column)
+                metric.check_column(schema.field(metric.column).type)
             except RequestError as error:
                 note((*stage, "metrics", key, "column"), error)
     return found
@@ -138,7 +144,7 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
     columns = []
     for name, values in zip(query.partition_columns, zip(*query.partitions.keys, strict=True), strict=True):
         try:
-            columns.append(layout.public_column(name, schema.field(name).type, values))
+            columns.append(kinds.public_column(name, schema.field(name).type, values))
         except RequestError as error:
             raise RequestError(field="", rule=error.rule, mend=error.mend) from None
     if len(keys.dense(columns)) != len(query.partitions.keys):
@@ -148,5 +154,5 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
 
 
 def _fields(query: Query) -> dict[str, Any]:
-    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id")
+    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id", "top")
     return {name: getattr(query, name) for name in names}

@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from dp_pipelines.budget.describe import query_to_json
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import expressions, lookup, params, sources
+from dp_pipelines.jobs import expressions, lookup, params, sources, windows
 from dp_pipelines.jobs.complaints import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.job_file import Job, JobFile
 from dp_pipelines.jobs.params import Value
@@ -38,6 +39,7 @@ class Request:
         lookup: the table that is joined, or None.
         queries: by stage.
         columns: the source's columns that are read.
+        window: of event time, or None.
     """
 
     file: JobFile
@@ -47,6 +49,7 @@ class Request:
     lookup: lookup.Lookup | None
     queries: Mapping[str, Query]
     columns: tuple[str, ...]
+    window: windows.RowWindow | None = None
 
     @property
     def content(self) -> str:
@@ -54,6 +57,22 @@ class Request:
         job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"})
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def window_name(self) -> str:
+        """How a ledger names the window of event time; empty where there is none."""
+        return self.window.name if self.window is not None else ""
+
+    @property
+    def asked(self) -> str:
+        """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
+        job = self.file.job
+        content = {
+            "queries": {name: query_to_json(query) for name, query in self.queries.items()},
+            "budget": job.budget.model_dump(mode="json"),
+            "shares": {name: stage.share for name, stage in job.stages.items()},
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def check(file: JobFile, given: Sequence[str]) -> Request:
@@ -70,6 +89,7 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
     values = params.take({name: declared.type for name, declared in job.params.items()}, given)
     source = _placed(file, lambda: _source(file, values))
     rows = _placed(file, lambda: _rows(file, source, values))
+    window = _placed(file, lambda: windows.bind(job, values, source.schema))
     available = rows.output_schema
     table = None
     if job.lookup is not None:
@@ -80,7 +100,8 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
     used = dict.fromkeys(name for query in stages.values() for name in query.columns)
     if table is not None:
         used.setdefault(table.on)
-    columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns) if n in source.schema.names))
+    of_window = [window.column] if window is not None else []
+    columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns, *of_window) if n in source.schema.names))
     return Request(
         file=file,
         values=values,
@@ -89,6 +110,7 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
         lookup=table,
         queries=stages,
         columns=columns,
+        window=window,
     )
 
 
@@ -111,7 +133,7 @@ def _source(file: JobFile, values: Mapping[str, Value]) -> sources.Source:
     pattern = params.into_source(declared.pattern, values)
     files = sources.find(pattern, file.path.parent)
     if declared.csv is not None:
-        return sources.look_at_csv(files, declared.types or {})
+        return sources.look_at_csv(files, declared.types or {}, quoted=declared.quoted)
     return sources.look_at_parquet(files)
 
 

@@ -1,9 +1,10 @@
 """A run from a checked request to a published folder, whole or not at all.
 
-In: a job file, parameters, an output folder. Out: the folder with one Parquet file per stage and `manifest.json`, under its
-name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused before anything is
-created; while rows are in memory nothing is printed, and no text of a failure leaves this module unless all of it is public.
-Not covered: accounting across runs (the ledger arrives with a later version; the manifest says so).
+In: a job file, parameters, an output folder, a ledger. Out: the folder with one Parquet file per stage, `report.html` and
+`manifest.json`, under its name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused
+before anything is charged or created; while rows are in memory nothing is printed, and no text of a failure leaves this
+module unless all of it is public. With a ledger the run is charged first and its release kept (`charged`); without one the
+manifest says so.
 
 May import everything below; Beam is imported when a pipeline is built, not before.
 """
@@ -13,30 +14,28 @@ import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.budget import describe
 from dp_pipelines.budget.plan import Expectation, Plan
-from dp_pipelines.errors import DamagedInputError, DpError, RequestError
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import books, charged, windows
 from dp_pipelines.jobs.job_file import JobFile
-from dp_pipelines.jobs.progress import Progress, heard
+from dp_pipelines.jobs.pipeline import run_pipeline
+from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.query import Query
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.release import manifest, report, staging
 
-DAMAGES = (
-    "is not a whole Parquet file",
-    "a row group cannot be read; it is damaged",
-    "is not a CSV file with the declared columns",
-)
-"""What the readers say about a file that turns out to be damaged."""
+NO_LEDGER = "none"
+"""What `--ledger` says where no ledger is wanted."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
-
-class RunFailed(DpError):
-    """The pipeline failed. The message holds public facts only."""
+Describe = Callable[[int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any]], dict[str, pathlib.Path]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +45,7 @@ class Published:
     Args:
         folder: where it lies.
         manifest: what its manifest says.
-        again: whether it was there already.
+        again: whether the run had its release before.
     """
 
     folder: pathlib.Path
@@ -54,33 +53,45 @@ class Published:
     again: bool = False
 
 
-def plan_of(file: JobFile, queries: dict[str, Query]) -> Plan:
+def plan_of(file: JobFile, queries: Mapping[str, Query], frozen: Mapping[str, Any] | None = None) -> Plan:
     """The plan of a job.
+
+    Args:
+        file: the job.
+        queries: by stage.
+        frozen: what a ledger has kept of the plan; None calibrates.
 
     Raises:
         RequestError: an argument is wrong.
         BudgetError: the budget cannot be met.
     """
     job = file.job
-    expect = Expectation(**dict(job.expect)) if job.expect is not None else None
+    arguments: dict[str, Any] = {
+        "epsilon": job.budget.epsilon,
+        "delta": job.budget.delta,
+        "stages": queries,
+        "shares": {name: stage.share for name, stage in job.stages.items()},
+        "runs": job.budget.runs,
+        "split": job.budget.split,
+        "expect": Expectation(**dict(job.expect)) if job.expect is not None else None,
+    }
     try:
-        return Plan(
-            epsilon=job.budget.epsilon,
-            delta=job.budget.delta,
-            stages=queries,
-            shares={name: stage.share for name, stage in job.stages.items()},
-            runs=job.budget.runs,
-            expect=expect,
-        )
+        return Plan(**arguments) if frozen is None else Plan.restore(frozen, **arguments)
     except RequestError as error:
-        known = {"epsilon", "delta", "runs"}
+        known = {"epsilon", "delta", "runs", "split"}
         place = ("budget",) if error.field in known else ()
         located = file.error(place, error)
         raise type(error)(field=located.field, rule=located.rule, mend=located.mend) from None
 
 
 def run(
-    file: JobFile, output: str, *, given: Sequence[str] = (), run_id: str | None = None, arguments: Sequence[str] = ()
+    file: JobFile,
+    output: str,
+    *,
+    given: Sequence[str] = (),
+    run_id: str | None = None,
+    arguments: Sequence[str] = (),
+    ledger: str | None = None,
 ) -> Published:
     """Run a job.
 
@@ -90,73 +101,125 @@ def run(
         given: parameters, `NAME=VALUE`.
         run_id: names the run; needed where the budget is for several.
         arguments: options of Beam.
+        ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
 
     Raises:
-        RequestError: the request is wrong by public facts; nothing was created.
-        DamagedInputError, RunFailed, PublishError: it failed; nothing is left.
+        RequestError: the request is wrong by public facts; nothing was charged or created.
+        BudgetError: the budget refuses.
+        LedgerError: the ledger cannot be used.
+        DamagedInputError, RunFailed, PublishError: it failed; nothing is visible.
     """
     request = check(file, given)
     _check_run_id(run_id, file)
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
-    with silence() as stream, Progress(stream) as progress:
-        return _run(request, target, run_id, arguments, progress)
+    with silence() as stream, Progress(stream) as progress, _no_parents_left(target):
+        _refuse_unwritable(target)
+        progress.show("loading Beam")
+        from dp_pipelines.jobs import beam_options
+
+        options = beam_options.pipeline_options_of(arguments)
+
+        def stage(number: int, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+            return run_pipeline(request, plan.round(number).stages, folder, options, progress)
+
+        if ledger == NO_LEDGER:
+            progress.show("planning")
+            plan = plan_of(file, dict(request.queries))
+            identity = run_id or _identity(plan, request)
+            return _unaccounted(request, plan, identity, target, stage)
+        progress.show("opening the ledger")
+        with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
+            progress.show("planning")
+            plan = plan_of(file, dict(request.queries), book.frozen())
+            identity = run_id or _identity(plan, request)
+            charged.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            work = charged.Work(
+                account=file.job.dataset,
+                run_id=identity,
+                window=request.window_name,
+                plan=plan,
+                asked=request.asked,
+                content=request.content,
+                params={name: str(value) for name, value in request.values.items()},
+                target=target,
+                stage=stage,
+                describe=_describer(request, plan, identity),
+                tell=progress.show,
+            )
+            again = charged.run(book.open(), work)
+    content = manifest.read_manifest(target)
+    assert content is not None
+    return Published(folder=target, manifest=content, again=again)
 
 
-def _run(
-    request: Request, target: pathlib.Path, run_id: str | None, arguments: Sequence[str], progress: Progress
-) -> Published:
-    progress.show("loading Beam")
-    from dp_pipelines.jobs import beam_options
+def _identity(plan: Plan, request: Request) -> str:
+    """The id of a run that was given none: the plan's hash with the parameters."""
+    return f"{plan.digest[:24]}-{request.content[:24]}"
 
-    options = beam_options.pipeline_options_of(arguments)
-    progress.show("planning")
-    plan = plan_of(request.file, dict(request.queries))
-    identity = run_id or f"{plan.digest[:24]}-{request.content[:24]}"
-    if os.path.lexists(target):
-        return _same_run(target, identity, plan, request)
-    with _no_parents_left(target), staging.staging_folder(target) as folder:
-        files = _run_pipeline(request, plan, folder, options, progress)
-        progress.show("publishing")
+
+def _note(stream: Any, text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(f"note: {text}", file=stream, flush=True)
+
+
+def _describer(request: Request, plan: Plan, identity: str) -> Describe:
+    """What writes the report and the manifest of a round beside its staged files."""
+
+    def write(
+        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
+    ) -> dict[str, pathlib.Path]:
         job = request.file.job
+        this = plan.round(number)
         content = manifest.manifest(
-            statement=plan.statement(),
-            mechanisms=[record.to_json() for record in plan.mechanisms],
-            privacy_unit=manifest.unit_in_words(job.privacy_unit),
-            files=files,
+            statement={**plan.statement(), "accounted_one_run": dict(this.accounted)},
+            mechanisms=[record.to_json() for record in this.mechanisms],
+            privacy_unit=ledger.get("unit") or windows.in_words(manifest.unit_in_words(job.privacy_unit), job),
+            files={},
             run_id=identity,
             params={name: str(value) for name, value in request.values.items()},
         )
-        content |= {"dataset": job.dataset, "job": request.content}
-        manifest.write_manifest(content, folder)
+        stages = [describe.stage_to_json(this.stages[name], 1.0, None) for name in request.queries]
+        for stage in stages:
+            query = request.queries[stage["name"]]
+            stage["partition_by"] = list(query.partition_columns)
+            for name, metric in job.stages[stage["name"]].metrics.items():
+                stage["metrics"][name]["kind"] = metric.kind
+                for declared in ("edges", "categories", "quantiles"):
+                    if getattr(metric, declared, None) is not None:
+                        stage["metrics"][name][declared] = getattr(metric, declared)
+            del stage["share"]
+        content |= {"dataset": job.dataset, "job": request.content, "stages": stages}
+        if ledger:
+            content["ledger"] = dict(ledger)
+        page = folder / "report.html"
+        tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
+        page.write_text(report.render(content, tables), encoding="utf-8")
+        everything = {**files, page.name: page}
+        content["files"] = manifest.digests(everything)
+        return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+    return write
+
+
+def _unaccounted(
+    request: Request,
+    plan: Plan,
+    identity: str,
+    target: pathlib.Path,
+    stage: Callable[[int, pathlib.Path], dict[str, pathlib.Path]],
+) -> Published:
+    """A run that no ledger remembers."""
+    if os.path.lexists(target):
+        return _same_run(target, identity, plan, request)
+    with staging.staging_folder(target) as folder:
+        files = stage(1, folder)
+        _describer(request, plan, identity)(1, folder, files, {})
         staging.publish_folder(folder, target)
+    content = manifest.read_manifest(target)
+    assert content is not None
     return Published(folder=target, manifest=content)
-
-
-def _run_pipeline(
-    request: Request, plan: Plan, folder: pathlib.Path, options: Any, progress: Progress
-) -> dict[str, pathlib.Path]:
-    """Run the pipeline in this process; the staged files."""
-    import apache_beam as beam
-
-    from dp_pipelines.jobs import build
-    from dp_pipelines.jobs.direct import CountingRunner
-
-    pipeline = beam.Pipeline(
-        runner=CountingRunner(progress, len(request.source.files), list(request.queries)), options=options
-    )
-    files = build.build(pipeline, request, plan, folder)
-    progress.show("starting")
-    try:
-        with heard(progress):
-            pipeline.run().wait_until_finish()
-    except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise _public_part(error, request) from None
-    missing = [name for name, path in files.items() if not path.is_file()]
-    if missing:
-        raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
-    return files
 
 
 def _check_run_id(run_id: str | None, file: JobFile) -> None:
@@ -178,25 +241,38 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
     Raises:
         RequestError: it is not.
     """
-    content = manifest.read_manifest(target)
-    if content is None:
-        staging.refuse_existing(target)
-        raise AssertionError("it exists")
-    field = f"output {str(target)!r}"
-    if content.get("run_id") != identity:
-        raise RequestError(field=field, rule="holds another run's release", mend="choose a new folder")
-    if content.get("plan") != plan.digest or content.get("job") != request.content:
-        rule = f"holds the release of run {identity!r} of another job, plan or parameters"
-        raise RequestError(field=field, rule=rule, mend="give this run another --run-id and another folder")
+    content = charged.release_at(target, identity, request.file.job.dataset, plan.digest, request.content)
+    assert content is not None
     files = {name: target / name for name in content.get("files", {})}
     try:
-        whole = manifest.digests(files) == content["files"]
+        whole = bool(files) and manifest.digests(files) == content["files"]
     except OSError:
         whole = False
     if not whole:
-        rule = "holds this run's release, but its files are not those of its manifest"
-        raise RequestError(field=field, rule=rule, mend="restore them, or choose a new folder")
+        raise RequestError(
+            field=f"output {str(target)!r}",
+            rule="holds this run's release, but its files are not those of its manifest",
+            mend="restore them, or choose a new folder",
+        )
     return Published(folder=target, manifest=content, again=True)
+
+
+def _refuse_unwritable(target: pathlib.Path) -> None:
+    """Refuse a place that cannot be written, before anything is charged.
+
+    Raises:
+        RequestError: it cannot.
+    """
+    if os.path.lexists(target):
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError:
+        raise RequestError(
+            field=f"output {str(target)!r}", rule="cannot be created", mend="choose a folder that can be written"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -210,20 +286,3 @@ def _no_parents_left(target: pathlib.Path) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 parent.rmdir()
         raise
-
-
-def _public_part(error: Exception, request: Request) -> DpError:
-    """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
-    told = str(error)
-    for path in request.source.files:
-        for rule in DAMAGES:
-            message = f"file {path!r}: {rule}"
-            if message in told:
-                return DamagedInputError(f"{message}; nothing was published")
-    where = ""
-    for name in request.queries:
-        if any(f"while running '{label}/" in told for label in (name, f"Stage {name}")):
-            where = f" in stage {name!r}"
-    return RunFailed(
-        f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"
-    )

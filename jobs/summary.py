@@ -1,24 +1,30 @@
 """What a reader sees: the plan before a run, and the release after it, read back from the published folder.
 
 In: the JSON of a plan; a published folder. Out: text. Holds: nothing but public numbers and the released rows; what is shown
-of a release is what lies in its folder. May import release.manifest, pyarrow, rich. Imported by cli.
+of a release is what lies in its folder. May import release.manifest, budget, pyarrow, rich. Imported by cli.
 """
 
 import json
 import math
 import pathlib
+import unicodedata
 from collections.abc import Iterable, Mapping
-from typing import Any, TextIO
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TextIO
 
 import rich.box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines.release.rounding import with_error_bar
+
+if TYPE_CHECKING:
+    from dp_pipelines.budget.plan import Plan
+
 FIRST_ROWS = 8
+FIRST_OF_LIST = 3
 WIDTH = 120
-ERROR_BAR = 1.96
-"""An error bar covers 95% of the noise, which is normal or nearly so."""
 
 
 def console(stream: TextIO) -> Console:
@@ -40,7 +46,13 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
     out.print(f"budget     epsilon {number(plan['epsilon'])}, delta {number(plan['delta'])}" + _for_runs(runs))
     out.print(f"accounted  epsilon {number(spent['epsilon'])}, delta {number(spent['delta'])}" + _for_runs(runs))
     if runs > 1:
-        out.print(f"one run    epsilon {number(one['epsilon'])}, delta {number(one['delta'])}")
+        which = "one run  " if plan.get("split", "constant") == "constant" else "first run"
+        out.print(f"{which}  epsilon {number(one['epsilon'])}, delta {number(one['delta'])}")
+    if plan.get("split", "constant") != "constant" and runs > 1:
+        out.print(
+            f"split      {plan['split']}: what follows is the first run; the last has {plan['last_round_noise']:.3g} "
+            "times its noise (but for noise that a metric asks for)"
+        )
     for stage in plan["stages"]:
         out.print()
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
@@ -51,6 +63,53 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
         out.print("A count that is just above the threshold was kept because its noise was high: it is biased upwards.")
+
+
+WAYS = {"naive": "added up", "advanced": "advanced", "renyi": "Renyi", "pld": "loss distribution"}
+"""The ways to add up losses, as `print_explanation` heads their columns."""
+
+
+def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
+    """What `dp-pipelines plan --explain` adds: each record, and what all runs cost by four ways to add up losses.
+
+    Args:
+        plan: a plan, or what `plan --json` prints.
+        stream: where to.
+    """
+    shown: Mapping[str, Any] = plan if isinstance(plan, Mapping) else plan.to_json()
+    costs = shown["costs"]
+    out = console(stream)
+    out.print(
+        f"epsilon at delta {number(costs['delta'])} of all runs, by four ways to add up losses; the last one is charged"
+    )
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for way in WAYS.values():
+        table.add_column(way, justify="right")
+    rows = {f"{name} alone": cost for name, cost in costs["stages"].items()} if len(costs["stages"]) > 1 else {}
+    for name, cost in {**rows, "all together": costs["total"]}.items():
+        table.add_row(escape(name), *(number(cost[way]) for way in WAYS))
+    out.print(table)
+    for name in dict.fromkeys(record["stage"] for record in shown["mechanisms"]):
+        out.print(f"[bold]{escape(name)}[/bold] · what one unit can change in one run")
+        listed = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for head in ("record", "kind", "scale", "change"):
+            listed.add_column(head, justify="right" if head == "scale" else "left")
+        for record in (record for record in shown["mechanisms"] if record["stage"] == name):
+            scale = number(float(Fraction(record["scale"]))) if "scale" in record else ""
+            listed.add_row(escape(record["name"]), record["kind"].replace("_", " "), scale, _change(record))
+        out.print(listed)
+
+
+def _change(record: Mapping[str, Any]) -> str:
+    """What a record says of one unit, in words."""
+    if record["kind"] == "gaussian":
+        return f"{math.sqrt(record['l2_squared']):.6g} steps in the L2 norm, {record['l0']} partitions"
+    if record["kind"] == "laplace":
+        return f"{record['linf']} steps in each of {record['l0']} partitions, {record['l1']} in all"
+    if record["kind"] == "approximate_dp":
+        return f"{record['l0']} decisions of epsilon {number(record['epsilon'])}, delta {number(record['delta'])}"
+    return f"fails with probability {number(record['delta'])}"
 
 
 def _for_runs(runs: int) -> str:
@@ -138,7 +197,7 @@ def _print_stage(path: pathlib.Path, out: Console) -> None:
         for name in metrics:
             table.add_column(escape(name), justify="right")
         for row in listed:
-            bars = (with_error_bar(row[name], row[f"{name}_stddev"]) for name in metrics)
+            bars = (_with_error_bars(row[name], row[f"{name}_stddev"]) for name in metrics)
             table.add_row(*(escape(_key(row[name])) for name in keys), *bars)
         out.print(table)
         more = f"  and {rows - len(listed)} more; " if rows > len(listed) else "  "
@@ -147,23 +206,27 @@ def _print_stage(path: pathlib.Path, out: Console) -> None:
 
 
 def _key(value: Any) -> str:
-    return "(null)" if value is None else str(value)
+    r"""A key for people: what a terminal would take for a command, or for another direction of writing, is escaped.
 
-
-def with_error_bar(value: float | None, stddev: float | None) -> str:
-    """A value and its error bar, rounded to what the error leaves certain.
-
-    >>> with_error_bar(1234.567, 12.3)
-    '1235 ± 24'
-    >>> with_error_bar(4.71828, 0.0123)
-    '4.718 ± 0.024'
+    >>> _key("a\x1b[31m")
+    'a\\x1b[31m'
     """
-    if value is None or stddev is None or not math.isfinite(value) or not math.isfinite(stddev):
-        return "-"
-    bar = ERROR_BAR * stddev
-    digits = 0 if not bar > 0 else max(0, 1 - math.floor(math.log10(bar)))
-    digits = min(digits, 12)
-    return f"{value:.{digits}f} ± {bar:.{digits}f}"
+    if value is None:
+        return "(null)"
+    return "".join(repr(sign)[1:-1] if _is_command(sign) else sign for sign in str(value))
+
+
+def _is_command(sign: str) -> bool:
+    # Joiners are part of names and of emoji, and do no more than join.
+    return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") and sign not in "\u200c\u200d"
+
+
+def _with_error_bars(value: Any, stddev: Any) -> str:
+    """One number with its error bar, or the first of a list."""
+    if not isinstance(value, list):
+        return with_error_bar(value, stddev)
+    shown = [with_error_bar(one, spread) for one, spread in zip(value[:FIRST_OF_LIST], stddev, strict=False)]
+    return ", ".join(shown) + (", …" if len(value) > FIRST_OF_LIST else "")
 
 
 def number(value: float | None) -> str:

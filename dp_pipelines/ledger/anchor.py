@@ -1,0 +1,198 @@
+"""The head of a ledger in a second place, so that an old copy of the ledger is not taken for the ledger.
+
+In: a folder, the head of a chain. Out: one small file for each ledger, and one for each account that a ledger keeps. Holds: a
+ledger that is behind its anchor, or has another event in the anchor's place, is refused; a ledger that is ahead is fine,
+since an anchor is written after the event. An anchor never goes back. Two ledgers that share a chosen anchor folder cannot keep
+the same account. Not covered: a ledger that is restored together with its anchor; on a file system without locks, two
+processes at once, the slower of which may put the anchor back by the other one's last event.
+
+May import errors, ledger.events.
+"""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dp_pipelines.errors import LedgerError, RequestError
+from dp_pipelines.ledger.events import Event
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Head:
+    """What an anchor has seen: the number and the hash of an event."""
+
+    seq: int
+    hash: str
+
+
+class Anchor:
+    """The place beside the ledger.
+
+    Args:
+        folder: where the files are.
+        ledger: the ledger's own name.
+        optional: whether a file that is not there is made anew without asking (a place that nobody chose).
+    """
+
+    def __init__(self, folder: pathlib.Path, ledger: str, *, optional: bool) -> None:
+        self._folder, self._ledger, self._optional = folder, ledger, optional
+        self._head = folder / f"{ledger}.json"
+
+    def prepare(self) -> None:
+        """Make sure that a chosen place can be written, before there is a ledger.
+
+        Raises:
+            LedgerError: it cannot.
+        """
+        with self._told(self._folder):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                pass
+
+    def read(self) -> Head | None:
+        """What it has seen; None where there is no anchor that can be read."""
+        known = _read(self._head)
+        if known is None or known.get("ledger") != self._ledger:
+            return None
+        seq, text = known.get("seq"), known.get("hash")
+        if type(seq) is not int or seq < 1 or not isinstance(text, str):
+            return None
+        return Head(seq=seq, hash=text)
+
+    def check(self, known: Head | None, hash_of: Callable[[int], str | None], *, needed: bool = True) -> None:
+        """Refuse a ledger that is not the one that was anchored, or an older copy of it.
+
+        Args:
+            known: what `read` gave, before the last event was read: an anchor may go ahead of what was read earlier.
+            hash_of: the hash of the ledger's event with a number; None where there is none.
+            needed: whether an anchor that is missing or damaged is refused.
+
+        Raises:
+            LedgerError: it is not.
+        """
+        if known is None:
+            if not needed or (self._optional and not os.path.lexists(self._head)):
+                return
+            raise self._gone()
+        found = hash_of(known.seq)
+        if found is None:
+            raise LedgerError(
+                f"ledger: is older than its anchor {self._head}, which has seen event {known.seq}: an old copy was "
+                "restored, and what was spent since is missing from it; bring back the newest copy"
+            )
+        if found != known.hash:
+            raise LedgerError(
+                f"ledger: event {known.seq} is not the one that its anchor {self._head} has seen: the ledger was "
+                "rewritten; bring back the newest copy"
+            )
+
+    def write(self, head: Event, *, anew: bool = False) -> None:
+        """Remember the head, unless a later one is remembered. A folder that nobody chose may fail to take it.
+
+        Args:
+            head: the last event.
+            anew: whether a missing or damaged anchor is replaced.
+
+        Raises:
+            LedgerError: it cannot be written, or is missing or damaged.
+        """
+        with self._told(self._head), self._locked():
+            known = self.read()
+            if known is None and not anew and (os.path.lexists(self._head) or not self._optional):
+                if self._optional:
+                    return  # a damaged one is told at the next opening
+                raise self._gone()
+            if known is None or known.seq < head.seq:
+                content = {"ledger": self._ledger, "seq": head.seq, "hash": head.hash}
+                with _written(self._folder, content) as temporary:
+                    os.replace(temporary, self._head)
+
+    def claim(self, account: str) -> None:
+        """Remember that this ledger keeps an account.
+
+        Raises:
+            RequestError: another ledger keeps it.
+            LedgerError: it cannot be written or read.
+        """
+        if self._optional:
+            return  # a place that nobody chose is shared by ledgers that have nothing to do with each other
+        path = (
+            self._folder / f"account-{hashlib.sha256(account.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
+        )
+        with self._told(path), contextlib.suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as stream:
+                json.dump({"account": account, "ledger": self._ledger}, stream, sort_keys=True)
+                stream.flush()
+                os.fsync(stream.fileno())
+        known = _read(path)
+        if known is None:
+            raise LedgerError(
+                f"anchor {path}: is damaged, so that nothing shows which ledger keeps the account {account!r}; bring it "
+                "back, or remove it if no other ledger does"
+            )
+        if known.get("ledger") != self._ledger:
+            raise RequestError(
+                field=f"account {account!r}",
+                rule="is kept by another ledger that has the same anchor; two ledgers would each spend the whole budget",
+                mend=f"use that ledger ({path} names it)",
+            )
+
+    def _gone(self) -> LedgerError:
+        return LedgerError(
+            f"anchor {self._head}: is missing or damaged, so that nothing shows that the ledger is the newest; bring it "
+            "back, or accept the ledger as it is with `dp-pipelines ledger verify --accept`"
+        )
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One process at a time, where the file system can."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @contextlib.contextmanager
+    def _told(self, path: pathlib.Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._optional:
+                return
+            raise LedgerError(
+                f"anchor {path}: cannot be written: {error.strerror or 'no such place'}; what the ledger holds stays"
+            ) from None
+
+
+@contextlib.contextmanager
+def _written(folder: pathlib.Path, content: dict[str, Any]) -> Iterator[str]:
+    """A complete temporary file, which is gone at the end."""
+    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".anchor-")
+    try:
+        with open(handle, "w", encoding="utf-8") as stream:
+            json.dump(content, stream, sort_keys=True)
+            stream.flush()
+            os.fsync(stream.fileno())
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _read(path: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None

@@ -1,0 +1,401 @@
+"""Where the events of a ledger are kept: one SQLite file, or a PostgreSQL database for a team.
+
+In: a URL. Out: events in order, appended by one writer at a time, and the bytes of releases. Holds: an append is durable when it
+returns, or has not happened; rows are never changed or removed, and triggers refuse it; two writers can never both follow the
+same event. Not covered: what the events mean (`state`), whether the chain is whole (`events`).
+
+SQLite: a rollback journal with synchronous=EXTRA (a power cut loses nothing that was acknowledged), BEGIN IMMEDIATE for every
+write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first.
+
+May import errors, ledger.events. The only module that imports SQLAlchemy.
+"""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import sqlite3
+import urllib.parse
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event as hooks
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from dp_pipelines.errors import LedgerError, RequestError
+from dp_pipelines.ledger import disks
+from dp_pipelines.ledger.events import Event
+
+PART = 8 * 2**20
+"""Bytes of a release are kept in rows of this size."""
+
+BUSY_SECONDS = 30
+"""How long a writer waits for another one."""
+
+METADATA = sa.MetaData()
+EVENTS = sa.Table(
+    "dp_events",
+    METADATA,
+    sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=False),
+    sa.Column("previous", sa.String(64), nullable=False, unique=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("time", sa.Text, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False, unique=True),
+)
+CONTENTS = sa.Table(
+    "dp_contents",
+    METADATA,
+    sa.Column("sha256", sa.String(64), primary_key=True),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
+
+_SQLITE_TRIGGERS = tuple(
+    f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} "
+    "BEGIN SELECT RAISE(ABORT, 'a ledger is only ever added to'); END"
+    for table in ("dp_events", "dp_contents")
+    for verb in ("UPDATE", "DELETE")
+)
+_POSTGRES_TRIGGERS = (
+    "CREATE FUNCTION dp_only_added_to() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'a ledger is only ever added to'; END $$",
+    *(
+        f"CREATE TRIGGER {table}_only_added_to BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+        "FOR EACH STATEMENT EXECUTE FUNCTION dp_only_added_to()"
+        for table in ("dp_events", "dp_contents")
+    ),
+)
+
+
+_POSTGRES_CHECK = """
+    SELECT count(*) FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid
+    WHERE tgrelid IN ('dp_events'::regclass, 'dp_contents'::regclass) AND tgname LIKE 'dp_%_only_added_to'
+    AND tgenabled IN ('O', 'A') AND prosrc LIKE '%RAISE EXCEPTION%'
+"""
+
+
+class Database:
+    """A connection to the place of a ledger.
+
+    Args:
+        url: a path of a SQLite file, `sqlite:///PATH` or `postgresql://...`.
+
+    Raises:
+        RequestError: the URL is of another kind, or the file stands on a network file system.
+        LedgerError: the place cannot be reached, or is damaged.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = parse(url)
+        self.path = pathlib.Path(os.path.abspath(self._url.database or "")) if self.is_sqlite else None
+        self.shown = str(self.path) if self.path is not None else _shown(self._url)
+        if self.path is not None:
+            disks.refuse_network(self.path)
+        self._engine = self._connect(self.path)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a file."""
+        return self._url.get_backend_name() == "sqlite"
+
+    def exists(self) -> bool:
+        """Whether there is a ledger; a SQLite file is not made by asking.
+
+        Raises:
+            LedgerError: the place cannot be reached, or holds a file that is no database.
+        """
+        if self.path is not None and not os.path.lexists(self.path):
+            return False
+        with self._told("read"), self._engine.connect() as connection:
+            found = sa.inspect(connection)
+            tables = [table.name for table in (EVENTS, CONTENTS) if found.has_table(table.name)]
+        if len(tables) == 2:
+            return True
+        if tables or self.is_sqlite:
+            raise LedgerError(
+                f"ledger {self.shown}: holds no ledger, or its tables are gone; restore the newest backup, or name another place"
+            )
+        return False
+
+    @contextlib.contextmanager
+    def creating(self) -> Iterator["Writer"]:
+        """Make the tables, and whatever is written first; all of it is there at the end, or nothing.
+
+        Raises:
+            RequestError: there is a ledger, or another file.
+            LedgerError: it cannot be made here.
+        """
+        if self.path is None:
+            with self._told("made"), self._engine.connect() as connection, connection.begin():
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('dp_pipelines ledger'))"))
+                if sa.inspect(connection).has_table(EVENTS.name):
+                    raise self._there()
+                yield _made(connection, _POSTGRES_TRIGGERS)
+            return
+        # Under another name until it is whole: what is killed in between leaves no ledger that was never begun.
+        temporary = self.path.with_name(f".{self.path.name}.making-{uuid.uuid4().hex}")
+        engine = self._connect(temporary)
+        try:
+            with _told_file(self.path):
+                if os.path.lexists(self.path):
+                    raise self._there()
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with self._told("made"), engine.connect() as connection, connection.begin():
+                yield _made(connection, _SQLITE_TRIGGERS)
+            with _told_file(self.path):
+                self._put(temporary, self.path)
+        finally:
+            for left in (temporary, temporary.with_name(temporary.name + "-journal")):
+                left.unlink(missing_ok=True)
+
+    def _put(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
+        try:
+            os.link(temporary, path)  # unlike a rename it never replaces anything
+        except FileExistsError:
+            raise self._there() from None
+        except OSError:  # no second names on this file system
+            if os.path.lexists(path):
+                raise self._there() from None
+            os.rename(temporary, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _there(self) -> RequestError:
+        return RequestError(
+            field=f"ledger {self.shown}", rule="exists already", mend="open another account in it, or name another"
+        )
+
+    def check(self) -> None:
+        """Verify that the place itself is sound: pages, tables and triggers are what `create` made.
+
+        Raises:
+            LedgerError: they are not.
+        """
+        if not self.is_sqlite:
+            with self._told("read"), self._engine.connect() as connection:
+                if connection.execute(sa.text(_POSTGRES_CHECK)).scalar_one() != 2:
+                    raise LedgerError(f"ledger {self.shown}: its triggers against changes are gone; restore a backup")
+            return
+        with self._told("read"), self._engine.connect() as connection:
+            found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
+            made = connection.execute(sa.text("SELECT sql FROM sqlite_master WHERE type = 'trigger'")).scalars().all()
+        if found != ["ok"]:
+            raise LedgerError(f"ledger {self.shown}: the file is damaged; restore the newest backup")
+        if sorted(str(text) for text in made) != sorted(_SQLITE_TRIGGERS):
+            raise LedgerError(f"ledger {self.shown}: its triggers against changes are gone; restore a backup")
+
+    def events(self, after: int = 0) -> list[Event]:
+        """The events after a number, in order.
+
+        Raises:
+            LedgerError: they cannot be read.
+        """
+        with self._told("read"), self._engine.connect() as connection:
+            return _events(connection, after)
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator["Writer"]:
+        """The one writer; whatever it does is done together at the end, or not at all.
+
+        Raises:
+            LedgerError: writing is not possible; nothing was written, unless the connection was lost at the very end, when
+                the next reader sees what happened.
+        """
+        engine = self._engine.execution_options(writes=True)
+        with self._told("written"), engine.connect() as connection, connection.begin():
+            if not self.is_sqlite:
+                connection.execute(sa.text("SET LOCAL synchronous_commit TO on"))
+                connection.execute(sa.text(f"SET LOCAL lock_timeout TO '{BUSY_SECONDS}s'"))
+                connection.execute(sa.text("LOCK TABLE dp_events IN EXCLUSIVE MODE"))
+            yield Writer(connection)
+
+    def content(self, sha256: str) -> bytes | None:
+        """Bytes by their digest, which the caller checks; None where there are none. Errors as for `contents`."""
+        return next(self.contents([sha256]))
+
+    def contents(self, digests: Iterable[str]) -> Iterator[bytes | None]:
+        """Bytes by their digests, one after the other, over one connection.
+
+        Raises:
+            LedgerError: they cannot be read.
+        """
+        with self._told("read"), self._engine.connect() as connection:
+            for sha256 in digests:
+                yield _content(connection, sha256)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def _connect(self, path: pathlib.Path | None) -> sa.Engine:
+        # No connection is kept: between two steps of a run hours may pass, and servers close what is idle.
+        if path is None:
+            arguments = {"connect_timeout": BUSY_SECONDS}
+            try:
+                return sa.create_engine(
+                    self._url, connect_args=arguments, isolation_level="READ COMMITTED", poolclass=sa.NullPool
+                )
+            except ModuleNotFoundError:
+                raise RequestError(
+                    field="--ledger", rule="PostgreSQL needs psycopg", mend="pip install 'dp-pipelines[postgres]'"
+                ) from None
+        # mode=rw: a file that has gone is an error, never a new and empty ledger.
+        place = f"file:{urllib.parse.quote(str(path))}?mode=rw"
+
+        def opened() -> sqlite3.Connection:
+            return sqlite3.connect(place, uri=True, timeout=BUSY_SECONDS)
+
+        engine = sa.create_engine("sqlite://", creator=opened, poolclass=sa.NullPool)
+
+        @hooks.listens_for(engine, "connect")
+        def _settings(connection: Any, record: Any) -> None:
+            connection.isolation_level = None  # the driver's own transactions off: `begin` below is ours
+            for setting in (
+                "journal_mode = DELETE",
+                "synchronous = EXTRA",
+                "trusted_schema = OFF",
+                "cell_size_check = ON",
+            ):
+                connection.execute(f"PRAGMA {setting}")
+
+        @hooks.listens_for(engine, "begin")
+        def _begin(connection: sa.Connection) -> None:
+            connection.exec_driver_sql(
+                "BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN"
+            )
+
+        return engine
+
+    @contextlib.contextmanager
+    def _told(self, verb: str) -> Iterator[None]:
+        """Failures of the database in our words; its own words may hold what is being written."""
+        try:
+            yield
+        except SQLAlchemyError as error:
+            cause = error.orig if isinstance(error, DBAPIError) else error
+            text = str(cause).lower()
+            for sign, meaning in _MEANINGS.items():
+                if sign in text:
+                    raise LedgerError(f"ledger {self.shown}: {meaning}") from None
+            raise LedgerError(
+                f"ledger {self.shown}: cannot be {verb} ({type(cause).__name__}); mend that, then run the same command again"
+            ) from None
+
+
+_MEANINGS = {
+    "readonly": "the file cannot be written; give this user the right to write it and its folder, or name another ledger",
+    "read-only": "it cannot be written; give this user the right to write it, or name another ledger",
+    "disk is full": "the disk is full, nothing was written; make room and run the same command again",
+    "disk i/o": "the disk failed; check it, then run the same command again",
+    "lock timeout": "another process has been writing to it for too long; run the same command again",
+    "locked": "another process has been writing to it for too long; run the same command again",
+    "not a database": "is no SQLite file, or is damaged; restore the newest backup",
+    "malformed": "the file is damaged; restore the newest backup",
+    "unable to open": "the file cannot be opened; check its folder and its permissions",
+    "password authentication": "the server refuses the user or the password",
+    "connection": "the connection to the server is not there; run the same command again once it is",
+}
+
+
+class Writer:
+    """What can be done while nobody else writes."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+
+    def events(self, after: int) -> list[Event]:
+        """The events after a number."""
+        return _events(self._connection, after)
+
+    def append(self, event: Event) -> None:
+        """Add an event."""
+        self._connection.execute(EVENTS.insert().values(**dataclasses.asdict(event)))
+
+    def keep(self, sha256: str, content: bytes) -> None:
+        """Add bytes under their digest, unless they are there.
+
+        Raises:
+            LedgerError: what is there under this digest is something else.
+        """
+        there = _content(self._connection, sha256)
+        if there is not None and there != content:
+            raise LedgerError("ledger: a stored release is damaged; restore the newest backup")
+        if there is None:
+            for part, begin in enumerate(range(0, max(len(content), 1), PART)):
+                piece = content[begin : begin + PART]
+                self._connection.execute(CONTENTS.insert().values(sha256=sha256, part=part, content=piece))
+
+
+def _made(connection: sa.Connection, triggers: Sequence[str]) -> Writer:
+    METADATA.create_all(connection, checkfirst=False)
+    for trigger in triggers:
+        connection.execute(sa.text(trigger))
+    return Writer(connection)
+
+
+def _events(connection: sa.Connection, after: int) -> list[Event]:
+    rows: Sequence[Any] = connection.execute(sa.select(EVENTS).where(EVENTS.c.seq > after).order_by(EVENTS.c.seq)).all()
+    return [Event(**row._mapping) for row in rows]
+
+
+def _content(connection: sa.Connection, sha256: str) -> bytes | None:
+    query = sa.select(CONTENTS.c.content).where(CONTENTS.c.sha256 == sha256).order_by(CONTENTS.c.part)
+    try:
+        parts = connection.execute(query).scalars().all()
+        return b"".join(parts) if parts else None
+    except TypeError:  # a damaged file may say that bytes are text
+        return b""
+
+
+def _shown(url: sa.URL) -> str:
+    """A URL without what may be secret: a password stands beside the user or among the options."""
+    host = url.host or url.query.get("host") or ""
+    return sa.URL.create(
+        "postgresql", username=url.username, host=str(host) or None, port=url.port, database=url.database
+    ).render_as_string()
+
+
+def parse(url: str) -> sa.URL:
+    """A URL as it is meant.
+
+    Raises:
+        RequestError: it is neither a path nor a URL of SQLite or PostgreSQL.
+
+    >>> parse("ledger.sqlite").get_backend_name(), parse("postgresql://db/budget").drivername
+    ('sqlite', 'postgresql+psycopg')
+    """
+    mend = "write a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    if "://" not in url:
+        if not url:
+            raise RequestError(field="--ledger", rule="is empty", mend=mend)
+        if url.startswith(("postgres:", "postgresql:", "postgresql+psycopg:", "sqlite:")) or "\0" in url:
+            raise RequestError(field="--ledger", rule="is neither a path nor a URL", mend=mend)
+        return sa.URL.create("sqlite", database=url)
+    try:
+        parsed = sa.make_url(url)
+    except (SQLAlchemyError, ValueError):
+        raise RequestError(field="--ledger", rule="is no URL", mend=mend) from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise RequestError(field="--ledger", rule="must be SQLite or PostgreSQL", mend=mend)
+    if parsed.drivername == "sqlite" and (parsed.database in (None, "", ":memory:") or parsed.query):
+        rule = "must be a file, without options: what is in memory forgets"
+        raise RequestError(field="--ledger", rule=rule, mend=mend)
+    return parsed
+
+
+@contextlib.contextmanager
+def _told_file(path: pathlib.Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or "no such place"
+        raise LedgerError(f"ledger {path}: cannot be created: {reason}; choose another place with --ledger") from None

@@ -1,0 +1,58 @@
+"""Which file system a path is on: SQLite's locks hold on local disks only.
+
+In: a path. Out: an error where the path is on a network file system. Not covered: systems other than Linux, where the
+kinds of mounts are not known; a local disk that another machine mounts as well; 9p,
+which is both the disk of some sandboxes and a share of some virtual machines.
+
+May import errors.
+"""
+
+import pathlib
+import re
+
+from dp_pipelines.errors import RequestError
+
+MOUNTS = pathlib.Path("/proc/self/mounts")
+"""Where Linux lists what is mounted. Tests put a file of their own here."""
+
+NETWORK = re.compile(
+    r"nfs4?|cifs|smb[23]?|smbfs|ncpfs|afs|coda|ceph|glusterfs|lustre|gpfs|beegfs|panfs|orangefs|pvfs2|ocfs2|gfs2|wekafs|davfs"
+    r"|fuse\.(sshfs|glusterfs|gcsfuse|s3fs|goofys|rclone|cephfs|ceph|ceph-fuse|juicefs|blobfuse2?|mount-s3|mountpoint-s3|davfs2)"
+)
+
+
+def kind_of(path: pathlib.Path) -> str:
+    """The kind of file system that a path is on or would be made on; empty where that is not known."""
+    try:
+        lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    where = path
+    while not where.exists() and where != where.parent:
+        where = where.parent
+    place = str(where.resolve())
+    best, kind = "", ""
+    for line in lines:
+        fields = line.split(" ")
+        if len(fields) > 2:
+            mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+            inside = place == mount or place.startswith(mount.rstrip("/") + "/")
+            # A later line covers an earlier one on the same place.
+            if inside and len(mount) >= len(best):
+                best, kind = mount, fields[2]
+    return kind
+
+
+def refuse_network(path: pathlib.Path) -> None:
+    """Refuse a SQLite file on a network file system.
+
+    Raises:
+        RequestError: it is on one.
+    """
+    kind = kind_of(path)
+    if NETWORK.fullmatch(kind):
+        raise RequestError(
+            field=f"ledger {str(path)!r}",
+            rule=f"is on a network file system ({kind}), where SQLite cannot keep two writers apart",
+            mend="use a local disk, or PostgreSQL with --ledger postgresql://...",
+        )

@@ -1,0 +1,139 @@
+"""What a ledger says to its owner and to an auditor: accounts, what is spent, runs, events.
+
+In: an open ledger. Out: JSON values, CSV. Holds: nothing but public facts of requests and what was charged for them; the proof
+of the chain goes along. Not covered: the HTML page (`release.ledger_page`).
+
+May import errors, budget.renyi, ledger.
+"""
+
+import csv
+import io
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dp_pipelines.budget import renyi
+from dp_pipelines.ledger import rules, units
+from dp_pipelines.ledger.state import FILTER, Account, Cost, Run
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
+
+
+def budget_of(account: Account, window: str) -> dict[str, Any]:
+    """Cap, spent and left of an account in a window, as numbers to show.
+
+    Under the rule `filter` what is spent is what its divergence and failures amount to as (epsilon, delta).
+    """
+    spent = account.spent.get(window, Cost())
+    cap = {"epsilon": account.epsilon, "delta": account.delta}
+    if account.rule != FILTER:
+        left = account.left(window)
+        return {
+            "cap": cap,
+            "spent": {"epsilon": units.epsilon_of(spent.epsilon), "delta": units.delta_of(spent.delta)},
+            "left": {"epsilon": units.epsilon_of(left.epsilon), "delta": units.delta_of(left.delta)},
+        }
+    if spent == Cost():
+        return {"cap": cap, "spent": {"epsilon": 0.0, "delta": 0.0}, "left": cap, "used": 0.0}
+    order, part = float(Fraction(account.order)), rules.conversion(account.delta)
+    epsilon = min(renyi.to_epsilon(float(spent.epsilon * units.EPSILON_UNIT), order, part), account.epsilon)
+    delta = min(part + units.delta_of(spent.delta), account.delta)
+    return {
+        "cap": cap,
+        "spent": {"epsilon": epsilon, "delta": delta},
+        "left": {"epsilon": account.epsilon - epsilon, "delta": account.delta - delta},
+        "used": max(_share(spent.epsilon, account.cap.epsilon), _share(spent.delta, account.cap.delta)),
+    }
+
+
+def account_to_json(account: Account) -> dict[str, Any]:
+    """An account and each of its windows."""
+    return {
+        "account": account.name,
+        "privacy_unit": account.words,
+        "unit_columns": list(account.unit),
+        "rule": account.rule,
+        "order": account.order or None,
+        "window": None if account.window is None else vars(account.window),
+        "sources": list(account.sources),
+        "budgets": {window: budget_of(account, window) for window in sorted(account.spent) or [""]},
+    }
+
+
+def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
+    """A run as `dp-pipelines runs --json` lists it."""
+    block = ledger.state.plans[run.account, run.window, run.plan]
+    return {
+        "account": run.account,
+        "run_id": run.run_id,
+        "state": run.state,
+        "window": run.window,
+        "params": run.params,
+        "round": run.round,
+        "runs": block.runs,
+        "plan": block.plan,
+        "attempts": len(run.attempts),
+        "times": run.times,
+        "folders": list(run.folders),
+        "files": run.files,
+    }
+
+
+def to_json(ledger: "Ledger") -> dict[str, Any]:
+    """Everything, with the chain: enough to verify it with ten lines of any language."""
+    return {
+        "ledger": ledger.state.ledger,
+        "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
+        "chain": "hash = sha256 of the JSON list [1, seq, previous, kind, time, body], written as Python's json.dumps does",
+        "accounts": [account_to_json(account) for account in ledger.state.accounts.values()],
+        "runs": [run_to_json(ledger, run) for run in ledger.state.runs.values()],
+        "events": [
+            {
+                "seq": event.seq,
+                "time": event.time,
+                "kind": event.kind,
+                "body": event.body,
+                "previous": event.previous,
+                "hash": event.hash,
+            }
+            for event in ledger.history
+        ],
+    }
+
+
+def to_csv(ledger: "Ledger") -> str:
+    """One line for each event: who, when, what, on which plan, at which cost, and the chain."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["seq", "time", "kind", "account", "window", "run_id", "who", "plan", "epsilon", "delta", "previous", "hash"]
+    )
+    for event in ledger.history:
+        body = event.content
+        cost = Cost.from_json(body["cost"]) if "cost" in body else None
+        writer.writerow(
+            [
+                event.seq,
+                event.time,
+                event.kind,
+                _cell(body.get("account", "")),
+                _cell(body["window"]) if isinstance(body.get("window"), str) else "",
+                _cell(body.get("run_id", "")),
+                _cell(body.get("who", "")),
+                body.get("plan", ""),
+                "" if cost is None else units.epsilon_of(cost.epsilon),
+                "" if cost is None else units.delta_of(cost.delta),
+                event.previous,
+                event.hash,
+            ]
+        )
+    return out.getvalue()
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 1.0
+
+
+def _cell(text: Any) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if str(text).startswith(("=", "+", "-", "@", "\t", "\r")) else str(text)

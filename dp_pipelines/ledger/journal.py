@@ -1,0 +1,245 @@
+"""An open ledger as one sequence of events: made, opened and verified, caught up with, added to.
+
+In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: the file, the chain, the possibility of each event
+and the anchor are verified before anything is believed, and the anchor again before anything is charged; what fails inside
+a step leaves nothing of it. Not covered: which events make sense to whom (`ledger`).
+
+May import errors, ledger below it.
+"""
+
+import contextlib
+import datetime
+import os
+import pathlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from dp_pipelines.errors import LedgerError, RequestError
+from dp_pipelines.ledger import events
+from dp_pipelines.ledger.anchor import Anchor
+from dp_pipelines.ledger.database import Database, Writer
+from dp_pipelines.ledger.events import Event, chained, check_chain
+from dp_pipelines.ledger.state import State
+
+Self = TypeVar("Self", bound="Journal")
+
+
+def default_anchor() -> str:
+    """The folder of anchors where none is chosen: this user's own state."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return str(pathlib.Path(base) / "dp_pipelines" / "anchors")
+
+
+def now() -> str:
+    """The time to write down; it decides nothing."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+class Journal:
+    """The events of an open ledger. Use `create`, `open` or `open_or_create`."""
+
+    def __init__(self, database: Database, clock: Callable[[], str]) -> None:
+        self._database, self._clock = database, clock
+        self._events: list[Event] = []
+        self._state: State | None = None
+
+    @classmethod
+    def create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+        """Make a new ledger.
+
+        Args:
+            url: where.
+            anchor: the folder for its anchor; None takes this user's own, where missing anchors are no error.
+            clock: gives the times that are written down.
+
+        Raises:
+            RequestError: there is one already, or the URL is wrong.
+            LedgerError: it cannot be made, or its anchor cannot.
+        """
+        journal = cls(Database(url), clock)
+        name, place = uuid.uuid4().hex, os.path.abspath(anchor) if anchor is not None else ""
+        if place:
+            Anchor(pathlib.Path(place), name, optional=False).prepare()
+        journal._state = State()
+        with journal._database.creating() as writer:
+            adder = Adder(journal, writer)
+            adder(events.LEDGER_CREATED, {"ledger": name, "anchor": place})
+        journal._anchor.write(journal.head, anew=True)
+        return journal
+
+    @classmethod
+    def open(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
+        """Open a ledger and verify it: file, chain, anchor.
+
+        Raises:
+            RequestError: there is none.
+            LedgerError: it cannot be read or trusted.
+        """
+        journal = cls._found(url, clock)
+        journal._load()
+        return journal
+
+    @classmethod
+    def open_or_create(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
+        """Open a ledger, or make it where there is none, also where two processes do so at once. Errors as for both."""
+        if not cls.exists(url):
+            with contextlib.suppress(RequestError):  # of two at once one makes it
+                return cls.create(url, clock=clock)
+        return cls.open(url, clock=clock)
+
+    @classmethod
+    def exists(cls, url: str) -> bool:
+        """Whether there is a ledger at a place. Errors as for `open`, but for its absence."""
+        return Database(url).exists()
+
+    @classmethod
+    def accept(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
+        """Open a ledger whose anchor is missing or damaged, and anchor it as it is.
+
+        Raises:
+            RequestError, LedgerError: as for `open`, but for that anchor.
+        """
+        journal = cls._found(url, clock)
+        journal._load(needed=False)
+        journal._anchor.write(journal.head, anew=True)
+        return journal
+
+    @property
+    def state(self) -> State:
+        """What the events add up to; read again where a step has failed.
+
+        Raises:
+            LedgerError: it had to be read again, and cannot be read or trusted.
+        """
+        if self._state is None:
+            self._load()
+        assert self._state is not None
+        return self._state
+
+    @property
+    def shown(self) -> str:
+        """The place, without a password."""
+        return self._database.shown
+
+    @property
+    def head(self) -> Event:
+        """The last event."""
+        last = self.state.last
+        assert last is not None
+        return last
+
+    @property
+    def history(self) -> Sequence[Event]:
+        """All events, verified."""
+        return tuple(self._events) if self.state.last is not None else ()
+
+    def refresh(self) -> None:
+        """Read what others have written since.
+
+        Raises:
+            LedgerError: the ledger cannot be read or trusted.
+        """
+        with self._whole():
+            known = self._anchor.read()
+            self._follow_on(self._database.events(self.head.seq - 1))
+            self._anchor.check(known, self._hash_of, needed=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    @classmethod
+    def _found(cls: type[Self], url: str, clock: Callable[[], str]) -> Self:
+        journal = cls(Database(url), clock)
+        if not journal._database.exists():
+            raise RequestError(
+                field=f"ledger {journal.shown}", rule="does not exist", mend="make it with `dp-pipelines ledger init`"
+            )
+        return journal
+
+    def _load(self, *, needed: bool = True) -> None:
+        self._database.check()
+        with self._whole():
+            self._events, self._state = [], State()
+            self._begin(self._database.events())
+            # The anchor is read before the last events: others may write at any time.
+            known = self._anchor.read()
+            self._follow_on(self._database.events(self.head.seq - 1))
+            self._anchor.check(known, self._hash_of, needed=needed)
+
+    def _begin(self, found: Sequence[Event]) -> None:
+        self._take(found)
+        if not found:
+            raise LedgerError(f"ledger {self.shown}: all of its events are gone; restore the newest backup")
+
+    def _follow_on(self, found: Sequence[Event]) -> None:
+        """Take events that begin with the last one that is known."""
+        if not found or found[0] != self.head:
+            raise LedgerError(f"ledger {self.shown}: was replaced while it was open; restore the newest copy")
+        self._take(found[1:])
+
+    def _take(self, more: Sequence[Event]) -> None:
+        assert self._state is not None
+        check_chain(more, self._state.last)
+        for event in more:
+            self._state.apply(event)
+            self._events.append(event)
+
+    @property
+    def _anchor(self) -> Anchor:
+        chosen = self.state.anchor
+        folder = pathlib.Path(chosen or default_anchor())
+        return Anchor(folder, self.state.ledger, optional=not chosen)
+
+    def _hash_of(self, seq: int) -> str | None:
+        return self._events[seq - 1].hash if 1 <= seq <= len(self._events) else None
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """All of it, or nothing is believed any more until it is read again."""
+        try:
+            yield
+        except BaseException:
+            self._events, self._state = [], None
+            raise
+
+    @contextlib.contextmanager
+    def _writing(self, *, charges: bool = True) -> Iterator["Adder"]:
+        """Catch up with other writers, add events, and remember the head; what fails is read again before the next step.
+
+        Args:
+            charges: whether the anchor must be there. Without it nothing new is begun, but what is charged may be finished.
+        """
+        adder: Adder | None = None
+        try:
+            with self._database.writing() as writer:
+                with self._whole():
+                    if self._state is None:
+                        self._state = State()
+                        self._begin(writer.events(0))
+                    else:
+                        self._follow_on(writer.events(self.head.seq - 1))
+                    self._anchor.check(self._anchor.read(), self._hash_of, needed=charges)
+                adder = Adder(self, writer)
+                yield adder
+        except BaseException:
+            if adder is not None and adder.added:
+                self._events, self._state = [], None
+            raise
+        if adder.added:
+            self._anchor.write(self.head)
+
+
+class Adder:
+    """Adds events inside one transaction."""
+
+    def __init__(self, journal: Journal, writer: Writer) -> None:
+        self._journal, self.writer, self.added = journal, writer, False
+
+    def __call__(self, kind: str, body: Mapping[str, Any]) -> None:
+        self.added = True
+        event = chained(self._journal.state.last, kind, body, self._journal._clock())
+        self._journal.state.apply(event)
+        self._journal._events.append(event)
+        self.writer.append(event)

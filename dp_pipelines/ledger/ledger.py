@@ -1,0 +1,429 @@
+"""The ledger of a driver: open accounts, admit runs, and follow each run to its one release.
+
+In: a URL; what a run asks for. Out: admitted runs, stored releases, refusals. The life of a run: admitted (its plan is frozen
+and its round reserved, all in one step), started (an attempt says where it stages), staged (its files are complete), committed
+(the ledger holds the very bytes: only now may anyone see them), published.
+
+Holds: each run id is charged once; a committed run gives its stored release for ever; no attempt but the last one that started
+can commit, so that of all attempts one is seen; nothing is given back without proof; a charge above the cap is refused
+by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from here, such as a ledger
+that is restored together with its anchor.
+
+May import errors, budget, ledger.
+"""
+
+import datetime
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.errors import BudgetError, LedgerError, RequestError
+from dp_pipelines.ledger import events, rules, sources, units
+from dp_pipelines.ledger.journal import Adder, Journal
+from dp_pipelines.ledger.state import RULES, Account, PlanBlock, Run, Window
+
+DEFAULT_NAME = "dp-ledger.sqlite"
+"""The file beside a job, where no ledger is named."""
+
+
+class MovedOn(LedgerError):
+    """Another process has begun an attempt of the same run, or ended it."""
+
+
+class Ledger(Journal):
+    """An open ledger.
+
+    Use `Ledger.create`, `Ledger.open` or `Ledger.open_or_create`.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> ledger = Ledger.create(str(folder / "ledger.sqlite"), anchor=str(folder / "anchor"))
+    >>> account = ledger.open_account("grocery", unit=["CUSTOMER"], words="one customer", epsilon=1.0, delta=1e-6)
+    >>> ledger.state.accounts["grocery"].left("").epsilon
+    1000000000000
+    """
+
+    def account(self, name: str) -> Account:
+        """An account.
+
+        Raises:
+            RequestError: there is none of that name.
+        """
+        if name not in self.state.accounts:
+            known = ", ".join(self.state.accounts) or "none"
+            raise RequestError(
+                field=f"dataset {name!r}",
+                rule=f"has no account in the ledger {self.shown}",
+                mend=f"open one with `dp-pipelines ledger init --dataset`; there are: {known}",
+            )
+        return self.state.accounts[name]
+
+    def run(self, account: str, run_id: str) -> Run | None:
+        """A run, or None."""
+        return self.state.runs.get((account, run_id))
+
+    def block(self, account: str, window: str, asked: str) -> PlanBlock | None:
+        """A frozen plan by what it was made from, or None."""
+        return self.state.plans.get((account, window, asked))
+
+    def open_account(
+        self,
+        name: str,
+        *,
+        unit: Sequence[str],
+        words: str,
+        epsilon: float,
+        delta: float,
+        rule: str = "reserved",
+        window: Window | None = None,
+        patterns: Sequence[str] = (),
+    ) -> Account:
+        """Open an account. Its rule and its window never change.
+
+        Args:
+            name: the `dataset` of jobs.
+            unit: the columns of the privacy unit.
+            words: the privacy unit in words.
+            epsilon, delta: what may be spent on each unit, ever (in each window, where there are windows).
+            rule: `reserved` or `filter`.
+            window: see `Window`.
+            patterns: of files, as `sources.absolute` gives them.
+
+        Raises:
+            RequestError: an argument is wrong, the account exists, or a source belongs to another one.
+        """
+        if not isinstance(name, str) or not name:
+            raise RequestError(field="dataset", rule="must be a name", mend="write e.g. --dataset grocery")
+        if rule not in RULES:
+            raise RequestError(field="rule", rule="must be one of " + ", ".join(RULES))
+        if not unit or not all(isinstance(column, str) and column for column in unit):
+            raise RequestError(
+                field="unit", rule="must name the columns of the privacy unit", mend="write e.g. --unit CUSTOMER"
+            )
+        if window is not None:
+            _check_window(window)
+        cap, order = rules.cap_of(rule, _above(epsilon, "epsilon"), _above(delta, "delta"))
+        with self._writing() as add:
+            if name in self.state.accounts:
+                raise RequestError(
+                    field=f"dataset {name!r}",
+                    rule=f"has an account in the ledger {self.shown} already",
+                    mend="its cap can be raised with `dp-pipelines ledger raise`",
+                )
+            for pattern in patterns:
+                self._refuse_foreign(name, pattern)
+            self._anchor.claim(name)
+            body = {
+                "account": name,
+                "unit": list(unit),
+                "words": words,
+                "epsilon": float(epsilon),
+                "delta": float(delta),
+                "cap": cap.to_json(),
+                "rule": rule,
+                "order": order,
+                "window": None if window is None else vars(window),
+                "sources": list(dict.fromkeys(patterns)),
+            }
+            add(events.ACCOUNT_OPENED, body)
+        return self.state.accounts[name]
+
+    def raise_cap(self, name: str, *, epsilon: float, delta: float) -> Account:
+        """Allow more. Under the rule `filter` a cap cannot be raised: its order belongs to it.
+
+        Raises:
+            RequestError: it would be lowered, or cannot be raised.
+        """
+        account = self.account(name)
+        if account.order:
+            raise RequestError(field=f"dataset {name!r}", rule="has the rule filter, whose cap is fixed")
+        cap, _ = rules.cap_of(account.rule, _above(epsilon, "epsilon"), _above(delta, "delta"))
+        with self._writing() as add:
+            if not self.account(name).cap.within(cap):
+                raise RequestError(field=f"dataset {name!r}", rule="its cap can only be raised")
+            add(
+                events.CAP_RAISED,
+                {"account": name, "epsilon": float(epsilon), "delta": float(delta), "cap": cap.to_json()},
+            )
+        return self.state.accounts[name]
+
+    def claim_source(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+        """Register a pattern of files with an account, unless it is.
+
+        Args:
+            name: of the account.
+            source: the pattern, as `sources.absolute` gives it.
+            files: what it stands for now.
+
+        Raises:
+            RequestError: the pattern, or one of the files, belongs to another account.
+        """
+        self._refuse_foreign(name, source, files)
+        if source in self.account(name).sources:
+            return
+        with self._writing() as add:
+            self._refuse_foreign(name, source, files)
+            if source not in self.account(name).sources:
+                add(events.SOURCE_REGISTERED, {"account": name, "source": source})
+
+    def admit(
+        self,
+        account: str,
+        run_id: str,
+        *,
+        plan: Plan,
+        asked: str,
+        content: str,
+        params: Mapping[str, str],
+        records: Callable[[int], Sequence[Mechanism]],
+        window: str = "",
+        who: str = "",
+    ) -> Run:
+        """Charge a run, once: freeze its plan unless it is, and reserve one of its rounds.
+
+        Args:
+            account, run_id: the name of the run.
+            plan: its plan.
+            asked: digest of what the plan was made from.
+            content: digest of the job and the parameters.
+            params: the parameters, as text.
+            records: the mechanism records of a round.
+            window: of event time.
+            who: for the auditor.
+
+        Returns:
+            the run; one that was admitted before is charged no more.
+
+        Raises:
+            RequestError: the run id stands for another plan or other parameters; the plan is not the one that was frozen for
+                `asked`; the account has windows and none is given, or the other way round.
+            BudgetError: the account or the plan has no room for it.
+        """
+        with self._writing() as add:
+            owner = self.account(account)
+            _refuse_window(owner, window)
+            known = self.run(account, run_id)
+            block = self.block(account, window, asked)
+            if known is not None and known.state != "abandoned":
+                refuse_other(known, asked, content, window)
+            if block is not None and block.plan != plan.digest:
+                raise RequestError(
+                    field=f"run {run_id!r}",
+                    rule="its plan is not the one that the ledger has frozen for this job",
+                    mend="run the same command again, with the version of dp_pipelines that made the plan",
+                )
+            if known is not None and known.state != "abandoned":
+                return known
+            if block is None:
+                cost = rules.plan_cost(owner, plan.accounted["epsilon"], plan.accounted["delta"])
+                rules.refuse_above(owner, window, cost)
+                add(events.PLAN_FROZEN, _frozen(account, window, asked, plan, cost.to_json(), who))
+                block = self.state.plans[account, window, asked]
+            free = next((number for number in range(1, block.runs + 1) if number not in block.rounds), None)
+            if free is None:
+                raise BudgetError(
+                    field=f"run {run_id!r}",
+                    rule=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used",
+                    mend="use the id of one of them to get its release again, or plan for more runs under the account's cap",
+                )
+            cost = rules.run_cost(owner, records(free))
+            rules.refuse_above(owner, window, cost)
+            body = {
+                "account": account,
+                "run_id": run_id,
+                "window": window,
+                "asked": asked,
+                "content": content,
+                "params": dict(params),
+                "round": free,
+                "cost": cost.to_json(),
+                "who": who,
+            }
+            add(events.RUN_RESERVED, body)
+        return self.state.runs[account, run_id]
+
+    def start(self, run: Run, *, attempt: str, staging: str, where: Mapping[str, Any]) -> Run:
+        """Begin an attempt, which from now on is the only one that can commit.
+
+        Raises:
+            LedgerError: the run is no longer where the caller believes it is.
+        """
+        return self._follow(run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where))
+
+    def end(self, run: Run, *, attempt: str, how: str, destroyed: bool) -> Run:
+        """An attempt has ended without a release.
+
+        Args:
+            run, attempt: which.
+            how: in public words.
+            destroyed: whether its staging was found and destroyed, so that nobody can have kept it unseen by us.
+        """
+        return self._follow(run, events.ATTEMPT_ENDED, attempt=attempt, how=how, destroyed=destroyed)
+
+    def staged(self, run: Run, *, attempt: str, files: Mapping[str, str]) -> Run:
+        """All files of an attempt are complete: their digests by name."""
+        return self._follow(run, events.RUN_STAGED, attempt=attempt, files=dict(files))
+
+    def commit(self, run: Run, *, attempt: str, files: Mapping[str, bytes]) -> Run:
+        """Fix the release: from now on it is what the run id stands for.
+
+        Args:
+            run, attempt: which.
+            files: the whole release by name.
+
+        Raises:
+            LedgerError: another attempt has begun since; these files may never be seen.
+        """
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        with self._writing(charges=False) as add:
+            for name, content in files.items():
+                add.writer.keep(digests[name], content)
+            self._add_to(add, run, events.RUN_COMMITTED, {"attempt": attempt, "files": digests})
+        return self.state.runs[run.account, run.run_id]
+
+    def published(self, run: Run, folder: str) -> Run:
+        """The release stands in a folder."""
+        known = self.state.runs[run.account, run.run_id]
+        if folder in known.folders:
+            return known
+        return self._follow(run, events.RUN_PUBLISHED, folder=folder)
+
+    def abandon(self, run: Run) -> Run:
+        """Give a run up. Its budget comes back only if all of its staging is known to be destroyed unseen.
+
+        Raises:
+            RequestError: it has a release, or an attempt has not ended.
+        """
+        with self._writing(charges=False) as add:
+            known = self.state.runs[run.account, run.run_id]
+            ended = all(attempt.ended for attempt in known.attempts)
+            if known.committed or known.state == "abandoned" or not ended:
+                rule = "has an attempt that has not ended"
+                if ended:
+                    rule = "has its release" if known.committed else "is abandoned already"
+                raise RequestError(field=f"run {run.run_id!r}", rule=f"{rule}, and cannot be abandoned")
+            given_back = all(attempt.destroyed for attempt in known.attempts)
+            self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
+        return self.state.runs[run.account, run.run_id]
+
+    def release(self, run: Run) -> dict[str, bytes]:
+        """The stored release of a committed run, by name.
+
+        Raises:
+            LedgerError: its bytes are damaged.
+        """
+        return dict(zip(run.files, self._contents(list(run.files.values())), strict=True))
+
+    def verify(self) -> int:
+        """Verify everything there is, every stored byte included; gives the number of events.
+
+        Raises:
+            LedgerError: something is not what was written.
+        """
+        again = type(self)(self._database, self._clock)
+        again._load()
+        for _ in again._contents(sorted({sha for run in again.state.runs.values() for sha in run.files.values()})):
+            pass
+        self.refresh()
+        return again.head.seq
+
+    def _contents(self, digests: Sequence[str]) -> Iterator[bytes]:
+        for sha256, content in zip(digests, self._database.contents(digests), strict=True):
+            if content is None or hashlib.sha256(content).hexdigest() != sha256:
+                raise LedgerError(f"ledger {self.shown}: a stored release is damaged; restore the newest backup")
+            yield content
+
+    def _follow(self, run: Run, kind: str, **body: Any) -> Run:
+        with self._writing(charges=False) as add:
+            self._add_to(add, run, kind, body)
+        return self.state.runs[run.account, run.run_id]
+
+    def _add_to(self, add: Adder, run: Run, kind: str, body: dict[str, Any]) -> None:
+        try:
+            add(kind, {"account": run.account, "run_id": run.run_id, **body})
+        except LedgerError:
+            raise MovedOn(
+                f"run {run.run_id!r}: has moved on since, in another process; nothing of this attempt may be seen; run the "
+                "same command again"
+            ) from None
+
+    def _refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+        for other in self.state.accounts.values():
+            theirs = other.name != name and any(
+                pattern == source or sources.first_match(pattern, files) for pattern in other.sources
+            )
+            if theirs:
+                raise RequestError(
+                    field=f"source {source!r}",
+                    rule=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
+                    mend=f"write dataset: {other.name}",
+                )
+
+
+def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
+    """Refuse a run id that stands for something else.
+
+    Raises:
+        RequestError: for another plan, job, window or other parameters.
+    """
+    if (run.plan, run.content, run.window) == (asked, content, window):
+        return
+    what = "another plan" if run.plan != asked else "another job or other parameters"
+    raise RequestError(
+        field=f"run {run.run_id!r}",
+        rule=f"was charged for {what}; one run id stands for one release",
+        mend="give this run another --run-id",
+    )
+
+
+def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:
+    return {
+        "account": account,
+        "window": window,
+        "asked": asked,
+        "plan": plan.digest,
+        "runs": plan.runs,
+        "budget": {"epsilon": plan.epsilon, "delta": plan.delta},
+        "accounted": dict(plan.accounted),
+        "accounted_one_run": dict(plan.accounted_one_run),
+        "frozen": plan.frozen(),
+        "mechanisms": [record.to_json() for record in plan.mechanisms],
+        "cost": cost,
+        "who": who,
+    }
+
+
+def _above(value: float, field: str) -> float:
+    cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
+    example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
+    if cap <= 0 or (field == "delta" and value >= 1):
+        rule = "must be above 0" if cap <= 0 else "must be below 1"
+        raise RequestError(field=field, rule=rule, mend=example)
+    return float(value)
+
+
+def _check_window(window: Window) -> None:
+    if not window.column or type(window.days) is not int or window.days < 1:
+        raise RequestError(field="window", rule="must have a column and at least one day")
+    try:
+        datetime.date.fromisoformat(window.origin)
+    except (TypeError, ValueError):
+        raise RequestError(field="window.origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
+
+
+def _refuse_window(account: Account, window: str) -> None:
+    if (window == "") == (account.window is None):
+        return
+    if account.window is None:
+        raise RequestError(
+            field=f"window {window!r}",
+            rule=f"the account {account.name!r} has no windows: its unit is all rows of {account.words}",
+            mend="leave the window out of the job",
+        )
+    raise RequestError(
+        field=f"dataset {account.name!r}",
+        rule=f"has a budget for each window of {account.window.days} days, and this run names none",
+        mend="say in the job which window it reads",
+    )

@@ -1,0 +1,156 @@
+"""Whether something still fits into an account, by the one rule that was fixed when the account was opened.
+
+In: a plan, an account. Out: its cost in whole units. Two rules:
+
+* `reserved`: each frozen plan holds the (epsilon, delta) that the privacy loss distribution of all of its runs gives, as one
+  block; blocks add up. Sound for plans chosen after seeing results (basic composition holds with a filter that adds up:
+  Rogers, Roth, Ullman, Vadhan 2016, theorem 3.6), and cheap where few plans run often.
+* `filter`: each run is charged its own Renyi divergence of one order, which is fixed when the account is opened, and its own
+  probability of failing. Sound for any plans chosen after seeing results (Feldman and Zrnic 2021, theorem 4.3; with failures
+  Whitehouse, Ramdas, Rogers, Wu 2023, theorem 1), and cheap where many different plans run. A quarter of delta pays for turning
+  the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
+  selection, and with the tables of noise that would not fit into half.
+
+Holds: which rule is better is never decided when something is admitted. The order is the one at which Gaussian noise fits in
+most often; a function of the cap alone.
+
+May import errors, budget, ledger.state, ledger.units.
+"""
+
+import decimal
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+from dp_pipelines.budget import renyi
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.ledger import units
+from dp_pipelines.ledger.state import FILTER, RESERVED, Account, Cost
+
+SAFETY = Fraction(1, 10**9)
+"""By how much the allowed divergence is lowered: more than its formula rounds."""
+
+
+def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
+    """What an account may spend in whole units, and the order of its filter (empty for `reserved`).
+
+    Raises:
+        RequestError: a filter cannot keep this (epsilon, delta) at any order.
+
+    >>> cap_of("reserved", 1.0, 1e-6)[0].epsilon
+    1000000000000
+    >>> cap_of("filter", 1.0, 1e-6)[1]
+    '49/2'
+    """
+    if rule == RESERVED:
+        return Cost(epsilon=units.epsilon_cap(epsilon), delta=units.delta_cap(delta)), ""
+    quarter = conversion(delta)
+    order = _best_order(epsilon, quarter)
+    allowed = math.floor((Fraction(renyi.from_epsilon(epsilon, float(order), quarter)) - SAFETY) / units.EPSILON_UNIT)
+    if allowed <= 0:
+        raise RequestError(
+            field="rule",
+            rule=f"filter has no room under epsilon {epsilon:g} and delta {delta:g}",
+            mend="use rule reserved",
+        )
+    return Cost(epsilon=allowed, delta=units.delta_cap(delta) * 3 // 4), str(order)
+
+
+def conversion(delta: float) -> float:
+    """The part of an account's delta that turns the divergence of its filter into an epsilon."""
+    return delta / 4
+
+
+def plan_cost(account: Account, accounted_epsilon: float, accounted_delta: float) -> Cost:
+    """What freezing a plan costs: everything under `reserved`, nothing under `filter`."""
+    if account.rule == FILTER:
+        return Cost()
+    return Cost(epsilon=units.epsilon_charge(accounted_epsilon), delta=units.delta_charge(accounted_delta))
+
+
+def run_cost(account: Account, records: Sequence[Mechanism]) -> Cost:
+    """What one run costs beside its plan: nothing under `reserved`."""
+    if account.rule == RESERVED:
+        return Cost()
+    divergence = renyi.divergence(records, float(Fraction(account.order)))
+    failure = renyi.failure(records, account.epsilon)
+    return Cost(
+        epsilon=units.charge(divergence, units.EPSILON_UNIT), delta=units.charge(min(failure, 1.0), units.DELTA_UNIT)
+    )
+
+
+def refuse_above(account: Account, window: str, cost: Cost) -> None:
+    """Refuse what does not fit.
+
+    Raises:
+        BudgetError: it says what is left and what would fit.
+    """
+    left = account.left(window)
+    if cost.within(left):
+        return
+    field = f"account {account.name!r}" + (f", window {window}" if window else "")
+    described = _reserved if account.rule == RESERVED else _filter
+    needs, rest, fits = described(account, left, cost)
+    rule = f"this needs {needs}, and left are {rest}"
+    nothing = left.epsilon <= 0 or left.delta <= 0
+    mend = "nothing fits any more" if nothing else f"what would fit: {fits}"
+    raise BudgetError(field=field, rule=rule, mend=f"{mend}; `dp-pipelines ledger show` says who has spent it")
+
+
+def _reserved(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
+    needs = f"epsilon {_epsilon(cost.epsilon, up=True)} and delta {_delta(cost.delta, up=True)}"
+    room = f"epsilon {_epsilon(left.epsilon)} and delta {_delta(left.delta)}"
+    cap = f"epsilon {_epsilon(account.cap.epsilon)} and delta {_delta(account.cap.delta)}"
+    return needs, f"{room} of {cap}", f"a plan of at most {room} for all of its runs together"
+
+
+def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
+    at = f"a Renyi divergence (order {account.order}) of"
+    needs = f"{at} {_epsilon(cost.epsilon, up=True)} and a failure of {_delta(cost.delta, up=True)}"
+    rest = f"{_epsilon(left.epsilon)} of {_epsilon(account.cap.epsilon)} and {_delta(left.delta)} of {_delta(account.cap.delta)}"
+    fits = []
+    if cost.epsilon > left.epsilon > 0:
+        # The divergence of each law falls at least as fast as its noise grows (it is convex in the shift, and 0 at 0).
+        fits.append(
+            f"the same run with {_text(Fraction(cost.epsilon, left.epsilon), up=True, digits=3)} times the noise"
+        )
+    if cost.delta > left.delta > 0:
+        fits.append(f"a plan whose selection may fail with a probability of at most {_delta(left.delta)}")
+    return needs, rest, " and ".join(fits)
+
+
+def _best_order(epsilon: float, delta: float) -> Fraction:
+    """The order above 1 at which most Gaussian noise fits, from a fixed grid."""
+    grid, n = [Fraction(n, 20) for n in range(21, 200)], 20
+    while n < 2**40:
+        grid.append(Fraction(n, 2))
+        n += max(1, n // 50)
+    return max(grid, key=lambda order: renyi.from_epsilon(epsilon, float(order), delta) / float(order))
+
+
+def _epsilon(amount: int, *, up: bool = False) -> str:
+    return _text(amount * units.EPSILON_UNIT, up=up)
+
+
+def _delta(amount: int, *, up: bool = False) -> str:
+    return _text(amount * units.DELTA_UNIT, up=up)
+
+
+def _text(value: Fraction, *, up: bool = False, digits: int = 6) -> str:
+    """A number in a few digits, downwards or upwards, so that what is said to fit does fit.
+
+    >>> _text(Fraction(1)), _text(Fraction(1, 3)), _text(Fraction(1, 3), up=True), _text(1 - Fraction(1, 10**9))
+    ('1', '0.333333', '0.333334', 'just under 1')
+    """
+    if value <= 0:
+        return "0"
+    down, over = (_rounded(value, way, digits) for way in (decimal.ROUND_FLOOR, decimal.ROUND_CEILING))
+    near, far, word = (over, down, "just over") if up else (down, over, "just under")
+    return f"{word} {far}" if len(far) < len(near) - 2 else near
+
+
+def _rounded(value: Fraction, way: str, digits: int) -> str:
+    context = decimal.Context(prec=digits, rounding=way)
+    number = context.divide(decimal.Decimal(value.numerator), decimal.Decimal(value.denominator))
+    return f"{float(number):.{digits}g}"

@@ -1,0 +1,69 @@
+"""Whose files these are: registered patterns against the files that a run reads.
+
+In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and what it points to are one
+file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files; a link
+in the part of a pattern that varies, reached under the name of what it points to.
+
+May import nothing of this project.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+
+_PARTS = re.compile(r"\{[A-Za-z][A-Za-z0-9_]*\}|\*\*/?|\*|\?|\[[^\]/]+\]|.", re.DOTALL)
+
+
+def absolute(pattern: str, folder: str) -> str:
+    """A pattern as it is registered: absolute, links in its fixed part followed; a URL as it is.
+
+    >>> absolute("gs://bucket/*.parquet", "/jobs")
+    'gs://bucket/*.parquet'
+    """
+    pattern = _local(pattern)
+    if "://" in pattern:
+        return pattern
+    joined = os.path.normpath(os.path.join(folder, pattern))
+    fixed = re.split(r"[*?\[{]", joined, maxsplit=1)[0]
+    parent = fixed if fixed == joined else os.path.dirname(fixed)
+    return os.path.realpath(parent) + joined[len(parent) :]
+
+
+def first_match(pattern: str, files: Iterable[str]) -> str | None:
+    """A file that belongs to a pattern, or None.
+
+    >>> first_match("/data/{week}/*.parquet", ["/data/2026-W01/a.parquet"])
+    '/data/2026-W01/a.parquet'
+    >>> first_match("/data/*.parquet", ["/data/deeper/a.parquet"])
+    """
+    matches = re.compile("".join(_as_regex(part) for part in _PARTS.findall(pattern)), re.DOTALL).fullmatch
+    for file in files:
+        place = _local(file)
+        # A link may stand in the part that varies: then the pattern fits the name, and not what it points to.
+        names = (place,) if "://" in place else (os.path.realpath(place), os.path.abspath(place))
+        if any(matches(name) for name in names):
+            return file
+    return None
+
+
+def _local(name: str) -> str:
+    """A path where a name is one."""
+    return name[len("file://") :] if name.startswith("file:///") else name
+
+
+def _as_regex(part: str) -> str:
+    if part in ("**/", "**"):
+        return r"(?:.*/)?" if part == "**/" else ".*"
+    if part == "*" or (part.startswith("{") and len(part) > 1):
+        return "[^/]*"
+    if part == "?":
+        return "[^/]"
+    if part.startswith("[") and len(part) > 1:
+        negated = part.startswith("[!")
+        inside = "".join(char if char == "-" else re.escape(char) for char in part[2 if negated else 1 : -1])
+        try:
+            re.compile(f"[{inside}]")
+        except re.error:  # a range that goes backwards stands for nothing
+            return re.escape(part)
+        return f"[^{inside}/]" if negated else f"[{inside}]"
+    return re.escape(part)

@@ -1,0 +1,391 @@
+"""What the events of a ledger add up to: accounts, frozen plans and runs.
+
+In: events, in order. Out: a `State`. Holds: the state is a function of the events and nothing else, so that replaying them
+gives it back; an event that could not have happened (a run without a plan, a second commit, a charge above the cap) is
+refused, whoever wrote it, and with Python's -O too: nothing here rests on `assert`. Not covered: whether the chain is whole
+(`events`).
+
+May import errors, frozen, ledger.events, ledger.units.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dp_pipelines.errors import LedgerError
+from dp_pipelines.ledger import events
+from dp_pipelines.ledger.events import Event
+
+RESERVED, FILTER = "reserved", "filter"
+RULES = (RESERVED, FILTER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Whole units of what an account adds up: epsilon (or Renyi divergence at the account's order) and delta."""
+
+    epsilon: int = 0
+    delta: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(epsilon=self.epsilon + other.epsilon, delta=self.delta + other.delta)
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(epsilon=self.epsilon - other.epsilon, delta=self.delta - other.delta)
+
+    def within(self, cap: "Cost") -> bool:
+        """Whether neither part exceeds its cap."""
+        return self.epsilon <= cap.epsilon and self.delta <= cap.delta
+
+    def to_json(self) -> dict[str, str]:
+        """As text, since few programs read whole numbers of sixty digits."""
+        return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, str]) -> "Cost":
+        """Read back; a cost is never negative."""
+        cost = cls(epsilon=int(values["epsilon"]), delta=int(values["delta"]))
+        if cost.epsilon < 0 or cost.delta < 0:
+            raise ValueError
+        return cost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """A window of event time to which the privacy unit is bounded: the only sound way to start afresh.
+
+    Args:
+        column: the column with the time of a row.
+        days: the width.
+        origin: a day (ISO) on which a window begins.
+    """
+
+    column: str
+    days: int
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """One group of people, what may be spent on them, and by which rule.
+
+    Args:
+        name: the `dataset` of job files.
+        unit: the columns of the privacy unit.
+        words: the privacy unit in words.
+        epsilon, delta: the cap as it was declared.
+        cap: the same in whole units; under the rule `filter` the allowed divergence and the purse of delta.
+        rule: `reserved` or `filter`.
+        order: the order of Renyi divergence that the rule `filter` adds up, as text; empty for `reserved`.
+        window: see `Window`; None where a unit is all rows of a person.
+        sources: patterns of files that belong to this account.
+        spent: by window (by `""` where there are none): what is charged.
+    """
+
+    name: str
+    unit: tuple[str, ...]
+    words: str
+    epsilon: float
+    delta: float
+    cap: Cost
+    rule: str
+    order: str = ""
+    window: Window | None = None
+    sources: tuple[str, ...] = ()
+    spent: dict[str, Cost] = dataclasses.field(default_factory=dict)
+
+    def left(self, window: str) -> Cost:
+        """What is left in a window."""
+        return self.cap - self.spent.get(window, Cost())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanBlock:
+    """A frozen plan, and what it holds of its account.
+
+    Args:
+        account, window: whose budget.
+        asked: digest of what the plan was made from.
+        plan: the digest of the plan.
+        runs: how often it may run.
+        cost: what is charged for all of its runs; nothing under the rule `filter`.
+        body: the whole event: budget, accounted cost, calibration, mechanism records.
+        rounds: the runs that hold each round.
+    """
+
+    account: str
+    window: str
+    asked: str
+    plan: str
+    runs: int
+    cost: Cost
+    body: dict[str, Any]
+    rounds: dict[int, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One try of a run.
+
+    Args:
+        name: no other attempt has it.
+        staging: its private folder.
+        where: host and process, as the driver wrote them.
+        staged: digests of its complete files by name, once they are.
+        ended: how it ended, or empty.
+        destroyed: whether its staging is known to be gone unseen.
+    """
+
+    name: str
+    staging: str
+    where: dict[str, Any]
+    staged: dict[str, str] = dataclasses.field(default_factory=dict)
+    ended: str = ""
+    destroyed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run, its only charge and its attempts.
+
+    Args:
+        account, run_id: its name.
+        window: of event time, or empty.
+        plan: digest of its plan.
+        content: digest of the job and the parameters.
+        params: the parameters, as text.
+        round: which of the plan's runs it is, from 1.
+        cost: what is charged for it alone (rule `filter`).
+        state: reserved, started, staged, committed, published or abandoned.
+        attempts: in order.
+        files: digests of the release by name, once committed.
+        folders: where it was published.
+        times: when each state was reached.
+        given_back: whether it was abandoned and its budget is free again.
+    """
+
+    account: str
+    run_id: str
+    window: str
+    plan: str
+    content: str
+    params: dict[str, str]
+    round: int
+    cost: Cost
+    state: str = "reserved"
+    attempts: tuple[Attempt, ...] = ()
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    times: dict[str, str] = dataclasses.field(default_factory=dict)
+    given_back: bool = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether its release is fixed for ever."""
+        return self.state in ("committed", "published")
+
+
+class State:
+    """Accounts, plans and runs after some events."""
+
+    def __init__(self) -> None:
+        self.ledger = ""
+        self.anchor = ""
+        self.accounts: dict[str, Account] = {}
+        self.plans: dict[tuple[str, str, str], PlanBlock] = {}
+        self.runs: dict[tuple[str, str], Run] = {}
+        self.last: Event | None = None
+
+    def apply(self, event: Event) -> None:
+        """Take one more event.
+
+        Raises:
+            LedgerError: it could not have happened here.
+        """
+        steps: dict[str, Callable[[dict[str, Any], str], None]] = {
+            events.LEDGER_CREATED: self._created,
+            events.ACCOUNT_OPENED: self._opened,
+            events.CAP_RAISED: self._raised,
+            events.SOURCE_REGISTERED: self._registered,
+            events.PLAN_FROZEN: self._frozen,
+            events.RUN_RESERVED: self._reserved,
+            events.ATTEMPT_STARTED: self._started,
+            events.ATTEMPT_ENDED: self._ended,
+            events.RUN_STAGED: self._staged,
+            events.RUN_COMMITTED: self._committed,
+            events.RUN_PUBLISHED: self._published,
+            events.RUN_ABANDONED: self._abandoned,
+        }
+        try:
+            _need((self.last is None) == (event.kind == events.LEDGER_CREATED))
+            steps[event.kind](event.content, event.time)
+        except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+            raise LedgerError(
+                f"ledger: event {event.seq} ({event.kind}) could not have happened; the ledger was written by something else"
+            ) from error
+        self.last = event
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same has happened: every account, plan and run, and the last event."""
+        return isinstance(other, State) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def runs_of(self, account: str) -> Iterator[Run]:
+        """The runs of an account, in the order in which they were admitted."""
+        return (run for run in self.runs.values() if run.account == account)
+
+    def _created(self, body: dict[str, Any], time: str) -> None:
+        self.ledger, self.anchor = str(body["ledger"]), str(body["anchor"])
+        _need(self.ledger != "")
+
+    def _opened(self, body: dict[str, Any], time: str) -> None:
+        _need(body["account"] not in self.accounts)
+        _need(body["rule"] in RULES)
+        taken = [source for other in self.accounts.values() for source in other.sources]
+        _need(not set(taken) & set(body["sources"]))
+        self.accounts[body["account"]] = Account(
+            name=str(body["account"]),
+            unit=tuple(body["unit"]),
+            words=str(body["words"]),
+            epsilon=float(body["epsilon"]),
+            delta=float(body["delta"]),
+            cap=Cost.from_json(body["cap"]),
+            rule=str(body["rule"]),
+            order=str(body["order"]),
+            window=Window(**body["window"]) if body["window"] is not None else None,
+            sources=tuple(body["sources"]),
+        )
+
+    def _raised(self, body: dict[str, Any], time: str) -> None:
+        account = self.accounts[body["account"]]
+        cap = Cost.from_json(body["cap"])
+        _need(account.rule == RESERVED)
+        _need(account.cap.within(cap))
+        self._keep(account, epsilon=float(body["epsilon"]), delta=float(body["delta"]), cap=cap)
+
+    def _registered(self, body: dict[str, Any], time: str) -> None:
+        account = self.accounts[body["account"]]
+        owners = [other.name for other in self.accounts.values() if body["source"] in other.sources]
+        _need(not owners)
+        self._keep(account, sources=(*account.sources, str(body["source"])))
+
+    def _frozen(self, body: dict[str, Any], time: str) -> None:
+        account = self.accounts[body["account"]]
+        key = (account.name, str(body["window"]), str(body["asked"]))
+        _need(key not in self.plans)
+        _need((body["window"] == "") == (account.window is None))
+        _need(body["runs"] >= 1)
+        cost = Cost.from_json(body["cost"])
+        _need(account.rule == RESERVED or cost == Cost())
+        self._charge(account, key[1], cost)
+        self.plans[key] = PlanBlock(
+            account=account.name,
+            window=key[1],
+            asked=key[2],
+            plan=str(body["plan"]),
+            runs=int(body["runs"]),
+            cost=cost,
+            body=body,
+        )
+
+    def _reserved(self, body: dict[str, Any], time: str) -> None:
+        account = self.accounts[body["account"]]
+        key = (account.name, str(body["run_id"]))
+        _need(key not in self.runs or self.runs[key].state == "abandoned")
+        block = self.plans[account.name, body["window"], body["asked"]]
+        number = int(body["round"])
+        _need(1 <= number <= block.runs)
+        _need(number not in block.rounds)
+        cost = Cost.from_json(body["cost"])
+        _need(account.rule == FILTER or cost == Cost())
+        self._charge(account, block.window, cost)
+        block.rounds[number] = key[1]
+        self.runs.pop(key, None)  # an abandoned run that is asked for again is a new one, admitted now
+        self.runs[key] = Run(
+            account=account.name,
+            run_id=key[1],
+            window=block.window,
+            plan=block.asked,
+            content=str(body["content"]),
+            params=dict(body["params"]),
+            round=number,
+            cost=cost,
+            times={"reserved": time},
+        )
+
+    def _started(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state in ("reserved", "started", "staged"))
+        # Whoever begins has first made sure that nothing of an earlier attempt is left to be seen.
+        _need(all(attempt.ended for attempt in run.attempts))
+        attempt = Attempt(name=str(body["attempt"]), staging=str(body["staging"]), where=dict(body["where"]))
+        _need(attempt.name not in [other.name for other in run.attempts])
+        self._change(run, time, state="started", attempts=(*run.attempts, attempt))
+
+    def _ended(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state in ("started", "staged"))
+        attempt = self._current(run, body)
+        ended = dataclasses.replace(attempt, ended=str(body["how"]), destroyed=bool(body["destroyed"]))
+        _need(ended.ended != "")
+        self._change(run, time, state="reserved", attempts=(*run.attempts[:-1], ended))
+
+    def _staged(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state == "started")
+        staged = dataclasses.replace(self._current(run, body), staged=dict(body["files"]))
+        self._change(run, time, state="staged", attempts=(*run.attempts[:-1], staged))
+
+    def _committed(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state == "staged")
+        attempt = self._current(run, body)
+        files = dict(body["files"])
+        _need(attempt.staged.items() <= files.items())
+        done = dataclasses.replace(attempt, ended="committed")
+        self._change(run, time, state="committed", attempts=(*run.attempts[:-1], done), files=files)
+
+    def _published(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.committed)
+        folders = dict.fromkeys([*run.folders, str(body["folder"])])
+        self._change(run, time, state="published", folders=tuple(folders))
+
+    def _abandoned(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state == "reserved")
+        given_back = bool(body["given_back"])
+        if given_back:
+            _need(all(attempt.destroyed for attempt in run.attempts))
+            account = self.accounts[run.account]
+            account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost
+            del self.plans[run.account, run.window, run.plan].rounds[run.round]
+        self._change(run, time, state="abandoned", given_back=given_back)
+
+    def _run(self, body: dict[str, Any]) -> Run:
+        return self.runs[body["account"], body["run_id"]]
+
+    def _current(self, run: Run, body: dict[str, Any]) -> Attempt:
+        attempt = run.attempts[-1]
+        _need(attempt.name == body["attempt"])
+        _need(not attempt.ended)
+        return attempt
+
+    def _charge(self, account: Account, window: str, cost: Cost) -> None:
+        spent = account.spent.get(window, Cost()) + cost
+        _need(spent.within(account.cap))
+        account.spent[window] = spent
+
+    def _keep(self, account: Account, **changes: Any) -> None:
+        self.accounts[account.name] = dataclasses.replace(account, **changes)
+
+    def _change(self, run: Run, time: str, **changes: Any) -> None:
+        times = {**run.times, str(changes["state"]): time}
+        self.runs[run.account, run.run_id] = dataclasses.replace(run, times=times, **changes)
+
+
+def _need(condition: bool) -> None:
+    """What must be so for an event to have happened."""
+    if not condition:
+        raise ValueError

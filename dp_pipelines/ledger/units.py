@@ -1,0 +1,91 @@
+"""Costs as whole numbers: what is charged is rounded up, what may be spent is rounded down, and sums are exact.
+
+In: numbers as people write them and as the accountant computes them. Out: integers: epsilon in units of 1e-12, delta in
+units of 1e-60. Holds: a float stands for the shortest decimal that gives it, so that ten parts of 1e-7 fit into 1e-6, and a plan
+of exactly 0.1 into an account of 0.1; no float is ever added. That decimal is within half of the float's last bit, and what the
+accountant computes lies above the truth by more.
+
+May import errors.
+"""
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+
+from dp_pipelines.errors import RequestError
+
+EPSILON_UNIT = Fraction(1, 10**12)
+DELTA_UNIT = Fraction(1, 10**60)
+LARGEST_EPSILON = 10**6
+
+
+def written(value: float) -> Fraction:
+    """A number that a person wrote: the shortest decimal that gives this float, exactly.
+
+    >>> written(0.1) * 10 == 1
+    True
+    """
+    return Fraction(Decimal(repr(float(value))))
+
+
+def epsilon_charge(value: float) -> int:
+    """A computed or declared epsilon in whole units, rounded up.
+
+    Raises:
+        RequestError: it is negative, NaN, infinite or absurdly large.
+
+    >>> epsilon_charge(1.0), epsilon_charge(0.25)
+    (1000000000000, 250000000000)
+    """
+    return math.ceil(_sound(value, "epsilon", LARGEST_EPSILON) / EPSILON_UNIT)
+
+
+def charge(value: float, unit: Fraction) -> int:
+    """Anything computed that is not negative in whole units, rounded up: the float itself, to its last bit.
+
+    Raises:
+        RequestError: it is negative, NaN, infinite or absurdly large.
+    """
+    _sound(value, "cost", LARGEST_EPSILON)
+    return math.ceil(Fraction(value) / unit)
+
+
+def delta_charge(value: float) -> int:
+    """A declared delta in whole units, rounded up. Errors as for `epsilon_charge`."""
+    return math.ceil(_sound(value, "delta", 1) / DELTA_UNIT)
+
+
+def epsilon_cap(value: float) -> int:
+    """A declared limit of epsilon in whole units, rounded down. Errors as for `epsilon_charge`."""
+    return math.floor(_sound(value, "epsilon", LARGEST_EPSILON) / EPSILON_UNIT)
+
+
+def delta_cap(value: float) -> int:
+    """A declared limit of delta in whole units, rounded down. Errors as for `epsilon_charge`."""
+    return math.floor(_sound(value, "delta", 1) / DELTA_UNIT)
+
+
+def epsilon_of(units: int) -> float:
+    """Whole units as a number to show.
+
+    >>> epsilon_of(250_000_000_000)
+    0.25
+    """
+    return float(units * EPSILON_UNIT)
+
+
+def delta_of(units: int) -> float:
+    """Whole units as a number to show.
+
+    >>> delta_of(10**54)
+    1e-06
+    """
+    return float(units * DELTA_UNIT)
+
+
+def _sound(value: float, field: str, most: int) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == math.inf:
+        raise RequestError(field=field, rule="must be a finite number", mend=f"write e.g. {field}: 0.5")
+    if not 0 <= value <= most:
+        raise RequestError(field=field, rule=f"must be from 0 to {most}")
+    return written(value)

@@ -1,0 +1,146 @@
+"""Which ledger and which account a run is charged to.
+
+In: a checked request, `--ledger` or nothing. Out: an open ledger that has the job's account, with the job's files registered.
+Holds: a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full
+budget; where none is named, the file beside the job is made, and its account gets the job's budget as its cap. The account's
+privacy unit is the job's, or the run is refused.
+
+May import errors, budget, ledger, and jobs below it.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import windows
+from dp_pipelines.jobs.request import Request
+from dp_pipelines.ledger import sources
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.state import Account, Window
+from dp_pipelines.release.manifest import unit_in_words
+
+
+class Book:
+    """The ledger of a run.
+
+    Args:
+        request: the run.
+        url: what was named, or None.
+        tell: says something to the user.
+
+    Raises:
+        RequestError: a ledger was named that is not there, or the account is another one's.
+        LedgerError: the ledger cannot be used.
+    """
+
+    def __init__(self, request: Request, url: str | None, tell: Callable[[str], None]) -> None:
+        self._request, self._url, self._tell = request, url, tell
+        self._place = str(request.file.path.parent / DEFAULT_NAME) if url is None else url
+        self._ledger: Ledger | None = None
+
+    def __enter__(self) -> "Book":
+        # What is not there yet is made once everything else is known to be right (`open`).
+        if self._url is not None or Ledger.exists(self._place):
+            self._ledger = Ledger.open(self._place)
+            if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
+                self._refuse_other_account(self._ledger)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def frozen(self) -> Mapping[str, Any] | None:
+        """What the ledger has kept of this run's plan, or None."""
+        if self._ledger is None:
+            return None
+        request = self._request
+        block = self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
+        return None if block is None else _in_order(block.body)
+
+    def open(self) -> Ledger:
+        """The ledger with the run's account and its files registered; made, where none was named and there is none.
+
+        Raises:
+            RequestError: the files belong to another account.
+            LedgerError: the ledger cannot be made or used.
+        """
+        job = self._request.file.job
+        if self._ledger is None:
+            self._ledger = Ledger.create(self._place)
+        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
+        files = self._request.source.files
+        if job.dataset not in self._ledger.state.accounts:
+            self._ledger._refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
+            _open_account(self._ledger, self._request)
+            self._tell(
+                f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, epsilon "
+                f"{job.budget.epsilon:g} and delta {job.budget.delta:g}, for all jobs on this dataset together"
+            )
+        self._ledger.claim_source(job.dataset, pattern, files)
+        return self._ledger
+
+    def _refuse_other_account(self, ledger: Ledger) -> None:
+        account = ledger.account(self._request.file.job.dataset)
+        _refuse_other_unit(account, self._request)
+        _refuse_other_windows(account, self._request)
+
+
+def _in_order(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A frozen plan with its noises in the order of its records: a ledger sorts names, and the plan's hash knows the order."""
+    frozen = copy.deepcopy(body["frozen"])
+    order = [(record["stage"], record["name"]) for record in body["mechanisms"]]
+    places = {record: place for place, record in reversed(list(enumerate(order)))}
+    for stage, chosen in frozen["calibrated"]["choices"].items():
+        names = sorted(chosen["noises"], key=lambda name: places.get((stage, name), len(order)))
+        chosen["noises"] = {name: chosen["noises"][name] for name in names}
+    return frozen
+
+
+def _open_account(ledger: Ledger, request: Request) -> None:
+    job = request.file.job
+    ledger.open_account(
+        job.dataset,
+        unit=job.privacy_unit,
+        words=windows.in_words(unit_in_words(job.privacy_unit), job),
+        window=_window(request),
+        epsilon=job.budget.epsilon,
+        # A budget with delta 0 is met but for what the tables of noise may be off by, which is far below this.
+        delta=max(job.budget.delta, 1e-20),
+    )
+
+
+def _refuse_other_unit(account: Account, request: Request) -> None:
+    job = request.file.job
+    if tuple(job.privacy_unit) != account.unit:
+        raise request.file.error(
+            (),
+            RequestError(
+                field="privacy_unit",
+                rule=f"is not that of the account {account.name!r}, which protects each {account.words}",
+                mend=f"write privacy_unit: [{', '.join(account.unit)}], or charge another dataset",
+            ),
+        )
+
+
+def _window(request: Request) -> Window | None:
+    """The windows of an account that this run opens: its own is one of them."""
+    if request.window is None:
+        return None
+    return Window(column=request.window.column, days=request.window.days, origin=request.window.name)
+
+
+def _refuse_other_windows(account: Account, request: Request) -> None:
+    try:
+        if request.window is not None:
+            request.window.refuse_misfit(account.window, account.name)
+        elif account.window is not None:
+            raise RequestError(
+                field="dataset",
+                rule=f"names the account {account.name!r}, which protects each unit in one window of "
+                f"{account.window.days} days, and the job takes rows of all times",
+                mend=f"write window: {{column: {account.window.column}, days: {account.window.days}, param: ...}}",
+            )
+    except RequestError as error:
+        raise request.file.error((), error) from None

@@ -1,0 +1,138 @@
+"""The metrics of a job file, and the library's metrics that they become.
+
+In: what stands under `metrics`. Out: checked models. Holds: bounds are the right way up, edges rise; what is wrong is told by the
+library's own errors. May import metrics, histogram, quantiles, jobs.models. Imported by job_file.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from dp_pipelines.histogram import Histogram
+from dp_pipelines.jobs.models import Model, Positive, Scalar
+from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.quantiles import Median, Quantiles
+
+
+class _MetricModel(Model):
+    weight: Positive = 1.0
+    stddev: Annotated[
+        Positive | None, Field(description="Instead of a weight: the noise of a count or sum, in its own units.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> "_MetricModel":
+        self.build()
+        return self
+
+    def build(self) -> Metric:
+        """The library's metric."""
+        raise NotImplementedError
+
+    def _rest(self) -> dict[str, Any]:
+        return {name: value for name, value in self if name not in ("kind", "column")}
+
+
+class CountMetric(_MetricModel):
+    """The number of rows."""
+
+    kind: Literal["count"]
+
+    def build(self) -> Metric:
+        return Count(**self._rest())
+
+
+class PrivacyIdCountMetric(_MetricModel):
+    """The number of different privacy units."""
+
+    kind: Literal["privacy_id_count"]
+
+    def build(self) -> Metric:
+        return PrivacyIdCount(**self._rest())
+
+
+class SumMetric(_MetricModel):
+    """The sum of a column; each value is clamped, or each unit's sum in each partition."""
+
+    kind: Literal["sum"]
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    min_sum_per_partition: float | None = None
+    max_sum_per_partition: float | None = None
+
+    def build(self) -> Metric:
+        return Sum(self.column, **self._rest())
+
+
+class MeanMetric(_MetricModel):
+    """The mean of a column; `nullable: false` declares that it holds no nulls."""
+
+    kind: Literal["mean"]
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    nullable: bool = True
+
+    def build(self) -> Metric:
+        return Mean(self.column, **self._rest())
+
+
+class VarianceMetric(MeanMetric):
+    """The population variance of a column."""
+
+    kind: Literal["variance"]  # type: ignore[assignment]  # another kind of the same shape
+
+    def build(self) -> Metric:
+        return Variance(self.column, **self._rest())
+
+
+class HistogramMetric(_MetricModel):
+    """The number of rows in each bin, or of each category."""
+
+    kind: Literal["histogram"]
+    column: str
+    edges: list[float] | None = None
+    categories: list[Scalar] | None = None
+
+    def build(self) -> Metric:
+        return Histogram(self.column, **self._rest())
+
+
+class MedianMetric(_MetricModel):
+    """The median of a column."""
+
+    kind: Literal["median"]
+    column: str
+    min_value: float
+    max_value: float
+
+    def build(self) -> Metric:
+        return Median(self.column, **self._rest())
+
+
+class QuantilesMetric(_MetricModel):
+    """Quantiles of a column: as many as wanted, for one price."""
+
+    kind: Literal["quantiles"]
+    column: str
+    quantiles: list[float]
+    min_value: float
+    max_value: float
+
+    def build(self) -> Metric:
+        return Quantiles(self.column, **self._rest())
+
+
+AnyMetric = Annotated[
+    CountMetric
+    | PrivacyIdCountMetric
+    | SumMetric
+    | MeanMetric
+    | VarianceMetric
+    | HistogramMetric
+    | MedianMetric
+    | QuantilesMetric,
+    Field(discriminator="kind"),
+]
+"""Any metric, told apart by its kind."""

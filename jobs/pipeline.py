@@ -1,0 +1,73 @@
+"""Running the pipeline of a job in this process, and telling of its failure no more than is public.
+
+In: a checked request, frozen stages, a staging folder. Out: the staged files, all complete; or an error whose text is public.
+Holds: no text of a failure of Beam leaves this module, since it may quote rows. Not covered: what happens to the files (`run`).
+
+May import errors, budget.stage, and jobs below it; Beam is imported when a pipeline is built, not before.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import DamagedInputError, DpError
+from dp_pipelines.jobs.progress import Progress, heard
+from dp_pipelines.jobs.request import Request
+
+DAMAGES = (
+    "is not a whole Parquet file",
+    "a row group cannot be read; it is damaged",
+    "is not a CSV file with the declared columns",
+)
+"""What the readers say about a file that turns out to be damaged."""
+
+
+class RunFailed(DpError):
+    """The pipeline failed. The message holds public facts only."""
+
+
+def run_pipeline(
+    request: Request, stages: Mapping[str, StagePlan], folder: pathlib.Path, options: Any, progress: Progress
+) -> dict[str, pathlib.Path]:
+    """Run the pipeline; the staged files by published name.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    import apache_beam as beam
+
+    from dp_pipelines.jobs import build
+    from dp_pipelines.jobs.direct import CountingRunner
+
+    pipeline = beam.Pipeline(
+        runner=CountingRunner(progress, len(request.source.files), list(request.queries)), options=options
+    )
+    files = build.build(pipeline, request, stages, folder)
+    progress.show("starting")
+    try:
+        with heard(progress):
+            pipeline.run().wait_until_finish()
+    except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
+        raise public_part(error, request) from None
+    missing = [name for name, path in files.items() if not path.is_file()]
+    if missing:
+        raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
+    return files
+
+
+def public_part(error: Exception, request: Request) -> DpError:
+    """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
+    told = str(error)
+    for path in request.source.files:
+        for rule in DAMAGES:
+            message = f"file {path!r}: {rule}"
+            if message in told:
+                return DamagedInputError(f"{message}; nothing was published")
+    where = ""
+    for name in request.queries:
+        if any(f"while running '{label}/" in told for label in (name, f"Stage {name}")):
+            where = f" in stage {name!r}"
+    return RunFailed(
+        f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"
+    )

@@ -1,0 +1,79 @@
+"""Which process is at work on a run, and whether it still is.
+
+In: nothing, or what an earlier driver wrote about itself. Out: facts about this process; alive, gone, or not to be known from
+here. Holds: a process number that was given to another process meanwhile is told apart by the time at which it began; after a
+machine was started anew its earlier processes are gone. Not covered: processes of other machines and containers, of which
+nothing is known here.
+
+May import nothing of this project. Imported by charged, runs.
+"""
+
+import contextlib
+import getpass
+import os
+import pathlib
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+
+def here() -> dict[str, Any]:
+    """What tells this process from all others.
+
+    >>> alive(here())
+    True
+    """
+    pid = os.getpid()
+    return {"host": socket.gethostname(), **_machine(), "pid": pid, "began": _began(pid)}
+
+
+def who() -> str:
+    """User and host, for an auditor."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a number without a name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def alive(where: Mapping[str, Any]) -> bool | None:
+    """Whether a process lives; None where that cannot be known from here.
+
+    Args:
+        where: what `here` gave in that process.
+    """
+    machine = _machine()
+    if not where.get("boot") or not machine["boot"]:
+        return None
+    if where["boot"] != machine["boot"]:
+        rebooted = where.get("machine") == machine["machine"] != "" and where.get("host") == socket.gethostname()
+        return False if rebooted else None
+    if where.get("numbers") != machine["numbers"]:
+        return None
+    began = _began(int(where["pid"]))
+    return began != "" and began == where.get("began")
+
+
+def same(where: Mapping[str, Any]) -> bool:
+    """Whether it is this very process."""
+    return all(where.get(name) == value for name, value in here().items())
+
+
+def _machine() -> dict[str, str]:
+    """This machine, its boot, and the world of process numbers that this process sees; empty where not known."""
+    known = dict.fromkeys(("machine", "boot", "numbers"), "")
+    with contextlib.suppress(OSError):
+        known["machine"] = pathlib.Path("/etc/machine-id").read_text().strip()
+    with contextlib.suppress(OSError):
+        known["numbers"] = os.readlink("/proc/self/ns/pid")
+        known["boot"] = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return known
+
+
+def _began(pid: int) -> str:
+    """When a process began, in ticks of the kernel; empty where there is none."""
+    with contextlib.suppress(OSError, IndexError):
+        # The name of the program stands in brackets and may hold anything, brackets too.
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return "" if fields[0] in ("Z", "X") else fields[19]
+    return ""
