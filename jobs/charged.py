@@ -10,6 +10,7 @@ May import errors, budget, ledger, release, and jobs below it.
 import contextlib
 import dataclasses
 import fcntl
+import hmac
 import os
 import pathlib
 import shutil
@@ -22,6 +23,7 @@ from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.state import Attempt, Run
+from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
 
 POLL_SECONDS = 0.5
@@ -196,8 +198,7 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
     try:
         with staging.staging_folder(work.target, attempt):
             files = work.stage(run_.round, folder)
-            digests = {name: held["sha256"] for name, held in manifest.digests(files).items()}
-            run_ = ledger.staged(run_, attempt=attempt, files=digests)
+            run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
             return _commit(ledger, run_, attempt, folder, work)
     except BaseException as error:
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
@@ -300,8 +301,20 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
 
 def _whole(attempt: Attempt) -> bool:
     """Whether all that an attempt staged is still there, byte for byte."""
-    files = {name: pathlib.Path(attempt.staging) / name for name in attempt.staged}
+    folder = pathlib.Path(attempt.staging)
     try:
-        return {name: held["sha256"] for name, held in manifest.digests(files).items()} == attempt.staged
+        return _seals(folder, {name: folder / name for name in attempt.staged}) == attempt.staged
     except OSError:
         return False
+
+
+def _seals(folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> dict[str, str]:
+    """Digests of staged files under a key that lies beside them and is destroyed with them.
+
+    The ledger remembers them. A plain digest would outlive a draw that is destroyed, and a draw of a small table can be found
+    again by trying: that draw and the one that is published would be two.
+    """
+    key = folder / f".key{staging.UNFINISHED}"
+    if not key.exists():
+        key.write_bytes(entropy.words(4).tobytes())
+    return {name: hmac.digest(key.read_bytes(), path.read_bytes(), "sha256").hex() for name, path in files.items()}

@@ -19,6 +19,7 @@ from dp_pipelines.jobs import complaints, lines
 from dp_pipelines.jobs.metric_models import AnyMetric
 from dp_pipelines.jobs.models import Model, Positive, Scalar
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, Strategy
+from dp_pipelines.selection.exponential import Choosing
 
 LARGEST_FILE = 16 * 2**20
 
@@ -166,6 +167,14 @@ class TopPartitions(Model):
     by: Annotated[str, Field(description="The metric that is compared.")]
 
 
+class BestPartitions(Model):
+    """Which public partitions have the largest value of one metric; the values are not published."""
+
+    k: Annotated[int, Field(ge=1, le=1000)] = 1
+    by: Annotated[str, Field(description="The one metric of the stage, which is compared.")]
+    mechanism: Choosing = "permute_and_flip"
+
+
 class Stage(Model):
     """One partitioned release."""
 
@@ -176,6 +185,7 @@ class Stage(Model):
     partitions: Partitions = Partitions(private=Private())
     metrics: dict[str, AnyMetric] = Field(default_factory=dict)
     top: TopPartitions | None = None
+    best: BestPartitions | None = None
 
 
 class Expect(Model):

@@ -21,6 +21,7 @@ from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.state import PlanBlock, Window
+from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole
 
@@ -59,8 +60,13 @@ def runs(given: argparse.Namespace) -> None:
     for run in listed:
         cells = [run["run_id"], run["account"] + (f" {run['window']}" if run["window"] else ""), run["state"]]
         cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), run["times"].get(run["state"], "")]
-        table.add_row(*(escape(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
+        table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
     out.print(table if listed else "no runs")
+
+
+def _shown(text: str) -> str:
+    """Text of users for a terminal: nothing in it is a command, of the terminal or of our own layout."""
+    return escape(visible(text))
 
 
 def _init(given: argparse.Namespace) -> None:
@@ -107,7 +113,7 @@ def _init(given: argparse.Namespace) -> None:
         )
         print(
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
-            f"{account.words}, by the rule {account.rule}"
+            f"{visible(account.words)}, by the rule {account.rule}"
         )
 
 
@@ -150,20 +156,20 @@ def _show(given: argparse.Namespace) -> None:
         print(summary.as_json({"ledger": book.state.ledger, "head": head, "accounts": listed}))
         return
     out = summary.console(sys.stdout)
-    out.print(f"ledger   {escape(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
+    out.print(f"ledger   {_shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
     for account in listed:
         out.print()
-        out.print(f"[bold]{escape(account['account'])}[/bold] · protects each {escape(account['privacy_unit'])}")
+        out.print(f"[bold]{_shown(account['account'])}[/bold] · protects each {_shown(account['privacy_unit'])}")
         for window, budget in account["budgets"].items():
             cap, spent, left = budget["cap"], budget["spent"], budget["left"]
-            place = f"{escape(window)}: " if window else ""
+            place = f"{_shown(window)}: " if window else ""
             out.print(
                 f"  {place}spent epsilon {summary.number(spent['epsilon'])} of {summary.number(cap['epsilon'])}, delta "
                 f"{summary.number(spent['delta'])} of {summary.number(cap['delta'])}; left epsilon "
                 f"{summary.number(left['epsilon'])}, delta {summary.number(left['delta'])}"
             )
         for plan in account["plans"]:
-            place = f"{escape(plan['window'])}: " if plan["window"] else ""
+            place = f"{_shown(plan['window'])}: " if plan["window"] else ""
             out.print(
                 f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used; together they cost epsilon "
                 f"{summary.number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"

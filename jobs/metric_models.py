@@ -1,17 +1,19 @@
 """The metrics of a job file, and the library's metrics that they become.
 
 In: what stands under `metrics`. Out: checked models. Holds: bounds are the right way up, edges rise; what is wrong is told by the
-library's own errors. May import metrics, histogram, quantiles, jobs.models. Imported by job_file.
+library's own errors. May import metrics, histogram, distinct, quantiles, vectors, jobs.models. Imported by job_file.
 """
 
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.jobs.models import Model, Positive, Scalar
 from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
-from dp_pipelines.quantiles import Median, Quantiles
+from dp_pipelines.quantiles import Max, Median, Min, Quantiles
+from dp_pipelines.vectors import Norm, SecondMoment, VectorSum
 
 
 class _MetricModel(Model):
@@ -111,6 +113,35 @@ class MedianMetric(_MetricModel):
         return Median(self.column, **self._rest())
 
 
+class MinMetric(MedianMetric):
+    """About the least value of a column: the lower end of what stands out of the noise."""
+
+    kind: Literal["min"]  # type: ignore[assignment]  # another kind of the same shape
+
+    def build(self) -> Metric:
+        return Min(self.column, **self._rest())
+
+
+class MaxMetric(MedianMetric):
+    """About the greatest value of a column: the upper end of what stands out of the noise."""
+
+    kind: Literal["max"]  # type: ignore[assignment]  # as above
+
+    def build(self) -> Metric:
+        return Max(self.column, **self._rest())
+
+
+class DistinctCountMetric(_MetricModel):
+    """The number of different values of a column."""
+
+    kind: Literal["distinct_count"]
+    column: str
+    max_values_per_partition: int | None = None
+
+    def build(self) -> Metric:
+        return DistinctCount(self.column, **self._rest())
+
+
 class QuantilesMetric(_MetricModel):
     """Quantiles of a column: as many as wanted, for one price."""
 
@@ -124,6 +155,33 @@ class QuantilesMetric(_MetricModel):
         return Quantiles(self.column, **self._rest())
 
 
+class VectorSumMetric(_MetricModel):
+    """The sum of lists of numbers; each unit's sum in each partition is clipped to a norm."""
+
+    kind: Literal["vector_sum"]
+    column: str
+    size: Annotated[int, Field(description="How many numbers a list has; others count as null.")]
+    norm: Norm = "l2"
+    max_norm: float
+
+    def build(self) -> Metric:
+        return VectorSum(self.column, **self._rest())
+
+
+class SecondMomentsMetric(_MetricModel):
+    """The sums of products of each two of some columns: the upper triangle of a matrix, row by row."""
+
+    kind: Literal["second_moments"]
+    columns: list[str]
+    bounds: Annotated[
+        dict[str, list[float]] | None, Field(description="For each column the least and the greatest value.")
+    ] = None
+    max_norm: Annotated[float | None, Field(description="Instead: the L2 norm to which each row is clipped.")] = None
+
+    def build(self) -> Metric:
+        return SecondMoment(**self._rest())
+
+
 AnyMetric = Annotated[
     CountMetric
     | PrivacyIdCountMetric
@@ -132,7 +190,12 @@ AnyMetric = Annotated[
     | VarianceMetric
     | HistogramMetric
     | MedianMetric
-    | QuantilesMetric,
+    | MinMetric
+    | MaxMetric
+    | DistinctCountMetric
+    | QuantilesMetric
+    | VectorSumMetric
+    | SecondMomentsMetric,
     Field(discriminator="kind"),
 ]
 """Any metric, told apart by its kind."""

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines import checks
+from dp_pipelines.best import Best
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import lines, sources
 from dp_pipelines.jobs.complaints import raise_all
@@ -46,10 +47,11 @@ def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
                 privacy_unit=file.job.privacy_unit,
                 partition_by=stage.partition_by,
                 bounds=stage.bounds.build(),
-                metrics={key: metric.build() for key, metric in stage.metrics.items()},
+                metrics={} if stage.best else {key: metric.build() for key, metric in stage.metrics.items()},
                 partitions=_partitions(file, stage),
                 row_id=file.job.row_id,
                 top=Top(k=stage.top.k, by=stage.top.by) if stage.top is not None else None,
+                best=_best(stage),
             )
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
@@ -81,6 +83,16 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     if field == "public" or field.startswith("public["):
         return (*stage, "partitions")
     return (*stage, "bounds") if field.startswith("max_") else stage
+
+
+def _best(stage: Stage) -> Best | None:
+    if stage.best is None:
+        return None
+    if list(stage.metrics) != [stage.best.by]:
+        rule = "must name the one metric of its stage, which is compared and not published"
+        raise RequestError(field="best.by", rule=rule, mend="put other metrics into a stage of their own")
+    by = stage.metrics[stage.best.by].build()
+    return Best(k=stage.best.k, by=by, mechanism=stage.best.mechanism)
 
 
 def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartitions:
@@ -129,12 +141,17 @@ def _wrong_columns(query: Query, schema: pa.Schema, stage: lines.Path) -> list[t
             keys.check_key_type(schema.field(name).type, name, partition=partition)
         except RequestError as error:
             note(path, error)
-    for key, metric in query.metrics.items():
-        if metric.column is not None:
+    asked = list(query.metrics.items()) if query.best is None else [("best", query.best.metric)]
+    for key, metric in asked:
+        for column in metric.reads:
             try:
-                metric.check_column(schema.field(metric.column).type)
+                kind = schema.field(column).type
+                if metric.column is not None:
+                    metric.check_column(kind)
+                else:  # of several columns each is a number
+                    kinds.check_value_type(kind, column)
             except RequestError as error:
-                note((*stage, "metrics", key, "column"), error)
+                note((*stage, "metrics", key, "column" if metric.column is not None else "columns"), error)
     return found
 
 
@@ -154,5 +171,5 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
 
 
 def _fields(query: Query) -> dict[str, Any]:
-    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id", "top")
+    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id", "top", "best")
     return {name: getattr(query, name) for name in names}

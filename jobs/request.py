@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -54,7 +54,8 @@ class Request:
     @property
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
-        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"})
+        # What has its default is left out, so that a later version, which knows more keys, sees the same run.
+        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
 
@@ -68,8 +69,8 @@ class Request:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         job = self.file.job
         content = {
-            "queries": {name: query_to_json(query) for name, query in self.queries.items()},
-            "budget": job.budget.model_dump(mode="json"),
+            "queries": {name: _without_nulls(query_to_json(query)) for name, query in self.queries.items()},
+            "budget": job.budget.model_dump(mode="json", exclude_defaults=True),
             "shares": {name: stage.share for name, stage in job.stages.items()},
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -112,6 +113,13 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
         columns=columns,
         window=window,
     )
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same without what is not set: keys that a later version adds change no digest."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(held) for key, held in value.items() if held is not None}
+    return [_without_nulls(held) for held in value] if isinstance(value, (list, tuple)) else value
 
 
 def _placed(file: JobFile, step: Callable[[], Result]) -> Result:
@@ -165,6 +173,7 @@ def _check_names(file: JobFile, available: pa.Schema, source: sources.Source) ->
             column = getattr(metric, "column", None)
             if column is not None:
                 named.append(((*place, "metrics", key, "column"), column))
+            named += [((*place, "metrics", key, "columns"), name) for name in getattr(metric, "columns", ())]
     for path, name in named:
         if name in source.missing:
             problems.append(source.missing[name])

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.budget import describe
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import books, charged, windows
@@ -180,17 +179,7 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
             run_id=identity,
             params={name: str(value) for name, value in request.values.items()},
         )
-        stages = [describe.stage_to_json(this.stages[name], 1.0, None) for name in request.queries]
-        for stage in stages:
-            query = request.queries[stage["name"]]
-            stage["partition_by"] = list(query.partition_columns)
-            for name, metric in job.stages[stage["name"]].metrics.items():
-                stage["metrics"][name]["kind"] = metric.kind
-                for declared in ("edges", "categories", "quantiles"):
-                    if getattr(metric, declared, None) is not None:
-                        stage["metrics"][name][declared] = getattr(metric, declared)
-            del stage["share"]
-        content |= {"dataset": job.dataset, "job": request.content, "stages": stages}
+        content |= {"dataset": job.dataset, "job": request.content, "stages": manifest.stages_to_json(this.stages)}
         if ledger:
             content["ledger"] = dict(ledger)
         page = folder / "report.html"

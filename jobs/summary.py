@@ -109,6 +109,8 @@ def _change(record: Mapping[str, Any]) -> str:
         return f"{record['linf']} steps in each of {record['l0']} partitions, {record['l1']} in all"
     if record["kind"] == "approximate_dp":
         return f"{record['l0']} decisions of epsilon {number(record['epsilon'])}, delta {number(record['delta'])}"
+    if record["kind"] == "bounded_range":
+        return f"{record['l0']} choices of bounded range, epsilon {number(record['epsilon'])}"
     return f"fails with probability {number(record['delta'])}"
 
 
@@ -144,6 +146,10 @@ def _selection(selection: Mapping[str, Any]) -> str:
     strategy = str(selection.get("strategy", "")).replace("_", " ")
     if strategy == "public":
         return "partitions: the public list"
+    if "candidates" in selection:
+        best = f"the best {selection['k']}" if selection["k"] > 1 else "the best one"
+        text = f"partitions: {best} of {selection['candidates']} public ones by {escape(selection['by'])}, {escape(strategy)}"
+        return f"{text}; a choice is at most {number(selection['error_95'])} behind 19 times of 20; no values are published"
     text = f"partitions: private, {escape(strategy)}"
     if selection.get("half_keep_users") is not None:
         text += f"; one of about {number(selection['half_keep_users'])} users is kept half of the time"

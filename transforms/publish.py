@@ -14,7 +14,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.release import manifest, report, staging
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 
 
@@ -47,7 +47,7 @@ class StageRelease(beam.PTransform):
 
 @dataclasses.dataclass
 class PublishRelease(beam.PTransform):
-    """Publish the output of `PrivateAggregate` as a folder: `<stage>.parquet` and `manifest.json`, by one rename.
+    """Publish the output of `PrivateAggregate` as a folder, by one rename: `<stage>.parquet`, report and manifest.
 
     For pipelines of your own. A job run by `dp-pipelines run` publishes all its stages together, outside the pipeline.
 
@@ -84,6 +84,7 @@ class PublishRelease(beam.PTransform):
             privacy_unit=manifest.unit_in_words(stage.query.unit_columns),
             files={},
         )
+        content["stages"] = manifest.stages_to_json({stage.name: stage})
         return (
             pcoll
             | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, pa.Table])
@@ -123,7 +124,9 @@ class _Publish(beam.DoFn):
                 whole.mkdir(mode=0o700)
                 path = whole / f"{self._stage}.parquet"
                 staging.write_release(table, path, self._keys)
-                files = manifest.digests({path.name: path})
+                page = whole / "report.html"
+                page.write_text(report.render(self._content, {self._stage: path}), encoding="utf-8")
+                files = manifest.digests({path.name: path, page.name: page})
                 manifest.write_manifest({**self._content, "files": files}, whole)
                 try:
                     staging.publish_folder(whole, self._output)

@@ -7,7 +7,7 @@ same event. Not covered: what the events mean (`state`), whether the chain is wh
 SQLite: a rollback journal with synchronous=EXTRA (a power cut loses nothing that was acknowledged), BEGIN IMMEDIATE for every
 write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first.
 
-May import errors, ledger.events. The only module that imports SQLAlchemy.
+May import errors, ledger.disks, ledger.events, ledger.places. With `places` the only module that imports SQLAlchemy.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from sqlalchemy import event as hooks
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dp_pipelines.errors import LedgerError, RequestError
-from dp_pipelines.ledger import disks
+from dp_pipelines.ledger import disks, places
 from dp_pipelines.ledger.events import Event
 
 PART = 8 * 2**20
@@ -89,9 +89,9 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = parse(url)
+        self._url = places.parse(url)
         self.path = pathlib.Path(os.path.abspath(self._url.database or "")) if self.is_sqlite else None
-        self.shown = str(self.path) if self.path is not None else _shown(self._url)
+        self.shown = str(self.path) if self.path is not None else places.shown(self._url)
         if self.path is not None:
             disks.refuse_network(self.path)
         self._engine = self._connect(self.path)
@@ -278,6 +278,8 @@ class Database:
         """Failures of the database in our words; its own words may hold what is being written."""
         try:
             yield
+        except UnicodeDecodeError:  # SQLite's own complaint repeats the damaged text
+            raise LedgerError(f"ledger {self.shown}: {_MEANINGS['malformed']}") from None
         except SQLAlchemyError as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             text = str(cause).lower()
@@ -352,44 +354,6 @@ def _content(connection: sa.Connection, sha256: str) -> bytes | None:
         return b"".join(parts) if parts else None
     except TypeError:  # a damaged file may say that bytes are text
         return b""
-
-
-def _shown(url: sa.URL) -> str:
-    """A URL without what may be secret: a password stands beside the user or among the options."""
-    host = url.host or url.query.get("host") or ""
-    return sa.URL.create(
-        "postgresql", username=url.username, host=str(host) or None, port=url.port, database=url.database
-    ).render_as_string()
-
-
-def parse(url: str) -> sa.URL:
-    """A URL as it is meant.
-
-    Raises:
-        RequestError: it is neither a path nor a URL of SQLite or PostgreSQL.
-
-    >>> parse("ledger.sqlite").get_backend_name(), parse("postgresql://db/budget").drivername
-    ('sqlite', 'postgresql+psycopg')
-    """
-    mend = "write a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
-    if "://" not in url:
-        if not url:
-            raise RequestError(field="--ledger", rule="is empty", mend=mend)
-        if url.startswith(("postgres:", "postgresql:", "postgresql+psycopg:", "sqlite:")) or "\0" in url:
-            raise RequestError(field="--ledger", rule="is neither a path nor a URL", mend=mend)
-        return sa.URL.create("sqlite", database=url)
-    try:
-        parsed = sa.make_url(url)
-    except (SQLAlchemyError, ValueError):
-        raise RequestError(field="--ledger", rule="is no URL", mend=mend) from None
-    if parsed.drivername in ("postgresql", "postgres"):
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise RequestError(field="--ledger", rule="must be SQLite or PostgreSQL", mend=mend)
-    if parsed.drivername == "sqlite" and (parsed.database in (None, "", ":memory:") or parsed.query):
-        rule = "must be a file, without options: what is in memory forgets"
-        raise RequestError(field="--ledger", rule=rule, mend=mend)
-    return parsed
 
 
 @contextlib.contextmanager

@@ -237,9 +237,9 @@ class Adder:
     def __init__(self, journal: Journal, writer: Writer) -> None:
         self._journal, self.writer, self.added = journal, writer, False
 
-    def __call__(self, kind: str, body: Mapping[str, Any]) -> None:
+    def __call__(self, kind: str, body: Mapping[str, Any], time: str | None = None) -> None:
         self.added = True
-        event = chained(self._journal.state.last, kind, body, self._journal._clock())
+        event = chained(self._journal.state.last, kind, body, time or self._journal._clock())
         self._journal.state.apply(event)
         self._journal._events.append(event)
         self.writer.append(event)

@@ -12,7 +12,6 @@ that is restored together with its anchor.
 May import errors, budget, ledger.
 """
 
-import datetime
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,9 +19,12 @@ from typing import Any
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
-from dp_pipelines.ledger import events, rules, sources, units
+from dp_pipelines.ledger import events, refusals, rules, sources
 from dp_pipelines.ledger.journal import Adder, Journal
+from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.ledger.state import RULES, Account, PlanBlock, Run, Window
+
+OF_AN_ATTEMPT = (events.RUN_STAGED, events.ATTEMPT_ENDED, events.RUN_COMMITTED)
 
 DEFAULT_NAME = "dp-ledger.sqlite"
 """The file beside a job, where no ledger is named."""
@@ -103,8 +105,8 @@ class Ledger(Journal):
                 field="unit", rule="must name the columns of the privacy unit", mend="write e.g. --unit CUSTOMER"
             )
         if window is not None:
-            _check_window(window)
-        cap, order = rules.cap_of(rule, _above(epsilon, "epsilon"), _above(delta, "delta"))
+            refusals.check_window(window)
+        cap, order = rules.cap_of(rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
         with self._writing() as add:
             if name in self.state.accounts:
                 raise RequestError(
@@ -139,7 +141,7 @@ class Ledger(Journal):
         account = self.account(name)
         if account.order:
             raise RequestError(field=f"dataset {name!r}", rule="has the rule filter, whose cap is fixed")
-        cap, _ = rules.cap_of(account.rule, _above(epsilon, "epsilon"), _above(delta, "delta"))
+        cap, _ = rules.cap_of(account.rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
         with self._writing() as add:
             if not self.account(name).cap.within(cap):
                 raise RequestError(field=f"dataset {name!r}", rule="its cap can only be raised")
@@ -203,7 +205,7 @@ class Ledger(Journal):
         """
         with self._writing() as add:
             owner = self.account(account)
-            _refuse_window(owner, window)
+            refusals.refuse_window(owner, window)
             known = self.run(account, run_id)
             block = self.block(account, window, asked)
             if known is not None and known.state != "abandoned":
@@ -263,7 +265,11 @@ class Ledger(Journal):
         return self._follow(run, events.ATTEMPT_ENDED, attempt=attempt, how=how, destroyed=destroyed)
 
     def staged(self, run: Run, *, attempt: str, files: Mapping[str, str]) -> Run:
-        """All files of an attempt are complete: their digests by name."""
+        """All files of an attempt are complete: their seals by name.
+
+        A seal must tell nothing once the files are destroyed: a plain digest of a small table would let its first draw be
+        found by trying, beside the second one that is published.
+        """
         return self._follow(run, events.RUN_STAGED, attempt=attempt, files=dict(files))
 
     def commit(self, run: Run, *, attempt: str, files: Mapping[str, bytes]) -> Run:
@@ -341,8 +347,12 @@ class Ledger(Journal):
         return self.state.runs[run.account, run.run_id]
 
     def _add_to(self, add: Adder, run: Run, kind: str, body: dict[str, Any]) -> None:
+        # How long an attempt takes tells how many rows there are: all that it does is written down with its beginning.
+        known = self.state.runs.get((run.account, run.run_id), run)
+        within = kind in OF_AN_ATTEMPT or (kind == events.RUN_PUBLISHED and not known.folders)
         try:
-            add(kind, {"account": run.account, "run_id": run.run_id, **body})
+            time = known.times.get("started") if within else None
+            add(kind, {"account": run.account, "run_id": run.run_id, **body}, time)
         except LedgerError:
             raise MovedOn(
                 f"run {run.run_id!r}: has moved on since, in another process; nothing of this attempt may be seen; run the "
@@ -362,22 +372,6 @@ class Ledger(Journal):
                 )
 
 
-def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
-    """Refuse a run id that stands for something else.
-
-    Raises:
-        RequestError: for another plan, job, window or other parameters.
-    """
-    if (run.plan, run.content, run.window) == (asked, content, window):
-        return
-    what = "another plan" if run.plan != asked else "another job or other parameters"
-    raise RequestError(
-        field=f"run {run.run_id!r}",
-        rule=f"was charged for {what}; one run id stands for one release",
-        mend="give this run another --run-id",
-    )
-
-
 def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:
     return {
         "account": account,
@@ -393,37 +387,3 @@ def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, s
         "cost": cost,
         "who": who,
     }
-
-
-def _above(value: float, field: str) -> float:
-    cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
-    example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
-    if cap <= 0 or (field == "delta" and value >= 1):
-        rule = "must be above 0" if cap <= 0 else "must be below 1"
-        raise RequestError(field=field, rule=rule, mend=example)
-    return float(value)
-
-
-def _check_window(window: Window) -> None:
-    if not window.column or type(window.days) is not int or window.days < 1:
-        raise RequestError(field="window", rule="must have a column and at least one day")
-    try:
-        datetime.date.fromisoformat(window.origin)
-    except (TypeError, ValueError):
-        raise RequestError(field="window.origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
-
-
-def _refuse_window(account: Account, window: str) -> None:
-    if (window == "") == (account.window is None):
-        return
-    if account.window is None:
-        raise RequestError(
-            field=f"window {window!r}",
-            rule=f"the account {account.name!r} has no windows: its unit is all rows of {account.words}",
-            mend="leave the window out of the job",
-        )
-    raise RequestError(
-        field=f"dataset {account.name!r}",
-        rule=f"has a budget for each window of {account.window.days} days, and this run names none",
-        mend="say in the job which window it reads",
-    )

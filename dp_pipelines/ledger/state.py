@@ -46,7 +46,7 @@ class Cost:
         """Read back; a cost is never negative."""
         cost = cls(epsilon=int(values["epsilon"]), delta=int(values["delta"]))
         if cost.epsilon < 0 or cost.delta < 0:
-            raise ValueError
+            raise ValueError("a cost is never negative")
         return cost
 
 
@@ -131,7 +131,7 @@ class Attempt:
         name: no other attempt has it.
         staging: its private folder.
         where: host and process, as the driver wrote them.
-        staged: digests of its complete files by name, once they are.
+        staged: seals of its complete files by name, once they are: digests under a key that only its staging holds.
         ended: how it ended, or empty.
         destroyed: whether its staging is known to be gone unseen.
     """
@@ -342,7 +342,7 @@ class State:
         _need(run.state == "staged")
         attempt = self._current(run, body)
         files = dict(body["files"])
-        _need(attempt.staged.items() <= files.items())
+        _need(set(attempt.staged) <= set(files))
         done = dataclasses.replace(attempt, ended="committed")
         self._change(run, time, state="committed", attempts=(*run.attempts[:-1], done), files=files)
 

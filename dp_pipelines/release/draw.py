@@ -16,13 +16,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.budget.stage import Noise, Selection, StagePlan
-from dp_pipelines.kernels.accumulate import Totals, coarse_counts
+from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import UNITS, Noisy
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
+from dp_pipelines.release.best import draw_best
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
@@ -55,6 +56,8 @@ def draw_release(
     Returns:
         One row per released partition, sorted by key: any other order could tell in which order the rows came.
     """
+    if stage.query.best is not None:
+        return draw_best(totals, stage, words=words)
     size = len(totals.partitions[0])
     steps: dict[Statistic, Integers] = {}
     drawn: dict[Law, Draw] = {}
@@ -68,17 +71,16 @@ def draw_release(
     def noisy_cells(index: int, noise: Noise, partitions: Integers) -> Integers:
         if noise.law not in drawn:
             drawn[noise.law] = samplers(noise.law)
-        counts = totals.cells[index].dense(partitions)
-        exact = coarse_counts(counts, shift=noise.fine_bits, step=noise.step)
+        exact = totals.coarse_lists(index, partitions, shift=noise.fine_bits, step=noise.step)
         return exact + drawn[noise.law].draw(exact.size).reshape(exact.shape)
 
     for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is not None and statistic.cells is None:
+        if noise is not None and statistic.width is None:
             steps[statistic] = noisy(index, noise)
     keep = np.ones(size, np.bool_)
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, noisy, words)
-    # Cells are many: of partitions that are dropped, whose noise nobody would see, they get none.
+    # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
     kept = np.flatnonzero(keep)
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
     pieces = [
@@ -121,7 +123,7 @@ def _table(
     noisy = {}
     for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None:
-            found = steps[statistic][kept] if statistic.cells is None else noisy_cells(index, noise, kept)
+            found = steps[statistic][kept] if statistic.width is None else noisy_cells(index, noise, kept)
             noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)
     # take() builds new plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     columns = {

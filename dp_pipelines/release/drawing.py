@@ -197,6 +197,7 @@ def _inlined_marks(svg: str) -> str:
 
 
 def drawable(values: Floats, bars: Floats) -> NDArray[np.bool_]:
+    """Which numbers can be drawn with their error bars."""
     with np.errstate(invalid="ignore"):
         return np.asarray((np.abs(values) < LARGEST) & (bars >= 0) & (bars < LARGEST))
 

@@ -62,7 +62,7 @@ def key_text(scalar: pa.Scalar) -> str | None:
         value = scalar.as_py()
     except (ValueError, OverflowError, ArithmeticError, ImportError):  # a time of day with nanoseconds
         value = pc.cast(scalar, pa.string()).as_py()
-    return _plain(value)
+    return plain(value)
 
 
 def label(text: str | None, most: int = LONGEST) -> str:
@@ -97,7 +97,12 @@ def joined(parts: Sequence[str]) -> str:
     return " · ".join(f"{ISOLATE}{part}{END_ISOLATE}" for part in parts)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """A value of Python as text: of a key, or of a category that a manifest declares.
+
+    >>> plain(True), plain(b"ab"), plain(3)
+    ('true', '0x6162', '3')
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

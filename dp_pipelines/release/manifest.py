@@ -1,15 +1,20 @@
 """The manifest: what was released, under which plan, for whom the guarantee holds, and what it does not cover.
 
 In: public facts of a run and the staged files. Out: `manifest.json`. Holds: no size, digest, timing or count of the input
-stands in it. May import errors, staging.
+stands in it. May import budget.
 """
 
 import hashlib
 import importlib.metadata
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from dp_pipelines.best import RANK
+from dp_pipelines.budget import describe
+from dp_pipelines.budget.stage import StagePlan
 
 FORMAT = 1
 
@@ -62,6 +67,29 @@ def manifest(
         "ledger": {"head": None, "note": NOT_ACCOUNTED},
         "not_covered": list(NOT_COVERED),
     }
+
+
+def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
+    """What each stage releases, for readers of a report: columns, kinds of metrics, noise, selection.
+
+    Args:
+        stages: frozen, by name.
+    """
+    listed = []
+    for stage in stages.values():
+        described = describe.stage_to_json(stage, 1.0, None)
+        del described["share"]
+        described["partition_by"] = [*stage.query.partition_columns, *([RANK] if stage.query.best is not None else [])]
+        for name, metric in stage.query.metrics.items():
+            if name not in described["metrics"]:  # it is compared, and not published
+                continue
+            described["metrics"][name]["kind"] = re.sub(r"(?<!^)(?=[A-Z])", "_", type(metric).__name__).lower()
+            for declared in ("edges", "categories", "quantiles", "columns"):
+                if getattr(metric, declared, None) is not None:
+                    plain = [v if isinstance(v, (str, int, float)) else str(v) for v in getattr(metric, declared)]
+                    described["metrics"][name][declared] = plain
+        listed.append(described)
+    return listed
 
 
 def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:

@@ -103,7 +103,9 @@ def time_series(
         return finished(figure, texts, title)
 
 
-def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
+def bar_chart(
+    names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str, *, width: int = 400
+) -> Markup:
     """Horizontal bars with error bars, names above them.
 
     Args:
@@ -112,10 +114,11 @@ def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequenc
         bars: half the length of each error bar.
         notes: what is written at the right end of each bar's line.
         title: for those who do not see the plot.
+        width: pixels; the page scales it.
     """
     low, high = limits(values, bars)
     row, count = 33, len(names)
-    with drawing(400, row * count + 30) as (figure, texts):
+    with drawing(width, row * count + 30) as (figure, texts):
         axes = bare_axes(figure, left=2, right=14, top=4, bottom=24)
         axes.set_ylim(count, 0)
         grid(axes, (low, high), texts, vertical=True)
@@ -125,7 +128,7 @@ def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequenc
                 [0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], color=BAR, lw=0
             )
             for x, text, side, colour in (
-                (low, fitting(name, 54 - len(note)), "left", INK),
+                (low, fitting(name, 54 * width // 400 - len(note)), "left", INK),
                 (high, note, "right", QUIET),
             ):
                 axes.annotate(texts(text), (x, at + 0.27), (4 if side == "left" else 0, 0), textcoords="offset points",

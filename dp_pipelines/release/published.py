@@ -31,7 +31,7 @@ EPOCH = datetime.date(1970, 1, 1).toordinal()
 DISTINCT_TIMES = 100_000
 """A text column with more different values than this is no calendar."""
 
-_NOT_RANKED = {"mean", "variance", "stddev", "standard_deviation"}
+_NOT_RANKED = {"mean", "median", "min", "max", "variance", "stddev", "standard_deviation"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,12 +76,38 @@ class Numbers:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Lists:
+    """A metric with a list of numbers in each row: rows by places, NaN where there is no number."""
+
+    name: str
+    values: Floats
+    stddevs: Floats
+
+    @property
+    def bars(self) -> Floats:
+        """Half the length of each error bar."""
+        return ERROR_BAR * self.stddevs
+
+    def at(self, place: int) -> Numbers:
+        """One place of the lists as a metric."""
+        return Numbers(name=self.name, values=self.values[:, place], stddevs=self.stddevs[:, place])
+
+    @property
+    def total(self) -> Numbers:
+        """The sum of each list; the noise of its numbers is independent."""
+        sums = np.nansum(self.values, axis=1)
+        spread = np.sqrt(np.nansum(self.stddevs**2, axis=1))
+        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published table."""
+    """A published table: its keys, its metrics with a number and those with a list of numbers in each row."""
 
     table: pa.Table
     keys: tuple[Key, ...]
     metrics: tuple[Numbers, ...]
+    lists: tuple[Lists, ...]
 
     @property
     def time(self) -> Key | None:
@@ -119,20 +145,30 @@ def read_published(path: pathlib.Path, partition_by: Sequence[str] | None = None
             for n in metrics
             if _is_number(table.schema.field(n).type) and _is_number(table.schema.field(f"{n}_stddev").type)
         ),
+        lists=tuple(
+            found for n in metrics if (found := _lists(n, table.column(n), table.column(f"{n}_stddev"))) is not None
+        ),
     )
 
 
 def ranking(published: Published, kinds: Mapping[str, str]) -> Numbers:
-    """The metric by which groups are chosen for plots: the first that is no mean.
+    """The metric by which groups are chosen for plots: the first that is no mean, or the total of a histogram.
 
     Args:
-        published: a table with at least one metric.
+        published: a table.
         kinds: the kind of each metric, where it is known.
+
+    Returns:
+        a metric without a name, all zeros, where nothing says which groups are large: then the first are chosen.
     """
     for metric in published.metrics:
         if kinds.get(metric.name, "").lower() not in _NOT_RANKED and not metric.name.lower().startswith("mean"):
             return metric
-    return published.metrics[0]
+    counts = [metric for metric in published.lists if kinds.get(metric.name) == "histogram"]
+    if counts:
+        return counts[0].total
+    nothing = np.zeros(published.table.num_rows)
+    return published.metrics[0] if published.metrics else Numbers(name="", values=nothing, stddevs=nothing)
 
 
 def largest_rows(metric: Numbers, most: int) -> Codes:
@@ -232,6 +268,43 @@ def _calendar(values: pa.Array) -> Floats | None:
         except ValueError:
             return None
     return days
+
+
+def _lists(name: str, values: pa.ChunkedArray, stddevs: pa.ChunkedArray) -> Lists | None:
+    """A column of lists, or None where it is none."""
+    if not _is_list(values.type) or not _is_number(values.type.value_type):
+        return None
+    found = _matrix(values)
+    if _is_number(stddevs.type):
+        spread = np.broadcast_to(_floats(stddevs)[:, None], found.shape)
+    elif _is_list(stddevs.type) and _is_number(stddevs.type.value_type):
+        spread = _matrix(stddevs)
+    else:
+        return None
+    if spread.shape != found.shape:
+        spread = np.full(found.shape, np.nan)
+    return Lists(name=name, values=found, stddevs=spread) if found.shape[1] else None
+
+
+def _matrix(column: pa.ChunkedArray) -> Floats:
+    """Lists as rows of one length, the most frequent; a list of another length has no numbers here."""
+    lengths = np.where(
+        column.is_valid().to_numpy(), pc.fill_null(pc.list_value_length(column), 0).to_numpy(), 0
+    ).astype(np.int64)
+    flat = _floats(pc.list_flatten(column))
+    known, counts = np.unique(lengths[lengths > 0], return_counts=True)
+    width = int(known[np.argmax(counts)]) if len(known) else 0
+    fits = lengths == width
+    if fits.all():
+        return flat.reshape(len(lengths), width)
+    rows = np.full((len(lengths), width), np.nan)
+    starts = (np.cumsum(lengths) - lengths)[fits]
+    rows[fits] = flat[starts[:, None] + np.arange(width)]
+    return rows
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

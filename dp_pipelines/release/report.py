@@ -25,6 +25,7 @@ LAWS = {
     "gaussian": "normal (Gaussian) noise",
     "laplace": "Laplace noise",
     "approximate_dp": "random choice",
+    "bounded_range": "random choice",
     "delta": "chance of failure",
 }
 

@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
 
+from dp_pipelines.release.choice import POINTS, axis_of_time, panels_over_time, row_parts, short
 from dp_pipelines.release.drawing import HEAT_STEPS, LARGEST
 from dp_pipelines.release.keytext import joined, key_text, label
+from dp_pipelines.release.lists import kind_of, list_plots, number_cells, table_columns
 from dp_pipelines.release.plots import (
     Series,
     bar_chart,
@@ -27,21 +29,21 @@ from dp_pipelines.release.plots import (
 )
 from dp_pipelines.release.published import (
     Key,
+    Lists,
     Numbers,
     Published,
-    groups,
     largest_groups,
     largest_rows,
     ranking,
     read_published,
 )
-from dp_pipelines.release.rounding import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
+from dp_pipelines.release.rounding import error_bar_parts, public_number, tick_number, with_error_bar
 
 FIRST_ROWS = 200
 MOST_PLOTTED = 4
 """Metrics with plots of their own; the table has them all."""
 
-PANELS, BARS, HEAT_ROWS, HEAT_COLUMNS, POINTS = 6, 10, 20, 40, 200
+BARS, HEAT_ROWS, HEAT_COLUMNS = 10, 20, 40
 
 KINDS = {
     "count": "the number of rows",
@@ -49,6 +51,14 @@ KINDS = {
     "sum": "the sum of a column",
     "mean": "the mean of a column",
     "variance": "the variance of a column",
+    "median": "the median of a column",
+    "min": "about the least value of a column",
+    "max": "about the greatest value of a column",
+    "distinctcount": "the number of different values",
+    "quantiles": "quantiles of a column: 10% means that a tenth of the values lie below",
+    "histogram": "the number of rows in each bin, or of each category",
+    "vectorsum": "the sum of a column’s lists, number by number",
+    "secondmoments": "sums of products of columns, two by two",
 }
 """What a metric is, by its kind."""
 
@@ -72,25 +82,34 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "selection": _selection(stage.get("selection"), unit),
         "rows": 0,
         "plots": [],
+        "spreads": [],
     }
     if path is None:
         return section
     keys = stage.get("partition_by")
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = read_published(path, list(keys) if named and keys is not None else None)
-    kinds = {metric.name: _kind(described or {}, metric.name) for metric in published.metrics}
-    section |= _table(published)
+    entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
+    said = {metric.name: _kind(entries, metric.name) for metric in _in_order(published)}
+    kinds = said | {found.name: kind_of(said[found.name], entries.get(found.name, {})) for found in published.lists}
+    section |= _table(published, kinds, entries)
     section["legend"] = [
         {
             "name": metric.name,
-            "words": KINDS.get(kinds[metric.name], "").replace("{unit}", unit),
+            "words": (KINDS.get(said[metric.name]) or KINDS.get(kinds[metric.name], "")).replace("{unit}", unit),
             "bar": _usual_bar(metric),
         }
-        for metric in published.metrics
+        for metric in _in_order(published)
     ]
-    if published.table.num_rows and published.metrics:
-        section["plots"] = _plots(published, ranking(published, kinds))
+    if published.table.num_rows and (published.metrics or published.lists):
+        leader = ranking(published, kinds)
+        section["plots"] = _plots(published, leader)
+        section["spreads"] = [
+            list_plots(found, kinds[found.name], entries.get(found.name, {}), published, leader)
+            for found in published.lists[:MOST_PLOTTED]
+        ]
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
+    section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
 
 
@@ -106,6 +125,7 @@ def _selection(selection: Any, unit: str) -> dict[str, Any]:
     return {
         "known": bool(found),
         "public": found.get("strategy") == "public",
+        "best": public_number(candidates) if (candidates := _finite(found.get("candidates"))) is not None else None,
         "half": None if half is None else public_number(math.ceil(half)),
         "least": public_number(least) if least is not None and least > 1 else None,
         "unit": unit,
@@ -117,24 +137,29 @@ def _finite(value: Any) -> float | None:
     return value if sound else None
 
 
-def _table(published: Published) -> dict[str, Any]:
-    """The first rows as cells; numbers that their error bar swallows are marked."""
+def _in_order(published: Published) -> list[Numbers | Lists]:
+    """All metrics in the order of the file."""
+    every: list[Numbers | Lists] = [*published.metrics, *published.lists]
+    return sorted(every, key=lambda metric: published.table.column_names.index(metric.name))
+
+
+def _table(published: Published, kinds: Mapping[str, str], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The first rows as cells."""
     first = published.table.slice(0, FIRST_ROWS)
-    numbers: list[list[dict[str, Any]]] = []
-    for metric in published.metrics:
-        cells = []
-        for value, stddev in zip(metric.values[:FIRST_ROWS], metric.stddevs[:FIRST_ROWS], strict=True):
-            parts = error_bar_parts(float(value), float(stddev), grouped=True)
-            unsure = parts is not None and abs(value) < ERROR_BAR * stddev
-            cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure})
-        numbers.append(cells)
+    columns: list[dict[str, Any]] = []
+    for metric in _in_order(published):
+        if isinstance(metric, Lists):
+            columns += table_columns(metric, kinds[metric.name], entries.get(metric.name, {}), FIRST_ROWS)
+        else:
+            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS)
+            columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
     texts = [[key_text(scalar) for scalar in _cells(first, key.name)] for key in published.keys]
     return {
         "rows": published.table.num_rows,
         "keys": [key.name for key in published.keys],
-        "metrics": [metric.name for metric in published.metrics],
+        "columns": columns,
         "body": [
-            {"keys": [column[at] for column in texts], "numbers": [column[at] for column in numbers]}
+            {"keys": [column[at] for column in texts], "cells": [column["cells"][at] for column in columns]}
             for at in range(first.num_rows)
         ],
         "more": f"{max(0, published.table.num_rows - FIRST_ROWS):,}",
@@ -147,7 +172,7 @@ def _cells(table: pa.Table, name: str) -> list[pa.Scalar]:
     return [scalar for chunk in table.column(name).chunks for scalar in chunk]
 
 
-def _usual_bar(metric: Numbers) -> str | None:
+def _usual_bar(metric: Numbers | Lists) -> str | None:
     """Half the length of the error bars, where all are the same."""
     known = metric.bars[np.isfinite(metric.bars)]
     if not len(known) or known.max() > known.min() * (1 + 1e-9):
@@ -157,7 +182,7 @@ def _usual_bar(metric: Numbers) -> str | None:
 
 
 def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
-    panels = _panels(published, leader)
+    panels = panels_over_time(published, leader)
     grid = _grid(published, leader) if len(published.keys) == 2 else None
     plots = []
     for metric in published.metrics[:MOST_PLOTTED]:
@@ -175,39 +200,13 @@ def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
     return plots
 
 
-def _row_parts(row: int, keys: Sequence[Key]) -> list[str]:
-    return [_short(label(key.text(key.codes[row]))) for key in keys] or ["all"]
-
-
-def _panels(published: Published, leader: Numbers) -> list[tuple[list[str], np.ndarray[Any, Any]]]:
-    """The groups that get a panel over time: what each is called, and its rows in the order of time."""
-    time = published.time
-    if time is None or time.days is None:
-        return []
-    others = [key for key in published.keys if key is not time]
-    group, first = groups(others, published.table.num_rows)
-    days = time.days[time.codes]
-    found = []
-    for chosen in largest_groups(group, leader, PANELS):
-        rows = np.flatnonzero((group == chosen) & np.isfinite(days))
-        rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
-        found.append((_row_parts(int(first[chosen]), others), rows))
-    return found
-
-
 def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]) -> list[dict[str, Any]]:
     time = published.time
     if time is None or time.days is None or not panels:
         return []
     every = np.concatenate([rows for _, rows in panels])
-    if not len(every):
-        return []
     bounds = limits(metric.values[every], metric.bars[every])
-    codes = np.unique(time.codes[every])
-    codes = codes[np.argsort(time.days[codes], kind="stable")]
-    marks = {float(time.days[code]): _short(label(time.text(code))) for code in codes}
-    distinct = np.unique(time.days[np.isfinite(time.days)])
-    step = float(np.median(np.diff(distinct)))
+    marks, step = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
         days = time.days[time.codes[rows]]
@@ -217,10 +216,6 @@ def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[s
         )
         drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
     return drawn
-
-
-def _short(text: str) -> str:
-    return text.removesuffix(" 00:00:00")
 
 
 def _series_title(metric: Numbers, name: str, rows: Any, labels: Sequence[str]) -> str:
@@ -237,7 +232,7 @@ def _bars(metric: Numbers, published: Published) -> Markup | None:
     rows = [row for row in rows if metric.bars[row] >= 0]
     if not rows:
         return None
-    names = [joined(_row_parts(int(row), published.keys)) for row in rows]
+    names = [joined(row_parts(int(row), published.keys)) for row in rows]
     notes = [with_error_bar(float(metric.values[r]), float(metric.stddevs[r]), grouped=True) for r in rows]
     title = f"The largest {metric.name}: " + "; ".join(f"{a} {b}" for a, b in zip(names[:3], notes[:3], strict=True))
     return bar_chart(names, metric.values[rows], metric.bars[rows], notes, title)
@@ -276,7 +271,7 @@ def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> di
     unsure = np.zeros(steps.shape, dtype=bool)
     steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
     unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
-    rows, columns = ([_short(label(key.text(code))) for code in codes] for key, codes in (down, across))
+    rows, columns = ([short(label(key.text(code))) for code in codes] for key, codes in (down, across))
     title = (
         f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
         f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"

@@ -24,6 +24,6 @@ def largest(table: pa.Table, query: Query) -> pa.Table:
     if query.top is None or ordered.num_rows <= query.top.k:
         return ordered
     # A stable sort of the rows in the order of their keys: which of two equal ones stays, the keys say.
-    first = pc.sort_indices(ordered, sort_keys=[(query.top.by, "descending")], null_placement="at_end")
+    first = pc.sort_indices(ordered, sort_keys=[(query.top.by, "descending")])
     kept = pc.sort_indices(first[: query.top.k])
     return sorted_by_key(ordered.take(first[: query.top.k].take(kept)), query.partition_columns)

@@ -1,14 +1,15 @@
 """An Airflow DAG: one private report a week. The start of the data interval is both the run id and the parameter.
 
-In: Airflow 2.9 or newer, or 3; a job file with `params: {week: {type: date}}` and `budget: {..., runs: 52}`; a ledger in PostgreSQL
-that all workers reach. Out: one folder a week. Holds: retries, backfills and cleared tasks use the interval's start, never the
-time of day, so that they give the stored release and are not charged again; a refusal by the budget (exit code 3) or a wrong
-request (2) fails at once, without retries.
+In: Airflow 2.9 or newer, or 3; a job file with `params: {week: {type: date}}` and `budget: {..., runs: 52}`; a ledger in
+PostgreSQL that all workers reach (DP_LEDGER). Out: one folder a week. Holds: retries, backfills and cleared tasks use the
+interval's start, never the time of day, so that they give the stored release and are not charged again; a refusal by the budget
+(exit code 3) or a wrong request (2) fails at once, without retries.
 """
 
 import datetime
 import os
 import subprocess
+from typing import Any
 
 from airflow.exceptions import AirflowFailException
 from airflow.timetables.interval import CronDataIntervalTimetable
@@ -31,11 +32,11 @@ FINAL = (2, 3)
     max_active_runs=1,
     default_args={"retries": 3, "retry_delay": datetime.timedelta(minutes=5)},
 )
-def dp_weekly():
+def dp_weekly() -> None:
     """The week that has ended."""
 
     @task
-    def release(data_interval_start=None):
+    def release(data_interval_start: Any = None) -> None:
         """One run of the job."""
         week = data_interval_start.date().isoformat()
         command = ["dp-pipelines", "run", f"{REPORTS}/weekly.yaml", "--ledger", os.environ["DP_LEDGER"]]

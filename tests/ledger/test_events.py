@@ -84,10 +84,10 @@ def test_a_body_has_one_spelling_and_is_read_back(body: dict[str, object]) -> No
 
 
 def test_what_is_no_number_cannot_be_written() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="JSON"):
         chained(None, events.LEDGER_CREATED, {"epsilon": float("nan")}, "")
 
 
 def test_a_body_that_is_no_object_is_refused() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="object"):
         _ = dataclasses.replace(chain(1)[0], body="[1]").content

@@ -50,7 +50,13 @@ class Life(RuleBasedStateMachine):
         if hasattr(self, "folder"):
             shutil.rmtree(self.folder)
 
-    @rule(who=st.integers(0, 1), account=st.sampled_from(ACCOUNTS), name=IDS, of=st.sampled_from(PLANS), week=st.booleans())
+    @rule(
+        who=st.integers(0, 1),
+        account=st.sampled_from(ACCOUNTS),
+        name=IDS,
+        of=st.sampled_from(PLANS),
+        week=st.booleans(),
+    )
     def admit(self, who: int, account: str, name: str, of, week: bool) -> None:
         window = ("2026-01-05" if week else "2026-01-12") if account == "windowed" else ""
         ledger = self.handles[who]
@@ -172,5 +178,5 @@ class Life(RuleBasedStateMachine):
 
 TestLife = Life.TestCase
 TestLife.settings = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=15, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )  # fmt: skip

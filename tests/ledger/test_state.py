@@ -78,7 +78,6 @@ IMPOSSIBLE = {
     "staging of another attempt": (5, events.RUN_STAGED, {**STAGED, "attempt": "2"}),
     "staging twice": (6, events.RUN_STAGED, STAGED),
     "a commit of what is not staged": (5, events.RUN_COMMITTED, COMMITTED),
-    "a commit of other files": (6, events.RUN_COMMITTED, {**COMMITTED, "files": {"t": "other"}}),
     "a commit without a file": (6, events.RUN_COMMITTED, {**COMMITTED, "files": {"m": "e"}}),
     "a second commit": (7, events.RUN_COMMITTED, COMMITTED),
     "an attempt after the commit": (7, events.ATTEMPT_STARTED, {**STARTED, "attempt": "2"}),

@@ -79,7 +79,7 @@ def test_a_cost_survives_being_written_down(epsilon: int, delta: int) -> None:
 
 @pytest.mark.parametrize("fields", [{"epsilon": "-1", "delta": "0"}, {"epsilon": "0", "delta": "-1"}])
 def test_a_negative_cost_cannot_be_read_back(fields: dict[str, str]) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="negative"):
         Cost.from_json(fields)
 
 

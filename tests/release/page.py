@@ -90,6 +90,41 @@ def groceries(weeks: int = 12, products: int = 9) -> dict[str, Any]:
     }
 
 
+def listed(values: Any, stddevs: Any) -> tuple[pa.Array, pa.Array]:
+    """Rows of lists, and of the standard deviations of their numbers, as they are published."""
+    shape = np.asarray(values, dtype=float)
+    spread = np.broadcast_to(np.asarray(stddevs, dtype=float), shape.shape)
+    return pa.array(shape.tolist(), pa.list_(pa.float64())), pa.array(spread.tolist(), pa.list_(pa.float64()))
+
+
+def spread_groceries(weeks: int = 12, products: int = 9) -> dict[str, Any]:
+    """A table with quantiles, a histogram over bins, one over categories and a median for each product and week."""
+    columns = groceries(weeks, products)
+    at = np.arange(weeks * products)[:, None]
+    levels = 12 + 2 * np.sin(at / 3) + np.array([-8.0, -3.0, 0.0, 4.0, 11.0]) * (1 + 0.1 * np.cos(at))
+    bins = 900 * np.exp(-((np.arange(8) - 2 - at % 3) ** 2) / 4) - 30 * (at % 4)
+    kinds = (1 + at % 5) * np.array([400.0, 90.0, 20.0])
+    for name, values, stddevs in (("basket", levels, 0.4), ("sizes", bins, 60.0), ("payment", kinds, 60.0)):
+        columns[name], columns[f"{name}_stddev"] = listed(values, stddevs)
+    return columns | metric("middle", levels[:, 2].tolist(), 0.4)
+
+
+SPREAD = {
+    "basket": {"kind": "quantiles", "quantiles": [0.1, 0.25, 0.5, 0.75, 0.9]},
+    "sizes": {"kind": "histogram", "edges": [0, 5, 10, 20, 50, 100, 200, 500, 1000]},
+    "payment": {"kind": "histogram", "categories": ["cash", "card", "<voucher>"]},
+    "middle": {"kind": "median"},
+}
+"""What a manifest says of the metrics of `spread_groceries`."""
+
+
+def spread_manifest(**metrics: Any) -> dict[str, Any]:
+    """The manifest of `spread_groceries`, with entries of metrics changed."""
+    content = manifest()
+    (stage,) = content["stages"]
+    return {**content, "stages": [{**stage, "metrics": {**stage["metrics"], **SPREAD, **metrics}}]}
+
+
 def manifest(**changed: Any) -> dict[str, Any]:
     """The content of a manifest with a ledger."""
     return {

@@ -15,7 +15,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.release.page import groceries, manifest, metric, page
+from tests.release.page import groceries, manifest, metric, page, spread_groceries, spread_manifest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -158,3 +158,23 @@ def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pat
     width = re.search(r"<title>width (\d+) of (\d+)", found.dom)
     assert width is not None
     assert int(width[1]) <= int(width[2]) <= 500
+
+
+def test_with_lists_it_opens_without_a_message_and_small_bars_are_not_sorted(
+    browser: Browser, tmp_path: pathlib.Path
+) -> None:
+    html = page(tmp_path, spread_groceries(3, 3), spread_manifest())
+    sort = 'document.querySelectorAll(".sort")[9].click();'  # the 90% quantile, after two keys and three numbers
+    read = (
+        'document.title = [...document.querySelectorAll(".data tbody tr")].map(x => parseFloat(x.cells[9].textContent));'
+        "document.title += `; width ${document.documentElement.scrollWidth} of ${innerWidth}`"
+    )
+    found = browser.run(with_script(html, sort + read), "--dump-dom", "--window-size=500,900")
+    assert found.messages == []
+    assert found.dom.count('class="sort"') == 2 + 3 + 5 + 1
+    said = re.search(r"<title>([^;]*); width (\d+) of (\d+)", found.dom)
+    assert said is not None
+    order = [float(text) for text in said[1].split(",")]
+    assert order == sorted(order, reverse=True)
+    assert len(order) == 9
+    assert int(said[2]) <= int(said[3])

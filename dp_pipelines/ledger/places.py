@@ -1,0 +1,50 @@
+"""What `--ledger` names: a path, or a URL of SQLite or PostgreSQL, and how it is shown without what is secret.
+
+In: text. Out: a URL. Holds: what cannot be meant is refused, and never repeated, since it may hold a password. Not covered:
+whether anything is there (`database`).
+
+May import errors.
+"""
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from dp_pipelines.errors import RequestError
+
+
+def parse(url: str) -> sa.URL:
+    """A URL as it is meant.
+
+    Raises:
+        RequestError: it is neither a path nor a URL of SQLite or PostgreSQL.
+
+    >>> parse("ledger.sqlite").get_backend_name(), parse("postgresql://db/budget").drivername
+    ('sqlite', 'postgresql+psycopg')
+    """
+    mend = "write a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    if "://" not in url:
+        if not url:
+            raise RequestError(field="--ledger", rule="is empty", mend=mend)
+        if url.startswith(("postgres:", "postgresql:", "postgresql+psycopg:", "sqlite:")) or "\0" in url:
+            raise RequestError(field="--ledger", rule="is neither a path nor a URL", mend=mend)
+        return sa.URL.create("sqlite", database=url)
+    try:
+        parsed = sa.make_url(url)
+    except (SQLAlchemyError, ValueError):
+        raise RequestError(field="--ledger", rule="is no URL", mend=mend) from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise RequestError(field="--ledger", rule="must be SQLite or PostgreSQL", mend=mend)
+    if parsed.drivername == "sqlite" and (parsed.database in (None, "", ":memory:") or parsed.query):
+        rule = "must be a file, without options: what is in memory forgets"
+        raise RequestError(field="--ledger", rule=rule, mend=mend)
+    return parsed
+
+
+def shown(url: sa.URL) -> str:
+    """A URL without what may be secret: a password stands beside the user or among the options."""
+    host = url.host or url.query.get("host") or ""
+    return sa.URL.create(
+        "postgresql", username=url.username, host=str(host) or None, port=url.port, database=url.database
+    ).render_as_string()

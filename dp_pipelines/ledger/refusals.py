@@ -1,0 +1,66 @@
+"""Requests that make no sense to a ledger, in words: caps that are none, windows, run ids that stand for something else.
+
+In: what is asked, what is known. Out: an error, or nothing. Holds: all of it is said before anything is written. Not covered:
+what does not fit into a budget (`rules`).
+
+May import errors, ledger.state, ledger.units.
+"""
+
+import datetime
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.ledger import units
+from dp_pipelines.ledger.state import Account, Run, Window
+
+
+def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
+    """Refuse a run id that stands for something else.
+
+    Raises:
+        RequestError: for another plan, job, window or other parameters.
+    """
+    if (run.plan, run.content, run.window) == (asked, content, window):
+        return
+    what = "another plan" if run.plan != asked else "another job or other parameters"
+    raise RequestError(
+        field=f"run {run.run_id!r}",
+        rule=f"was charged for {what}; one run id stands for one release",
+        mend="give this run another --run-id",
+    )
+
+
+def above(value: float, field: str) -> float:
+    """A part of a cap that is above 0, and below 1 where it is a delta."""
+    cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
+    example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
+    if cap <= 0 or (field == "delta" and value >= 1):
+        rule = "must be above 0" if cap <= 0 else "must be below 1"
+        raise RequestError(field=field, rule=rule, mend=example)
+    return float(value)
+
+
+def check_window(window: Window) -> None:
+    """Refuse a window that is none."""
+    if not window.column or type(window.days) is not int or window.days < 1:
+        raise RequestError(field="window", rule="must have a column and at least one day")
+    try:
+        datetime.date.fromisoformat(window.origin)
+    except (TypeError, ValueError):
+        raise RequestError(field="window.origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
+
+
+def refuse_window(account: Account, window: str) -> None:
+    """Refuse a run without a window where the account has them, and the other way round."""
+    if (window == "") == (account.window is None):
+        return
+    if account.window is None:
+        raise RequestError(
+            field=f"window {window!r}",
+            rule=f"the account {account.name!r} has no windows: its unit is all rows of {account.words}",
+            mend="leave the window out of the job",
+        )
+    raise RequestError(
+        field=f"dataset {account.name!r}",
+        rule=f"has a budget for each window of {account.window.days} days, and this run names none",
+        mend="say in the job which window it reads",
+    )
