@@ -4,7 +4,7 @@ In: names and numbers that the owner of the job declares. Out: frozen descriptio
 depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
 it costs (`dp_pipelines.budget`).
 
-May import errors, checks, frozen, metrics. Imported by budget, transforms and jobs.
+May import errors, checks, frozen, metrics, best, distinct. Imported by budget, transforms and jobs.
 """
 
 import dataclasses
@@ -12,11 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from dp_pipelines import checks
+from dp_pipelines.best import RANK, Best
+from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.metrics import Metric, Sum
+from dp_pipelines.metrics import Metric
 
-Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian"]
+Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
 
 LARGEST_BOUND = 2**24
@@ -104,12 +106,23 @@ class PrivatePartitions:
             raise RequestError(field="strategy", rule="must be one of " + ", ".join(get_args(Strategy)))
         object.__setattr__(self, "min_users", checks.whole(self.min_users, "min_users", low=0, high=2**40))
         object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
-        if self.strategy == "weighted_gaussian" and self.min_users > 1:
+        if self.strategy in ("weighted_gaussian", "sips") and self.min_users > 1:
             raise RequestError(
                 field="min_users",
-                rule="must be 0 or 1 with strategy weighted_gaussian, whose statistic is not a number of users",
+                rule=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
                 mend="take another strategy, or leave min_users out",
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedPartitions:
+    """The published partitions are those that other stages of the plan have released by then: see `dp_pipelines.phases`.
+
+    Args:
+        stages: names of these stages.
+    """
+
+    stages: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,6 +154,23 @@ class PublicPartitions:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Top:
+    """Of the released partitions only those with the largest noisy values are published. It costs nothing.
+
+    Args:
+        k: how many; fewer where fewer are kept.
+        by: the metric that is compared: one with a single number.
+    """
+
+    k: int
+    by: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", checks.whole(self.k, "top.k", low=1, high=2**31))
+        checks.name(self.by, "top.by")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Query:
     """One partitioned release: what is counted, summed and averaged, over which partitions, for which privacy unit.
 
@@ -148,9 +178,11 @@ class Query:
         privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
         partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own.
         bounds: how much one unit may contribute.
-        metrics: what is released for each partition, by name. Empty: the partitions alone are released.
+        metrics: what is released for each partition, by name. Empty: the partitions alone are released, which must be private.
         partitions: private (selected from the data) or public (a list).
         row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
+        top: publishes only the partitions with the largest released values.
+        best: publishes which public partitions are best, and nothing else: no metrics.
 
     Raises:
         RequestError: at once, with field, rule and mend.
@@ -168,15 +200,17 @@ class Query:
     partition_by: str | Sequence[str]
     bounds: ContributionBounds
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
-    partitions: PrivatePartitions | PublicPartitions = PrivatePartitions()
+    partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions = PrivatePartitions()
     row_id: str | None = None
+    top: Top | None = None
+    best: Best | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
         object.__setattr__(self, "partition_by", checks.names(self.partition_by, "partition_by"))
         if not isinstance(self.bounds, ContributionBounds):
             raise RequestError(field="bounds", rule="must be ContributionBounds")
-        if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions)):
+        if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions, ReleasedPartitions)):
             raise RequestError(field="partitions", rule="must be PrivatePartitions or PublicPartitions")
         if self.row_id is not None:
             checks.name(self.row_id, "row_id")
@@ -184,6 +218,14 @@ class Query:
             raise RequestError(field="metrics", rule="must map names to metrics")
         object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
         self._check_metrics()
+        bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
+        settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
+        object.__setattr__(self, "metrics", FrozenMapping(settled))
+        self._check_top()
+        self._check_best()
+        if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
+            rule = "has neither metrics nor private partitions: it would publish the list alone"
+            raise RequestError(field="metrics", rule=rule, mend="add a metric")
         if set(self.unit_columns) <= set(self.partition_columns):
             raise RequestError(
                 field="partition_by",
@@ -216,18 +258,57 @@ class Query:
                         mend="rename the metric",
                     )
                 taken.add(column)
-            if metric.needs_row_bound and not self.bounds.bounds_rows:
-                raise RequestError(
-                    field="max_contributions_per_partition",
-                    rule=f"is needed by metrics.{metric_name}, which looks at rows",
-                    mend="set it in the bounds",
-                )
-            if isinstance(metric, Sum) and metric.clips_partition_sums and self.bounds.max_contributions is not None:
-                raise RequestError(
-                    field=f"metrics.{metric_name}",
-                    rule="clips sums per partition, which max_contributions does not bound",
-                    mend="bound with max_partitions_contributed",
-                )
+            self._check_bounds(f"metrics.{metric_name}", metric)
+
+    def _check_bounds(self, field: str, metric: Metric) -> None:
+        if metric.needs_row_bound and not self.bounds.bounds_rows:
+            raise RequestError(
+                field="max_contributions_per_partition",
+                rule=f"is needed by {field}, which looks at rows",
+                mend="set it in the bounds",
+            )
+        if metric.clips_partition_sums and self.bounds.max_contributions is not None:
+            raise RequestError(
+                field=field,
+                rule="clips sums per partition, which max_contributions does not bound",
+                mend="bound with max_partitions_contributed",
+            )
+        if isinstance(metric, DistinctCount) and self.bounds.max_contributions is not None:
+            raise RequestError(
+                field=field,
+                rule="counts different values per partition, which max_contributions does not bound",
+                mend="bound with max_partitions_contributed",
+            )
+
+    def _check_top(self) -> None:
+        if self.top is None:
+            return
+        if not isinstance(self.top, Top):
+            raise RequestError(field="top", rule="must be a Top", mend='write Top(k=20, by="...")')
+        if self.top.by not in self.metrics or self.metrics[self.top.by].many:
+            numbers = [name for name, metric in self.metrics.items() if not metric.many]
+            mend = "name one of " + ", ".join(numbers) if numbers else "add e.g. a count"
+            raise RequestError(field="top.by", rule="must be a metric that is a single number", mend=mend)
+
+    def _check_best(self) -> None:
+        if self.best is None:
+            return
+        if not isinstance(self.best, Best):
+            raise RequestError(field="best", rule="must be a Best", mend='write Best(k=3, by="users")')
+        if not isinstance(self.partitions, PublicPartitions):
+            raise RequestError(
+                field="best",
+                rule="chooses among public partitions",
+                mend="list them, or take top, which compares released values",
+            )
+        if self.metrics or self.top is not None:
+            rule = "publishes no values and stands beside no metrics and no top"
+            raise RequestError(field="best", rule=rule, mend="put them into a stage of their own")
+        if RANK in self.partition_columns:
+            rule = f"would publish column {RANK!r} twice"
+            raise RequestError(field="best", rule=rule, mend="give the partition column another name")
+        self.best.check(len(self.partitions.keys))
+        self._check_bounds("best.by", self.best.metric)
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -242,7 +323,8 @@ class Query:
     @property
     def value_columns(self) -> tuple[str, ...]:
         """The columns that metrics read, in order of first use."""
-        return tuple(dict.fromkeys(m.column for m in self.metrics.values() if m.column is not None))
+        asked = [*self.metrics.values(), *([] if self.best is None else [self.best.metric])]
+        return tuple(dict.fromkeys(column for metric in asked for column in metric.reads))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ class Book:
 
 def _in_order(body: Mapping[str, Any]) -> dict[str, Any]:
     """A frozen plan with its noises in the order of its records: a ledger sorts names, and the plan's hash knows the order."""
-    frozen = copy.deepcopy(body["frozen"])
+    frozen: dict[str, Any] = copy.deepcopy(body["frozen"])
     order = [(record["stage"], record["name"]) for record in body["mechanisms"]]
     places = {record: place for place, record in reversed(list(enumerate(order)))}
     for stage, chosen in frozen["calibrated"]["choices"].items():

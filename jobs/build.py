@@ -23,6 +23,7 @@ from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
+from dp_pipelines.transforms.without import WithoutPartitions
 
 SHARD_BYTES = 2**20
 LARGEST_SHARD = 64 * 2**20
@@ -76,7 +77,11 @@ def num_shards(request: Request) -> int:
 
 
 def build(
-    pipeline: beam.Pipeline, request: Request, stages: Mapping[str, StagePlan], staging: pathlib.Path
+    pipeline: beam.Pipeline,
+    request: Request,
+    stages: Mapping[str, StagePlan],
+    staging: pathlib.Path,
+    without: Mapping[str, pa.Table],
 ) -> dict[str, pathlib.Path]:
     """Add all steps of a job to a pipeline.
 
@@ -85,6 +90,7 @@ def build(
         request: what to read.
         stages: the frozen stages of this run, by name.
         staging: the private folder.
+        without: partitions whose rows a stage does not see, by its name.
 
     Returns:
         the staged file of each published name; they are there once the pipeline has run.
@@ -97,11 +103,15 @@ def build(
         rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
     shards, salt = num_shards(request), int(entropy.words(1)[0])
     files = {}
-    for name in request.queries:
+    for name in stages:
         path = staging / f"{name}.parquet"
         keys = stages[name].query.partition_columns
+        seen = rows
+        if name in without and without[name].num_rows:
+            left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
+            seen = rows | f"Without what {name} has" >> left
         (
-            rows
+            seen
             | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )

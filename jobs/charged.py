@@ -21,6 +21,8 @@ from typing import Any
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
+from dp_pipelines.jobs.phases import Draws
+from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.state import Attempt, Run
 from dp_pipelines.noise import entropy
@@ -55,7 +57,7 @@ class Work:
     content: str
     params: Mapping[str, str]
     target: pathlib.Path
-    stage: Callable[[int, pathlib.Path], dict[str, pathlib.Path]]
+    stage: Callable[[int, pathlib.Path, Draws], dict[str, pathlib.Path]]
     describe: Callable[[int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any]], dict[str, pathlib.Path]]
     tell: Callable[[str], None]
 
@@ -64,7 +66,7 @@ def run(ledger: Ledger, work: Work) -> bool:
     """Bring a run to its published release.
 
     Returns:
-        whether the release was there before.
+        whether the release had been published before.
 
     Raises:
         RequestError, BudgetError: the run is refused; nothing is charged.
@@ -75,8 +77,7 @@ def run(ledger: Ledger, work: Work) -> bool:
     if known is not None and known.state != "abandoned":
         refuse_other(known, work.asked, work.content, work.window)
     _refuse_other_release(work)
-    again = known is not None and known.committed
-    if known is None or not again:
+    if known is None or not known.committed:
         admitted = ledger.admit(
             work.account,
             work.run_id,
@@ -88,18 +89,34 @@ def run(ledger: Ledger, work: Work) -> bool:
             window=work.window,
             who=processes.who(),
         )
-        known, again = _released(ledger, admitted, work)
+        known = _released(ledger, admitted, work)
+    again = bool(known.folders)
     _publish(ledger, known, work)
     return again
 
 
-def _released(ledger: Ledger, run_: Run, work: Work) -> tuple[Run, bool]:
-    """The committed run, and whether another process committed it."""
+class InLedger:
+    """Draws that the ledger keeps: what an earlier attempt has drawn stays what it is."""
+
+    def __init__(self, ledger: Ledger, run_: Run, attempt: str) -> None:
+        self._ledger, self._run, self._attempt = ledger, run_, attempt
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        return self._ledger.drawn(self._run, name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it. Errors as for `Ledger.freeze`."""
+        self._ledger.freeze(self._run, attempt=self._attempt, name=name, content=content)
+
+
+def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
+    """The committed run, whoever committed it."""
     while True:
         try:
             run_ = _recover(ledger, run_, work)
             if run_.committed:
-                return run_, True
+                return run_
             attempt = staging.attempt_name()
             folder = staging.staging_path(work.target, attempt)
             run_ = ledger.start(run_, attempt=attempt, staging=str(folder), where=processes.here())
@@ -107,7 +124,7 @@ def _released(ledger: Ledger, run_: Run, work: Work) -> tuple[Run, bool]:
             ledger.refresh()
             run_ = ledger.state.runs[run_.account, run_.run_id]
             continue
-        return _attempt(ledger, run_, work, attempt, folder), False
+        return _attempt(ledger, run_, work, attempt, folder)
 
 
 def abandon(ledger: Ledger, run_: Run) -> Run:
@@ -197,7 +214,7 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
     """One attempt, up to the commit; its staging is gone at the end, whatever happens."""
     try:
         with staging.staging_folder(work.target, attempt):
-            files = work.stage(run_.round, folder)
+            files = work.stage(run_.round, folder, InLedger(ledger, run_, attempt))
             run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
             return _commit(ledger, run_, attempt, folder, work)
     except BaseException as error:
@@ -210,7 +227,16 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
 def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
-    files = work.describe(run_.round, folder, staged, spent(ledger, run_))
+    try:
+        files = work.describe(run_.round, folder, staged, spent(ledger, run_))
+    except DpError:
+        raise
+    except Exception:
+        # Whatever it says may quote this draw, and the next attempt may draw another one.
+        raise RunFailed(
+            "the report of the release could not be made; nothing was published, and no detail is shown, since it may quote "
+            "a draw that is not released"
+        ) from None
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 
 

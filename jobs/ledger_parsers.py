@@ -71,7 +71,7 @@ def add(make: MakeParser) -> None:
     init = sub("init", "make a ledger, or open an account in it", INIT_EPILOG)
     init.add_argument("--dataset", metavar="NAME", help="the account: `dataset` in job files")
     init.add_argument("--unit", metavar="COLUMN", action="append", help="a column of the privacy unit; may be repeated")
-    init.add_argument("--unit-words", metavar="TEXT", help="the privacy unit in words, e.g. 'one customer'")
+    init.add_argument("--unit-words", metavar="TEXT", help="the privacy unit in words, e.g. customer")
     _add_cap(init)
     init.add_argument("--rule", choices=RULES, default="reserved", help="how costs add up (default: reserved)")
     init.add_argument(

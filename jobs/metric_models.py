@@ -12,6 +12,7 @@ from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.jobs.models import Model, Positive, Scalar
 from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.quantile import Method, Quantile
 from dp_pipelines.quantiles import Max, Median, Min, Quantiles
 from dp_pipelines.vectors import Norm, SecondMoment, VectorSum
 
@@ -142,6 +143,19 @@ class DistinctCountMetric(_MetricModel):
         return DistinctCount(self.column, **self._rest())
 
 
+class QuantileMetric(_MetricModel):
+    """One quantile of a column, as one of some declared candidates."""
+
+    kind: Literal["quantile"]
+    column: str
+    quantile: float
+    candidates: list[float]
+    method: Method = "auto"
+
+    def build(self) -> Metric:
+        return Quantile(self.column, **self._rest())
+
+
 class QuantilesMetric(_MetricModel):
     """Quantiles of a column: as many as wanted, for one price."""
 
@@ -193,6 +207,7 @@ AnyMetric = Annotated[
     | MinMetric
     | MaxMetric
     | DistinctCountMetric
+    | QuantileMetric
     | QuantilesMetric
     | VectorSumMetric
     | SecondMomentsMetric,

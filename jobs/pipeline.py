@@ -7,8 +7,10 @@ May import errors, budget.stage, and jobs below it; Beam is imported when a pipe
 """
 
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import DamagedInputError, DpError
@@ -28,9 +30,22 @@ class RunFailed(DpError):
 
 
 def run_pipeline(
-    request: Request, stages: Mapping[str, StagePlan], folder: pathlib.Path, options: Any, progress: Progress
+    request: Request,
+    stages: Mapping[str, StagePlan],
+    folder: pathlib.Path,
+    options: Any,
+    progress: Progress,
+    without: Mapping[str, pa.Table] | None = None,
 ) -> dict[str, pathlib.Path]:
     """Run the pipeline; the staged files by published name.
+
+    Args:
+        request: what to read.
+        stages: what to release, by name.
+        folder: the private staging folder.
+        options: of Beam.
+        progress: is told each step.
+        without: partitions whose rows a stage does not see, by its name.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
@@ -40,23 +55,21 @@ def run_pipeline(
     from dp_pipelines.jobs import build
     from dp_pipelines.jobs.direct import CountingRunner
 
-    pipeline = beam.Pipeline(
-        runner=CountingRunner(progress, len(request.source.files), list(request.queries)), options=options
-    )
-    files = build.build(pipeline, request, stages, folder)
+    pipeline = beam.Pipeline(runner=CountingRunner(progress, len(request.source.files), list(stages)), options=options)
+    files = build.build(pipeline, request, stages, folder, without or {})
     progress.show("starting")
     try:
         with heard(progress):
             pipeline.run().wait_until_finish()
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise public_part(error, request) from None
+        raise public_part(error, request, stages) from None
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
     return files
 
 
-def public_part(error: Exception, request: Request) -> DpError:
+def public_part(error: Exception, request: Request, stages: Iterable[str]) -> DpError:
     """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
     told = str(error)
     for path in request.source.files:
@@ -65,7 +78,7 @@ def public_part(error: Exception, request: Request) -> DpError:
             if message in told:
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
-    for name in request.queries:
+    for name in stages:
         if any(f"while running '{label}/" in told for label in (name, f"Stage {name}")):
             where = f" in stage {name!r}"
     return RunFailed(

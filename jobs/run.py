@@ -18,9 +18,12 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from dp_pipelines.budget.plan import Expectation, Plan
+from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, windows
+from dp_pipelines.jobs import books, charged, phases, windows
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import run_pipeline
 from dp_pipelines.jobs.progress import Progress
@@ -120,8 +123,13 @@ def run(
 
         options = beam_options.pipeline_options_of(arguments)
 
-        def stage(number: int, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-            return run_pipeline(request, plan.round(number).stages, folder, options, progress)
+        def stage(number: int, folder: pathlib.Path, draws: phases.Draws) -> dict[str, pathlib.Path]:
+            def one(
+                stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
+            ) -> dict[str, pathlib.Path]:
+                return run_pipeline(request, stages, into, options, progress, without)
+
+            return phases.run_phases(request, plan, number, folder, draws, one)
 
         if ledger == NO_LEDGER:
             progress.show("planning")
@@ -179,7 +187,12 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
             run_id=identity,
             params={name: str(value) for name, value in request.values.items()},
         )
-        content |= {"dataset": job.dataset, "job": request.content, "stages": manifest.stages_to_json(this.stages)}
+        published = {name: stage for name, stage in this.stages.items() if name in plan.phases[-1]}
+        content |= {
+            "dataset": job.dataset,
+            "job": request.content,
+            "stages": manifest.stages_to_json(published),
+        }
         if ledger:
             content["ledger"] = dict(ledger)
         page = folder / "report.html"
@@ -197,13 +210,13 @@ def _unaccounted(
     plan: Plan,
     identity: str,
     target: pathlib.Path,
-    stage: Callable[[int, pathlib.Path], dict[str, pathlib.Path]],
+    stage: Callable[[int, pathlib.Path, phases.Draws], dict[str, pathlib.Path]],
 ) -> Published:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
         return _same_run(target, identity, plan, request)
     with staging.staging_folder(target) as folder:
-        files = stage(1, folder)
+        files = stage(1, folder, phases.InMemory())
         _describer(request, plan, identity)(1, folder, files, {})
         staging.publish_folder(folder, target)
     content = manifest.read_manifest(target)

@@ -14,7 +14,29 @@ import pytest
 
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, scripts, text_files
 
-ORDER = ("errors", "checks", "frozen", "noise", "kernels", "selection", "metrics", "query", "budget", "release", "")
+ORDER = (
+    *(
+        "errors",
+        "checks",
+        "frozen",
+        "noise",
+        "kernels",
+        "selection",
+        "metrics",
+        "histogram",
+        "distinct",
+        "quantiles",
+        "quantile",
+        "vectors",
+        "best",
+        "query",
+        "phases",
+        "budget",
+        "ledger",
+        "release",
+    ),
+    "",
+)
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 KERNELS_MAY = {"dp_pipelines.errors", "dp_pipelines.kernels", "numpy", "pyarrow", *sys.stdlib_module_names}

@@ -22,7 +22,8 @@ from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.shard import MOST_SHARDS
 from dp_pipelines.noise import entropy
-from dp_pipelines.release.staging import sorted_by_key
+from dp_pipelines.query import Query, ReleasedPartitions
+from dp_pipelines.release.top import largest
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
 
@@ -69,6 +70,8 @@ class PrivateAggregate(beam.PTransform):
         check_input(pcoll)
         _refuse_second_draw(pcoll.pipeline, self.stage)
         assert self.salt is not None
+        # A choice among all candidates needs them in one place.
+        count = PLACES if self.stage.query.best is None else 1
         contributions = (
             pcoll
             | "ToShards"
@@ -77,19 +80,19 @@ class PrivateAggregate(beam.PTransform):
             )
             | "ByShard" >> beam.GroupByKey()
             | "ToPartials"
-            >> beam.ParDo(ToPartials(self.stage, PLACES, self.salt)).with_output_types(tuple[int, pa.Table])
+            >> beam.ParDo(ToPartials(self.stage, count, self.salt)).with_output_types(tuple[int, pa.Table])
         )
         # Every place appears, whatever the data hold; an empty table stands for it.
         places = pcoll.pipeline | "Places" >> beam.Create(
-            [(place, pa.table({})) for place in range(PLACES)], reshuffle=False
+            [(place, pa.table({})) for place in range(count)], reshuffle=False
         ).with_output_types(tuple[int, pa.Table])
         return (
             (contributions, places)
             | "WithPlaces" >> beam.Flatten()
             | "ByPlace" >> beam.GroupByKey()
-            | "DrawRelease" >> beam.ParDo(DrawRelease(self.stage, PLACES)).with_output_types(tuple[int, pa.Table])
+            | "DrawRelease" >> beam.ParDo(DrawRelease(self.stage, count)).with_output_types(tuple[int, pa.Table])
             | "Barrier" >> beam.GroupByKey()
-            | "Released" >> beam.ParDo(_Ungroup(self.stage.query.partition_columns)).with_output_types(pa.Table)
+            | "Released" >> beam.ParDo(_Ungroup(self.stage.query)).with_output_types(pa.Table)
         )
 
 
@@ -169,6 +172,12 @@ def _check_stage(stage: object) -> None:
         raise RequestError(field="stage", rule="is a whole plan", mend='name the stage: plan["..."]')
     if not isinstance(stage, StagePlan):
         raise RequestError(field="stage", rule="must be a stage of a Plan", mend='write plan["..."]')
+    if isinstance(stage.query.partitions, ReleasedPartitions):
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            rule="is released over partitions that other pipelines select first",
+            mend="run it with `dp-pipelines run`, or take another strategy than sips",
+        )
 
 
 def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
@@ -189,10 +198,10 @@ def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
 
 
 class _Ungroup(beam.DoFn):
-    def __init__(self, keys: tuple[str, ...]) -> None:
+    def __init__(self, query: Query) -> None:
         super().__init__()
-        self._keys = keys
+        self._query = query
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         # Sorted again: the order in which places arrive must not be seen.
-        yield sorted_by_key(pa.concat_tables(list(element[1]), promote_options="permissive"), self._keys)
+        yield largest(pa.concat_tables(list(element[1]), promote_options="permissive"), self._query)

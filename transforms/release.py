@@ -26,11 +26,11 @@ class DrawRelease(beam.DoFn):
         """The released table of one place; all keyed alike, so that one writer gets them."""
         place, tables = element
         partials = [table for table in tables if table.num_columns]
-        layout, count = self._stage.layout, len(self._stage.statistics)
+        layout, statistics = self._stage.layout, self._stage.statistics
         if layout.public is not None:
-            totals = accumulate.merge_public(partials, layout, count, place, self._places)
+            totals = accumulate.merge_public(partials, layout, statistics, place, self._places)
         else:
             # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
-            partials = partials or [accumulate.no_partials(layout.partition_names, count)]
-            totals = accumulate.merge(partials, layout.partition_names, count)
+            partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
+            totals = accumulate.merge(partials, layout.partition_names, statistics)
         yield 0, draw_release(totals, self._stage)

@@ -28,7 +28,7 @@ class PrivateCount(beam.PTransform):
 
     >>> PrivateCount(privacy_unit="customer", partition_by="region", epsilon=1.0, delta=1e-6,
     ...     bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)).metric()
-    Count(weight=1.0)
+    Count(weight=1.0, stddev=None)
     """
 
     privacy_unit: str | Sequence[str]

@@ -40,6 +40,7 @@ def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Com
     * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
     * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
     * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
+    * bounded_range: `l0` times the pair of `losses.BoundedRange`.
     * delta: fails with probability delta.
 
     Raises:
@@ -182,6 +183,9 @@ def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition
         elif record.kind == "laplace":
             for shift, times in worst_shifts(record):
                 bounded[losses.Laplace(float(shift) * up)] += times * runs
+        elif record.kind == "bounded_range":
+            if record.epsilon:
+                bounded[losses.BoundedRange(record.epsilon)] += (record.l0 or 1) * runs
         else:
             assert record.delta is not None
             times = (record.l0 or 1) * runs

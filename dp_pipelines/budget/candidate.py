@@ -10,13 +10,15 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from typing import get_args
 
 from dp_pipelines.budget import accountant, stage
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.stage import StageChoices
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.statistics import Shape
+from dp_pipelines.kernels.shape import Shape
 from dp_pipelines.query import Query
+from dp_pipelines.selection.exponential import Choosing
 
 MEND = "raise epsilon or delta, lower the contribution bounds or the number of runs, or release fewer metrics"
 
@@ -64,6 +66,11 @@ class Budget:
         return math.sqrt(2 * math.log(1.25 / self.delta))
 
 
+def coins(query: Query) -> int:
+    """How many coins or choices depend on one unit."""
+    return query.bounds.max_partitions if query.best is None else query.best.k
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to run a stage.
@@ -71,7 +78,8 @@ class Candidate:
     Args:
         strategy: how partitions are selected; None for public ones.
         laws: the law of each statistic with noise; `selection` for one that only selection uses.
-        weights: the part of the whole budget of each of these, and of `coin` (truncated geometric); none for fixed noise.
+        weights: the part of the whole budget of each of these, and of `coin` (truncated geometric, choices of the best); none
+            for fixed noise.
         shapes: how far one unit moves each of them; for weighted selection an L2 norm of one unit.
         centred: families of metrics whose sums are centred.
         fixed: standard deviations that were asked for, of their statistics, in units of change (`Shape.unit`).
@@ -91,11 +99,21 @@ class Candidate:
         shape, weight = self.shapes[item], self.weights[item]
         if self.laws[item] == "laplace":
             return shape.in_total * level / weight
-        return math.sqrt(shape.per_coordinate * shape.in_total) * budget.gaussian_exchange * level / weight
+        return math.sqrt(shape.l2_squared) * budget.gaussian_exchange * level / weight
+
+    @property
+    def selects(self) -> bool:
+        """Whether partitions are selected privately, which may fail."""
+        return self.strategy not in (None, *get_args(Choosing))
+
+    @property
+    def flips(self) -> bool:
+        """Whether anything is decided by coins or choices, which have an epsilon of their own."""
+        return "coin" in self.weights
 
     def coin_epsilon(self, level: float, query: Query) -> float:
-        """Epsilon of one partition's coin at a noise level."""
-        return self.weights["coin"] / (level * query.bounds.max_partitions)
+        """Epsilon of one partition's coin, or of one choice, at a noise level."""
+        return self.weights["coin"] / (level * coins(query))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,11 +137,10 @@ def ideal(
     for item, law in candidate.laws.items():
         shape = candidate.shapes[item]
         scale = Fraction(math.ceil(candidate.multiplier(item, level, budget) * steps * SCALE_GRID), SCALE_GRID)
-        linf, total = shape.per_coordinate * steps, shape.in_total * steps
-        yield stage.record(name, item, law, scale, l0=shape.coordinates, linf=linf, l1=total)
+        yield stage.record(name, item, law, scale, shape.ideally(steps))
     if candidate.strategy is not None:
         delta = selection_delta(budget, stages)
-        epsilon = candidate.coin_epsilon(level, query) if candidate.strategy == "truncated_geometric" else 0.0
+        epsilon = candidate.coin_epsilon(level, query) if candidate.flips else 0.0
         yield stage.selection_failure(name, query, candidate.strategy, epsilon, delta)
 
 

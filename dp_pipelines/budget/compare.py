@@ -178,7 +178,7 @@ def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) ->
     others: collections.Counter[Mechanism] = collections.Counter()
     for records, runs in groups:
         for record in records:
-            if record.kind in ("laplace", "approximate_dp"):
+            if record.kind in ("laplace", "approximate_dp", "bounded_range"):
                 others[dataclasses.replace(record, stage="s", name="n")] += runs
     best, best_order, left = math.inf, None, delta - _failure(groups)
     for order in ORDERS:

@@ -110,8 +110,7 @@ def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: floa
         multiplier = in_units(statistic, query, stage.fixed_noise(query)[item]) * factor
         multiplier /= math.sqrt(2) if law == "laplace" else 1.0
         scale = Fraction(math.ceil(multiplier * STEPS * SCALE_GRID), SCALE_GRID)
-        linf, l1 = shape.per_coordinate * STEPS, shape.in_total * STEPS
-        made.append(stage.record(name, item, law, scale, l0=shape.coordinates, linf=linf, l1=l1))
+        made.append(stage.record(name, item, law, scale, shape.ideally(STEPS)))
     return made
 
 

@@ -17,13 +17,14 @@ from typing import Any, Literal, get_args
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 
-Kind = Literal["gaussian", "laplace", "approximate_dp", "delta"]
+Kind = Literal["gaussian", "laplace", "approximate_dp", "bounded_range", "delta"]
 """What a record describes: see `Mechanism`."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "gaussian": ("scale", "l2_squared", "l0"),
     "laplace": ("scale", "linf", "l0", "l1"),
     "approximate_dp": ("epsilon", "delta", "l0"),
+    "bounded_range": ("epsilon", "l0"),
     "delta": ("delta",),
 }
 """The fields of each kind, beside stage, name and kind."""
@@ -41,6 +42,8 @@ class Mechanism:
     * `gaussian`: `scale`, `l2_squared`, `l0`. Integers get the Gaussian law of standard deviation `scale`, rounded.
     * `laplace`: `scale`, `linf`, `l0`, `l1`. Integers get the Laplace law of scale `scale`, floored.
     * `approximate_dp`: `epsilon`, `delta`, `l0`. Up to `l0` decisions, each (epsilon, delta)-DP (the coins of selection).
+    * `bounded_range`: `epsilon`, `l0`. Up to `l0` choices whose privacy losses each lie in an interval of length epsilon
+      (exponential mechanisms, docs/proofs/exponential.md).
     * `delta`: `delta`. Something that a unit must not be seen in is seen with at most this probability (a threshold).
 
     Args:
@@ -109,6 +112,8 @@ class Mechanism:
     @property
     def pure_epsilon(self) -> Fraction | None:
         """Epsilon at delta 0, with ideal noise, exactly; None where there is none. These add up over records and runs."""
+        if self.kind == "bounded_range" or (self.kind == "approximate_dp" and self.delta == 0):
+            return Fraction(self.epsilon or 0.0) * (self.l0 or 0)
         if self.kind != "laplace" or self.scale is None:
             return None
         return Fraction(min(self.l1 or 0, (self.l0 or 0) * (self.linf or 0))) / self.scale

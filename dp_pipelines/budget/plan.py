@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from dp_pipelines import checks
+from dp_pipelines import checks, phases
 from dp_pipelines.budget import accountant, compare, describe, fixed, rounds, settle
 from dp_pipelines.budget.candidate import Budget, Calibrated
 from dp_pipelines.budget.mechanism import Mechanism
@@ -138,11 +138,13 @@ class Plan:
             if not isinstance(query, Query):
                 raise RequestError(field=f"stages.{name}", rule="must be a Query")
             fixed.check(name, query)
-        self.queries = FrozenMapping(stages)
         given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", rule="must name exactly the stages")
-        self.shares = FrozenMapping({n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages})
+        asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
+        expanded = phases.expand(stages, asked)
+        self.queries, self.shares = expanded.queries, expanded.shares
+        self.phases, self.selections = expanded.phases, expanded.selections
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", rule="must be an Expectation")
         self.expect = expect

@@ -76,6 +76,10 @@ def _of_record(record: Mechanism, order: float) -> float:
         return math.fsum(times * _laplace(float(shift) * UP, order) for shift, times in accountant.worst_shifts(record))
     if record.kind == "approximate_dp":
         return (record.l0 or 1) * _response(record.epsilon or 0.0, order)
+    if record.kind == "bounded_range":
+        epsilon = record.epsilon or 0.0
+        # docs/proofs/exponential.md, lemma 6.
+        return (record.l0 or 1) * min(epsilon, order * epsilon * epsilon / 8)
     return 0.0
 
 

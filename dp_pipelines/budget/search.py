@@ -20,6 +20,7 @@ from dp_pipelines.budget.candidate import (
     Chosen,
     Families,
     Queries,
+    coins,
     selection_delta,
 )
 from dp_pipelines.budget.rough import Terms, laplace_loss, rough
@@ -27,7 +28,7 @@ from dp_pipelines.budget.rounds import Split
 from dp_pipelines.budget.settle import searched, settle
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.statistics import Shape
+from dp_pipelines.kernels.shape import Shape
 from dp_pipelines.metrics import UNITS, Sum
 from dp_pipelines.query import PrivatePartitions, Query
 
@@ -65,6 +66,9 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
         if partitions.strategy == "auto":
             strategies = ["truncated_geometric", "laplace", "gaussian"]
             strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
+    if query.best is not None:
+        yield _candidate(query, share, "laplace", query.best.mechanism, ())
+        return
     centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
     for law in ("laplace",) if budget.delta == 0 else ("gaussian", "laplace"):
         for strategy in strategies:
@@ -73,7 +77,7 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
 
 def _candidate(query: Query, share: float, law: str, strategy: str | None, centred: Families) -> Candidate:
     released = stage.released_statistics(query, centred)
-    laws = dict.fromkeys(released, law)
+    laws = {key: "laplace" if statistic.kind == "ranks" else law for key, statistic in released.items()}
     weights = dict(stage.noisy_statistics(query, centred))
     shapes = {key: stage.shape_of(statistic, query) for key, statistic in released.items()}
     if isinstance(query.partitions, PrivatePartitions):
@@ -88,6 +92,8 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         else:
             item = "coin"
         weights[item] = weights.get(item, 0.0) + weight
+    if query.best is not None:
+        weights["coin"] = 1.0
     asked = stage.fixed_noise(query)
     weights = {item: weight for item, weight in weights.items() if item not in asked}
     whole = math.fsum(weights.values())
@@ -134,9 +140,11 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: Budget) -> Chos
         return chosen
     best = _score(queries, chosen, budget)
     for name in queries:
+        released = stage.released_statistics(queries[name], chosen[name].centred)
+        ranks = {key for key, statistic in released.items() if statistic.kind == "ranks"}
         for item, law in chosen[name].laws.items():
             selects = item == "selection" or (item == UNITS.name and chosen[name].strategy in ("laplace", "gaussian"))
-            if selects:
+            if selects or item in ranks:
                 continue
             laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
             attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
@@ -208,11 +216,12 @@ def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, a
         if (item in candidate.fixed) == asked:
             shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
             if law == "gaussian":
-                squares += shape.per_coordinate * shape.in_total / scale**2
+                squares += shape.l2_squared / scale**2
             else:
                 losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))
     if asked or candidate.strategy is None:
         return Terms(squares=squares, losses=tuple(losses))
-    if candidate.strategy == "truncated_geometric":
-        losses.append((query.bounds.max_partitions, candidate.coin_epsilon(1.0, query)))
-    return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-selection_delta(budget, stages)))
+    if candidate.flips:
+        losses.append((coins(query), candidate.coin_epsilon(1.0, query)))
+    failed = selection_delta(budget, stages) if candidate.selects else 0.0
+    return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-failed))

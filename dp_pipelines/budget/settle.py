@@ -30,6 +30,9 @@ from dp_pipelines.frozen import FrozenMapping
 
 Number = TypeVar("Number", int, float)
 
+FINENESS = 64
+"""Rounding the vectors of a unit to the release lattice is to add at most about a part in so many to the noise."""
+
 FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
 
@@ -130,28 +133,41 @@ def _choices(
             for (name, item), m in multipliers.items()
             if chosen[name].laws[item] == law and item not in chosen[name].fixed
         ]
-        scales[law] = max([TARGET_SCALE, *of_law])
+        # Where rounding a vector to the release lattice costs noise, the lattice is made finer.
+        finer = [
+            multipliers[name, item] * FINENESS * candidate.shapes[item].rounding(law)
+            for name, candidate in chosen.items()
+            for item, of_item in candidate.laws.items()
+            if of_item == law
+        ]
+        scales[law] = max([TARGET_SCALE, *of_law, min(max(finer, default=0.0), LARGEST_SCALE[law])])
         if scales[law] > LARGEST_SCALE[law]:
             raise BudgetError(
                 field="budget",
                 rule="leaves a statistic with noise thousands of times the effect of one unit",
                 mend=mend,
             )
-    steps = {
-        (name, item): max(1, round(scales[chosen[name].laws[item]] / multiplier))
-        for (name, item), multiplier in multipliers.items()
-    }
+    steps = {}
+    for (name, item), multiplier in multipliers.items():
+        law = chosen[name].laws[item]
+        rounding = chosen[name].shapes[item].rounding(law)
+        allowed = scales[law] / multiplier - rounding
+        if rounding > 0 and allowed < max(1.0, rounding):
+            # No noise table is fine enough: rounding to the release lattice would more than double the noise.
+            rule = "leaves long vectors with noise hundreds of times the effect of one unit"
+            raise BudgetError(field="budget", rule=rule, mend=f"{mend}, or vectors with fewer coordinates")
+        steps[name, item] = max(1, round(allowed))
 
     def choices(fine: int) -> Calibrated:
         of_stages = {}
         for name, candidate in chosen.items():
             epsilon = 0.0
-            if candidate.strategy == "truncated_geometric":
+            if candidate.flips:
                 epsilon = candidate.coin_epsilon(level, queries[name]) * FINE / fine
             of_stages[name] = StageChoices(
                 strategy=candidate.strategy,
                 noises=FrozenMapping({i: Choice(law=law, steps=steps[name, i]) for i, law in candidate.laws.items()}),
-                selection_delta=selection_delta(budget, len(queries)) if candidate.strategy is not None else 0.0,
+                selection_delta=selection_delta(budget, len(queries)) if candidate.selects else 0.0,
                 selection_epsilon=epsilon,
                 centred=candidate.centred,
             )

@@ -14,12 +14,16 @@ import math
 from fractions import Fraction
 from typing import Any, Protocol
 
+from dp_pipelines.budget import choice as choosing
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic, cells_of, distinct_of
+from dp_pipelines.kernels.moments import Moments
+from dp_pipelines.kernels.shape import Shape, Steps
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
+from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.metrics import UNITS, Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
@@ -51,10 +55,10 @@ class StageChoices:
 
     Args:
         strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
-            public partitions.
+            public partitions; where the best of these are chosen, how (`Best.mechanism`).
         noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
         selection_delta: the probability with which selection may fail, over all partitions of one unit and one run.
-        selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy.
+        selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
         centred: the families of metrics whose sums are centred.
     """
 
@@ -226,9 +230,11 @@ def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) 
         RequestError: the choices were made for another query.
     """
     released = released_statistics(query, choices.centred)
-    _refuse_misfit(query, choices, set(released))
+    _refuse_misfit(query, choices, released)
     noises = {key: _noise(statistic, query, choices.noises[key], scales) for key, statistic in released.items()}
     statistics = dict(released)
+    if query.best is not None:
+        statistics[query.best.statistic.name] = query.best.statistic
     # Units decide whether a partition has anyone in it at all, whatever is released.
     statistics.setdefault(UNITS.name, UNITS)
     if choices.strategy == "weighted_gaussian":
@@ -236,7 +242,7 @@ def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) 
     return StagePlan(
         name=name,
         query=query,
-        layout=_layout(query, released),
+        layout=_layout(query, statistics),
         statistics=tuple(statistics.values()),
         noises=tuple(noises.get(key) for key in statistics),
         selection=_selection(query, choices, scales, list(statistics), noises.get(UNITS.name)),
@@ -245,10 +251,12 @@ def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) 
     )
 
 
-def _refuse_misfit(query: Query, choices: StageChoices, released: set[str]) -> None:
+def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Statistic]) -> None:
     """Choices may have been stored: they must be such as calibration makes for this very query."""
     partitions, strategy = query.partitions, choices.strategy
-    fits = (strategy is not None) == isinstance(partitions, PrivatePartitions)
+    fits = (strategy is not None) == (isinstance(partitions, PrivatePartitions) or query.best is not None)
+    if query.best is not None:
+        fits &= strategy == query.best.mechanism and choices.selection_epsilon > 0
     needed, laws = set(released), {key: choice.law for key, choice in choices.noises.items()}
     if isinstance(partitions, PrivatePartitions):
         fits &= partitions.strategy in ("auto", strategy)
@@ -265,6 +273,8 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: set[str]) -> N
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
     fits &= not own & set(choices.centred)
     fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
+    # A choice by ranks has its epsilon from the scale of the Laplace law.
+    fits &= all(laws.get(key) == "laplace" for key, statistic in released.items() if statistic.kind == "ranks")
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
 
@@ -284,10 +294,11 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
             )
             continue
         shape = shape_of(statistic, query)
-        # Rounding to the release lattice turns r units of change in one partition into at most r * steps steps.
-        steps = -(-shape.unit // noise.step)
-        linf, l1 = shape.per_coordinate * steps, shape.in_total * steps
-        made.append(record(name, key, choice.law, noise.law.scale, l0=shape.coordinates, linf=linf, l1=l1))
+        moved = shape.steps(noise.step)
+        if statistic.kind == "ranks":
+            made.append(choosing.record_of_ranks(name, key, noise.law.scale, moved))
+        else:
+            made.append(record(name, key, choice.law, noise.law.scale, moved))
     if choices.strategy is not None:
         made.append(
             selection_failure(name, query, choices.strategy, choices.selection_epsilon, choices.selection_delta)
@@ -295,16 +306,18 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
     return made
 
 
-def record(stage: str, name: str, law: str, scale: Fraction, *, l0: int, linf: int, l1: int) -> Mechanism:
-    """The record of one noisy statistic: at most `linf` steps in each of `l0` partitions, `l1` steps in all."""
+def record(stage: str, name: str, law: str, scale: Fraction, moved: Steps) -> Mechanism:
+    """The record of one noisy statistic that one unit moves by so many steps."""
     if law == "gaussian":
-        # Hoelder: the squares of the steps add up to at most linf * l1.
-        return Mechanism(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=linf * l1, l0=l0)
-    return Mechanism(stage=stage, name=name, kind="laplace", scale=scale, l0=l0, linf=linf, l1=l1)
+        squared = moved.l2_squared
+        return Mechanism(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
+    return Mechanism(stage=stage, name=name, kind="laplace", scale=scale, l0=moved.l0, linf=moved.linf, l1=moved.l1)
 
 
 def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, delta: float) -> Mechanism:
-    """The record of what selection costs beside the noise that it compares: its coins, or its chance to fail."""
+    """The record of what selection costs beside the noise that it compares: its coins or choices, or its chance to fail."""
+    if query.best is not None:
+        return choosing.record(stage, query, epsilon)
     if strategy != "truncated_geometric":
         return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
     most = query.bounds.max_partitions
@@ -370,7 +383,7 @@ def _selection(
 
 def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
     pairs = list(dict.fromkeys((s.column or "", s.lattice) for s in released.values() if s.lattice is not None))
-    public = None
+    public, vectors = None, vectors_of(list(released.values()))
     if isinstance(query.partitions, PublicPartitions):
         public = tuple(tuple(column) for column in zip(*query.partitions.keys, strict=True))
     return Layout(
@@ -385,4 +398,6 @@ def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
         public=public,
         cells=tuple(cells_of(list(released.values()))),
         distinct=tuple(distinct_of(list(released.values()))),
+        vectors=tuple((s.column or "", s.vectors) for s in vectors if isinstance(s.vectors, VectorLattice)),
+        moments=tuple(s.vectors for s in vectors if isinstance(s.vectors, Moments)),
     )

@@ -29,6 +29,7 @@ PLAN_FROZEN = "plan_frozen"
 RUN_RESERVED = "run_reserved"
 ATTEMPT_STARTED = "attempt_started"
 ATTEMPT_ENDED = "attempt_ended"
+DRAW_FROZEN = "draw_frozen"
 RUN_STAGED = "run_staged"
 RUN_COMMITTED = "run_committed"
 RUN_PUBLISHED = "run_published"
@@ -43,6 +44,7 @@ KINDS = (
     RUN_RESERVED,
     ATTEMPT_STARTED,
     ATTEMPT_ENDED,
+    DRAW_FROZEN,
     RUN_STAGED,
     RUN_COMMITTED,
     RUN_PUBLISHED,

@@ -24,7 +24,7 @@ from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.ledger.state import RULES, Account, PlanBlock, Run, Window
 
-OF_AN_ATTEMPT = (events.RUN_STAGED, events.ATTEMPT_ENDED, events.RUN_COMMITTED)
+OF_AN_ATTEMPT = (events.DRAW_FROZEN, events.RUN_STAGED, events.ATTEMPT_ENDED, events.RUN_COMMITTED)
 
 DEFAULT_NAME = "dp-ledger.sqlite"
 """The file beside a job, where no ledger is named."""
@@ -264,6 +264,32 @@ class Ledger(Journal):
         """
         return self._follow(run, events.ATTEMPT_ENDED, attempt=attempt, how=how, destroyed=destroyed)
 
+    def freeze(self, run: Run, *, attempt: str, name: str, content: bytes) -> Run:
+        """Fix what an earlier pipeline of a run has released: whatever fails later, it is not drawn again.
+
+        Args:
+            run, attempt: which.
+            name: of the stage.
+            content: its released table.
+
+        Raises:
+            LedgerError: another attempt has begun since; this draw may not be used.
+        """
+        sha256 = hashlib.sha256(content).hexdigest()
+        with self._writing(charges=False) as add:
+            add.writer.keep(sha256, content)
+            self._add_to(add, run, events.DRAW_FROZEN, {"attempt": attempt, "name": name, "sha256": sha256})
+        return self.state.runs[run.account, run.run_id]
+
+    def drawn(self, run: Run, name: str) -> bytes | None:
+        """What `freeze` has kept under a name, or None.
+
+        Raises:
+            LedgerError: its bytes are damaged.
+        """
+        known = self.state.runs[run.account, run.run_id].drawn.get(name)
+        return None if known is None else next(self._contents([known]))
+
     def staged(self, run: Run, *, attempt: str, files: Mapping[str, str]) -> Run:
         """All files of an attempt are complete: their seals by name.
 
@@ -310,7 +336,7 @@ class Ledger(Journal):
                 if ended:
                     rule = "has its release" if known.committed else "is abandoned already"
                 raise RequestError(field=f"run {run.run_id!r}", rule=f"{rule}, and cannot be abandoned")
-            given_back = all(attempt.destroyed for attempt in known.attempts)
+            given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
         return self.state.runs[run.account, run.run_id]
 
@@ -330,7 +356,8 @@ class Ledger(Journal):
         """
         again = type(self)(self._database, self._clock)
         again._load()
-        for _ in again._contents(sorted({sha for run in again.state.runs.values() for sha in run.files.values()})):
+        kept = {sha for run in again.state.runs.values() for sha in (*run.files.values(), *run.drawn.values())}
+        for _ in again._contents(sorted(kept)):
             pass
         self.refresh()
         return again.head.seq

@@ -158,6 +158,7 @@ class Run:
         cost: what is charged for it alone (rule `filter`).
         state: reserved, started, staged, committed, published or abandoned.
         attempts: in order.
+        drawn: digests of what its earlier pipelines have released, by stage: a later attempt goes on from there.
         files: digests of the release by name, once committed.
         folders: where it was published.
         times: when each state was reached.
@@ -174,6 +175,7 @@ class Run:
     cost: Cost
     state: str = "reserved"
     attempts: tuple[Attempt, ...] = ()
+    drawn: dict[str, str] = dataclasses.field(default_factory=dict)
     files: dict[str, str] = dataclasses.field(default_factory=dict)
     folders: tuple[str, ...] = ()
     times: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -211,6 +213,7 @@ class State:
             events.RUN_RESERVED: self._reserved,
             events.ATTEMPT_STARTED: self._started,
             events.ATTEMPT_ENDED: self._ended,
+            events.DRAW_FROZEN: self._drawn,
             events.RUN_STAGED: self._staged,
             events.RUN_COMMITTED: self._committed,
             events.RUN_PUBLISHED: self._published,
@@ -331,6 +334,14 @@ class State:
         _need(ended.ended != "")
         self._change(run, time, state="reserved", attempts=(*run.attempts[:-1], ended))
 
+    def _drawn(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state == "started")
+        self._current(run, body)
+        _need(body["name"] not in run.drawn)
+        drawn = {**run.drawn, str(body["name"]): str(body["sha256"])}
+        self._change(run, time, state="started", drawn=drawn)
+
     def _staged(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
         _need(run.state == "started")
@@ -357,6 +368,7 @@ class State:
         _need(run.state == "reserved")
         given_back = bool(body["given_back"])
         if given_back:
+            _need(not run.drawn)
             _need(all(attempt.destroyed for attempt in run.attempts))
             account = self.accounts[run.account]
             account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost

@@ -95,7 +95,7 @@ def test_the_schema_accepts_exactly_the_keys_that_the_loader_accepts() -> None:
     assert set(schema["$defs"]["Stage"]["properties"]) == set(job_file.Stage.model_fields)
     metrics = schema["$defs"]["Stage"]["properties"]["metrics"]["additionalProperties"]
     kinds = {"count", "privacy_id_count", "sum", "mean", "variance", "histogram", "median", "min", "max"}
-    kinds |= {"distinct_count", "quantiles", "vector_sum", "second_moments"}
+    kinds |= {"distinct_count", "quantile", "quantiles", "vector_sum", "second_moments"}
     assert set(metrics["discriminator"]["mapping"]) == kinds
 
 

@@ -19,11 +19,17 @@ Call = Callable[..., Said]
 RANGE = {"min_value": 0, "max_value": 20}
 KINDS: list[tuple[dict[str, Any], Metric]] = [
     ({"kind": "histogram", "column": "price", "edges": [0, 2.5, 20]}, Histogram("price", edges=[0, 2.5, 20])),
-    ({"kind": "histogram", "column": "product", "categories": ["p0", "p1"]}, Histogram("product", categories=["p0", "p1"])),
+    (
+        {"kind": "histogram", "column": "product", "categories": ["p0", "p1"]},
+        Histogram("product", categories=["p0", "p1"]),
+    ),
     ({"kind": "median", "column": "price", **RANGE}, Median("price", **RANGE)),
     ({"kind": "min", "column": "price", **RANGE}, Min("price", **RANGE)),
     ({"kind": "max", "column": "price", "weight": 2, **RANGE}, Max("price", weight=2, **RANGE)),
-    ({"kind": "quantiles", "column": "price", "quantiles": [0, 0.5], **RANGE}, Quantiles("price", quantiles=[0, 0.5], **RANGE)),
+    (
+        {"kind": "quantiles", "column": "price", "quantiles": [0, 0.5], **RANGE},
+        Quantiles("price", quantiles=[0, 0.5], **RANGE),
+    ),
     ({"kind": "distinct_count", "column": "note"}, DistinctCount("note")),
     (
         {"kind": "distinct_count", "column": "note", "max_values_per_partition": 3, "stddev": 9},

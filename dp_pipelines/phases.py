@@ -1,0 +1,95 @@
+"""Stages that need several pipelines: what each releases is a constant of the next.
+
+In: queries as they are asked. Out: plain queries, one for each thing that is released, and the order of pipelines. Holds: all of
+them are in the plan before a row is read, whatever the earlier ones will release; a draw on which something later depends ends
+its pipeline, and whoever runs them must fix its first complete result before the next begins (jobs.charged).
+
+Selection in rounds (Swanberg, Desfontaines, Haney 2023, DP-SIPS): three selections by weighted Gaussian with growing budget. What
+a round releases leaves the game, so that in the next one each unit's weight falls on fewer, smaller partitions; then the
+metrics are released over the union, which is a constant list. Each round is an ordinary selection of the rows of other
+partitions than those released: which rows take part is a function of what was released, so the rounds compose as mechanisms
+that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
+
+May import errors, checks, frozen, query.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.query import PrivatePartitions, Query, ReleasedPartitions
+
+SIPS_PARTS = (0.3, 0.55, 1.0)
+"""How the rounds share the budget of a selection: each has some three tenths of the next one's part in squared noise."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expanded:
+    """Queries, each for one pipeline step.
+
+    Args:
+        queries: by name of stage, those that only select among them.
+        shares: of the budget.
+        phases: names of the stages of each pipeline, in order. A stage of the last one that is not in `queries` releases nothing
+            of its own: it is the union of what was selected.
+        selections: for each stage that was asked for and needs them, the names of its selections.
+    """
+
+    queries: FrozenMapping[Query]
+    shares: FrozenMapping[float]
+    phases: tuple[tuple[str, ...], ...]
+    selections: FrozenMapping[tuple[str, ...]]
+
+
+def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
+    """The plain queries of what is asked.
+
+    Args:
+        asked: by name.
+        shares: of the budget, by name.
+
+    Raises:
+        RequestError: a name is taken.
+
+    >>> from dp_pipelines import ContributionBounds, Count
+    >>> query = Query(privacy_unit="u", partition_by="k", metrics={"rows": Count()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+    ...               partitions=PrivatePartitions(strategy="sips"))
+    >>> expand({"weekly": query}, {"weekly": 1.0}).phases
+    (('weekly.select1',), ('weekly.select2',), ('weekly.select3',), ('weekly',))
+    """
+    queries: dict[str, Query] = {}
+    parts: dict[str, float] = {}
+    rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
+    selections: dict[str, tuple[str, ...]] = {}
+    for name, query in asked.items():
+        partitions = query.partitions
+        if not isinstance(partitions, PrivatePartitions) or partitions.strategy != "sips":
+            queries[name], parts[name] = query, shares[name]
+            continue
+        names = tuple(f"{name}.select{number}" for number in range(1, len(SIPS_PARTS) + 1))
+        for selection in names:
+            if selection in asked:
+                raise RequestError(
+                    field=f"stages.{selection}", rule=f"is what a round of {name!r} is called", mend="rename it"
+                )
+        of_metrics = math.fsum(metric.weight for metric in query.metrics.values() if metric.stddev is None)
+        of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)
+        alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
+        for place, (selection, part) in enumerate(zip(names, SIPS_PARTS, strict=True)):
+            queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
+            parts[selection] = of_selection * part / math.fsum(SIPS_PARTS)
+            rounds[place].append(selection)
+        selections[name] = names
+        if query.metrics:
+            queries[name] = dataclasses.replace(query, partitions=ReleasedPartitions(stages=names))
+            parts[name] = shares[name] * of_metrics / (partitions.weight + of_metrics) or shares[name]
+    phases = [tuple(names) for names in rounds if names]
+    return Expanded(
+        queries=FrozenMapping(queries),
+        shares=FrozenMapping(parts),
+        phases=(*phases, tuple(asked)),
+        selections=FrozenMapping(selections),
+    )

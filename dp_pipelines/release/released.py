@@ -1,0 +1,59 @@
+"""A stage over partitions that were released before: their list becomes a constant of it.
+
+In: tables of released partitions, a frozen stage. Out: the stage with that list as its public partitions; or what it releases
+where there is none. Holds: the mechanism records stay what the plan has accounted for: no record of a stage without selection
+depends on which partitions it has.
+
+May import errors, budget.stage, kernels, query, release.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels import accumulate
+from dp_pipelines.query import PublicPartitions, Query
+from dp_pipelines.release.draw import draw_release
+from dp_pipelines.release.staging import sorted_by_key
+from dp_pipelines.release.top import largest
+
+
+def union(tables: Sequence[pa.Table]) -> pa.Table:
+    """Released partitions of several selections, sorted; no two of them have released the same."""
+    whole = pa.concat_tables(tables, promote_options="permissive")
+    return sorted_by_key(whole, whole.column_names)
+
+
+def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
+    """The stage with these partitions as its public list.
+
+    Args:
+        stage: one without selection.
+        partitions: at least one, in the order of `partition_by`.
+    """
+    columns = [partitions.column(name).to_pylist() for name in stage.query.partition_columns]
+    query = dataclasses.replace(stage.query, partitions=PublicPartitions(keys=list(zip(*columns, strict=True))))
+    return dataclasses.replace(
+        stage, query=query, layout=dataclasses.replace(stage.layout, public=tuple(tuple(column) for column in columns))
+    )
+
+
+def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
+    """What a stage releases of no partition: its columns, without rows.
+
+    Args:
+        stage: one without selection.
+        partitions: without rows; tells the types.
+    """
+    names = stage.layout.partition_names
+    empty = accumulate.no_partials(names, stage.statistics)
+    for index, name in enumerate(names):
+        empty = empty.set_column(index, name, partitions.column(index))
+    return draw_release(accumulate.merge([empty], names, stage.statistics), stage)
+
+
+def top_of(partitions: pa.Table, query: Query) -> pa.Table:
+    """Released partitions alone, as `query.top` would have them."""
+    return largest(partitions, query)

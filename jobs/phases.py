@@ -1,0 +1,115 @@
+"""A run of several pipelines: what each releases is fixed before the next begins.
+
+In: a request, the frozen stages of a round, a place that keeps draws. Out: the staged files of what is published. Holds: a draw
+on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
+retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are (`dp_pipelines.phases`).
+
+May import errors, phases, budget, release, and jobs below it; Beam is imported when a pipeline is built, not before.
+"""
+
+import io
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.jobs.request import Request
+from dp_pipelines.query import ReleasedPartitions
+from dp_pipelines.release import released, staging
+
+
+class Draws(Protocol):
+    """Keeps what earlier pipelines of a run have released."""
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        ...
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it, for ever."""
+        ...
+
+
+class InMemory:
+    """Draws of a run that no ledger remembers: a run that fails draws all of them again, and none was seen."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        return self._kept.get(name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it while this process lives."""
+        self._kept[name] = content
+
+
+def run_phases(
+    request: Request,
+    plan: Plan,
+    number: int,
+    folder: pathlib.Path,
+    draws: Draws,
+    run_pipeline: Callable[[Mapping[str, StagePlan], pathlib.Path, Mapping[str, pa.Table]], dict[str, pathlib.Path]],
+) -> dict[str, pathlib.Path]:
+    """Run all pipelines of a round.
+
+    Args:
+        request: the run.
+        plan: its plan.
+        number: of the round.
+        folder: the private staging folder.
+        draws: keeps what later pipelines depend on.
+        run_pipeline: runs one pipeline with some stages into a folder; rows of the given partitions are left out of a stage.
+
+    Returns:
+        the staged file of each published name.
+    """
+    stages = plan.round(number).stages
+    found: dict[str, pa.Table] = {}
+    for names in plan.phases[:-1]:
+        missing = [name for name in names if draws.get(name) is None]
+        if missing:
+            private = folder / f"draws{staging.UNFINISHED}"
+            private.mkdir(mode=0o700, exist_ok=True)
+            before = {name: _before(plan, name, found) for name in missing}
+            files = run_pipeline({name: stages[name] for name in missing}, private, before)
+            for name in missing:
+                draws.keep(name, files[f"{name}.parquet"].read_bytes())
+            shutil.rmtree(private)
+        for name in names:
+            content = draws.get(name)
+            assert content is not None
+            found[name] = pa.parquet.read_table(io.BytesIO(content))
+    last, ready = {}, {}
+    for name in plan.phases[-1]:
+        if name not in plan.selections:
+            last[name] = stages[name]
+            continue
+        union = released.union([found[selection] for selection in plan.selections[name]])
+        if name not in stages:
+            ready[name] = released.top_of(union, request.queries[name])
+        elif union.num_rows == 0:
+            ready[name] = released.nothing(stages[name], union)
+        else:
+            assert isinstance(stages[name].query.partitions, ReleasedPartitions)
+            last[name] = released.over(stages[name], union)
+    files = run_pipeline(last, folder, {}) if last else {}
+    for name, table in ready.items():
+        path = folder / f"{name}.parquet"
+        staging.write_release(table, path, request.queries[name].partition_columns)
+        files[path.name] = path
+    return {f"{name}.parquet": files[f"{name}.parquet"] for name in plan.phases[-1]}
+
+
+def _before(plan: Plan, name: str, found: Mapping[str, pa.Table]) -> pa.Table:
+    """What the earlier rounds of a selection have released."""
+    names = next(names for names in plan.selections.values() if name in names)
+    earlier = [found[selection] for selection in names[: names.index(name)]]
+    return released.union(earlier) if earlier else pa.table({})

@@ -1,0 +1,40 @@
+"""Rows of partitions that were released already leave the input of the next round of a selection.
+
+In: tables of events, released partitions. Out: the tables without rows of those. Holds: each row is judged by its own
+partition; a null is a value like others. May import dp_pipelines and Beam.
+"""
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines.kernels import keys
+
+
+class WithoutPartitions(beam.DoFn):
+    """Drop the rows of some partitions.
+
+    Args:
+        released: the partitions, under the names of the rows' columns and with their plain types.
+    """
+
+    def __init__(self, released: pa.Table) -> None:
+        super().__init__()
+        self._released = released
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The rows of other partitions."""
+        length = self._released.num_rows
+        if length == 0 or element.num_rows == 0:
+            yield element
+            return
+        both = []
+        for name in self._released.column_names:
+            mine = keys.plain(element.column(name))
+            listed = keys.one_array(self._released.column(name))
+            both.append(pa.concat_arrays([listed, mine if mine.type == listed.type else mine.cast(listed.type)]))
+        codes = keys.dense(both).codes
+        released = np.isin(codes[length:], codes[:length])
+        yield element.filter(pa.array(~released))
