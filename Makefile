@@ -36,10 +36,11 @@ $(PEERS): $(wildcard requirements-peers.lock)
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-peers.lock
 	@touch $@
 
-demo: $(VENV)  ## fetch real data and publish a private weekly report of it into out/demo
+demo: $(VENV)  ## fetch real data, publish a private report of it into out/demo, then three scheduled weeks under one budget
 	@rm -rf $(DEMO_OUTPUT)
 	$(BIN)/python examples/ta_feng/fetch.py
-	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT)
+	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT) --ledger none
+	$(BIN)/python examples/ta_feng/demo.py
 
 test: $(VENV)  ## what CI runs: every test but the slow ones, doctests among them
 	$(BIN)/pytest -m 'not slow and not bench'
@@ -76,6 +77,7 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/aggregate.py
 	$(BIN)/python benchmarks/accuracy.py
+	$(BIN)/python benchmarks/quantiles.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python.

@@ -1,28 +1,40 @@
 """dp_pipelines: differentially private reports of user events on Apache Beam, from one budget.
 
 The rooms, from the bottom: `errors`, `checks`, `frozen`; `noise` (laws, samplers, the door to randomness); `kernels` (keys,
-shards, bounds, lattice, accumulators); `selection` (private partition selection); `metrics` and `query` (what is asked);
-`budget` (mechanisms, accounting, calibration, the plan); `release` (staging, manifest, publishing). Above them
-`dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the command line). Imports go downwards only; this
-module imports neither Beam nor anything slow.
+shards, bounds, lattice, accumulators); `selection` (private partition selection); `metrics`, one file for each further family
+of them, and `query` (what is asked); `budget` (mechanisms, accounting, calibration, the plan); `ledger` (what is spent);
+`release` (staging, manifest, report). Above them `dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the
+command line). Imports go downwards only; this module imports neither Beam nor anything slow.
 """
 
+from dp_pipelines.best import Best as Best
+from dp_pipelines.blocks import Blocks as Blocks
 from dp_pipelines.budget.plan import Expectation as Expectation
 from dp_pipelines.budget.plan import Plan as Plan
+from dp_pipelines.distinct import DistinctCount as DistinctCount
 from dp_pipelines.errors import BudgetError as BudgetError
 from dp_pipelines.errors import DamagedInputError as DamagedInputError
 from dp_pipelines.errors import DpError as DpError
 from dp_pipelines.errors import PublishError as PublishError
 from dp_pipelines.errors import RequestError as RequestError
+from dp_pipelines.histogram import Histogram as Histogram
 from dp_pipelines.metrics import Count as Count
 from dp_pipelines.metrics import Mean as Mean
 from dp_pipelines.metrics import Metric as Metric
 from dp_pipelines.metrics import PrivacyIdCount as PrivacyIdCount
 from dp_pipelines.metrics import Sum as Sum
 from dp_pipelines.metrics import Variance as Variance
+from dp_pipelines.quantile import Quantile as Quantile
+from dp_pipelines.quantiles import Max as Max
+from dp_pipelines.quantiles import Median as Median
+from dp_pipelines.quantiles import Min as Min
+from dp_pipelines.quantiles import Quantiles as Quantiles
 from dp_pipelines.query import ContributionBounds as ContributionBounds
 from dp_pipelines.query import PrivatePartitions as PrivatePartitions
 from dp_pipelines.query import PublicPartitions as PublicPartitions
 from dp_pipelines.query import Query as Query
+from dp_pipelines.query import Top as Top
+from dp_pipelines.vectors import SecondMoment as SecondMoment
+from dp_pipelines.vectors import VectorSum as VectorSum
 
 __version__ = "0.1.0"

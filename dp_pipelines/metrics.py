@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.columns import check_value_type
 from dp_pipelines.kernels.lattice import Floats, Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import Statistic
 
@@ -55,22 +57,60 @@ class Metric:
     Args (all metrics):
         weight: share of the budget relative to the other metrics; a metric's weight is split evenly over its statistics,
             and a statistic that several metrics share is paid for once, with the sum of their weights.
+        stddev: instead of a weight, the standard deviation of the noise, in units of the published value; the rest of the plan
+            is calibrated on what that leaves. For `Count`, `PrivacyIdCount` and `Sum`.
     """
 
     needs_row_bound: ClassVar[bool] = True
+    takes_stddev: ClassVar[bool] = False
+    stddev_is_public: ClassVar[bool] = True
+    """Whether the standard deviation of the noise is known before the data are; else it is a function of released numbers."""
+    has_stddev: ClassVar[bool] = True
+    """Whether there is a standard deviation to publish; else it is null."""
+    many: ClassVar[bool] = False
+    """Whether a list is published for each partition, instead of a number."""
+    clips_partition_sums: ClassVar[bool] = False
+    """Whether a unit's sum per partition is clipped, instead of each row."""
     column: ClassVar[str | None] = None
     weight: float = dataclasses.field(default=1.0, kw_only=True)
+    stddev: float | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
+        if self.stddev is None:
+            return
+        if not self.takes_stddev:
+            rule = f"is not for {type(self).__name__}, whose error depends on how many rows a partition has"
+            raise RequestError(field="stddev", rule=rule, mend="write a weight instead")
+        object.__setattr__(self, "stddev", checks.number(self.stddev, "stddev", above=0, below=1e300))
+        if self.weight != 1.0:
+            raise RequestError(field="stddev", rule="stands beside a weight", mend="write one of the two")
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         """The statistics that this metric is made of."""
         raise NotImplementedError
 
+    def settled(self, *, partitions: int, rows: int) -> "Metric":
+        """The same metric with what it leaves open decided by the bounds of one unit: partitions, and rows in each."""
+        return self
+
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
         """The published values and their standard deviations, from noisy statistics alone."""
         raise NotImplementedError
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return () if self.column is None else (self.column,)
+
+    def check_column(self, kind: pa.DataType) -> None:
+        """Refuse a type of the column that cannot play its part.
+
+        Raises:
+            RequestError: for anything but numbers, unless the metric takes others.
+        """
+        if self.column is not None:
+            check_value_type(kind, self.column)
 
     @property
     def family(self) -> tuple[str, float, float] | None:
@@ -90,6 +130,8 @@ class Count(Metric):
     'rows'
     """
 
+    takes_stddev = True
+
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
 
@@ -106,6 +148,7 @@ class PrivacyIdCount(Metric):
     """
 
     needs_row_bound = False
+    takes_stddev = True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (UNITS,)
@@ -130,9 +173,8 @@ class _OverColumn(Metric):
     def _check_bounds(self) -> None:
         for field in ("min_value", "max_value"):
             mend = "declare what a value can be, from public knowledge: what lies outside is clamped"
-            object.__setattr__(
-                self, field, checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
-            )
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            object.__setattr__(self, field, bound + 0.0)  # -0.0 and 0.0 are one bound, so that metrics share their sums
         if not self.low <= self.high:
             raise RequestError(field="min_value", rule="must not be above max_value", mend="swap the two")
 
@@ -180,6 +222,7 @@ class Sum(_OverColumn):
     False
     """
 
+    takes_stddev = True
     min_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
     max_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
 
@@ -197,7 +240,7 @@ class Sum(_OverColumn):
                 mend="drop min_value and max_value, or the bounds of sums",
             )
         for field in ("min_sum_per_partition", "max_sum_per_partition"):
-            object.__setattr__(self, field, checks.number(getattr(self, field), field))
+            object.__setattr__(self, field, checks.number(getattr(self, field), field) + 0.0)  # as above
         low, high = self._sum_bounds
         if not low <= high:
             raise RequestError(
@@ -206,7 +249,7 @@ class Sum(_OverColumn):
         SummandLattice.for_sums(low, high)
 
     @property
-    def clips_partition_sums(self) -> bool:
+    def clips_partition_sums(self) -> bool:  # type: ignore[override]
         """Whether a unit's sum per partition is clipped, instead of each value."""
         return self.min_sum_per_partition is not None or self.max_sum_per_partition is not None
 
@@ -255,6 +298,7 @@ class Mean(_OverColumn):
     'rows'
     """
 
+    stddev_is_public = False
     nullable: bool = dataclasses.field(default=True, kw_only=True)
 
     def _check_bounds(self) -> None:

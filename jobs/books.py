@@ -8,14 +8,13 @@ privacy unit is the job's, or the run is refused.
 May import errors, budget, ledger, and jobs below it.
 """
 
-import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import windows
 from dp_pipelines.jobs.request import Request
-from dp_pipelines.ledger import sources
+from dp_pipelines.ledger import default_places, sources
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.state import Account, Window
 from dp_pipelines.release.manifest import unit_in_words
@@ -36,7 +35,8 @@ class Book:
 
     def __init__(self, request: Request, url: str | None, tell: Callable[[str], None]) -> None:
         self._request, self._url, self._tell = request, url, tell
-        self._place = str(request.file.path.parent / DEFAULT_NAME) if url is None else url
+        # The folder of the file itself: a link to it in another folder is the same job.
+        self._place = str(request.file.path.resolve().parent / DEFAULT_NAME) if url is None else url
         self._ledger: Ledger | None = None
 
     def __enter__(self) -> "Book":
@@ -57,7 +57,14 @@ class Book:
             return None
         request = self._request
         block = self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
-        return None if block is None else _in_order(block.body)
+        return None if block is None else dict(block.body["frozen"])
+
+    def others(self) -> bool:
+        """Whether the account holds plans already."""
+        if self._ledger is None:
+            return False
+        key = (self._request.file.job.dataset, self._request.window_name)
+        return any((block.account, block.window) == key for block in self._ledger.state.plans.values())
 
     def open(self) -> Ledger:
         """The ledger with the run's account and its files registered; made, where none was named and there is none.
@@ -68,34 +75,45 @@ class Book:
         """
         job = self._request.file.job
         if self._ledger is None:
-            self._ledger = Ledger.create(self._place)
+            self._ledger = Ledger.open_or_create(self._place)
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
         files = self._request.source.files
         if job.dataset not in self._ledger.state.accounts:
-            self._ledger._refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
-            _open_account(self._ledger, self._request)
+            self._ledger.refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
+            try:
+                _open_account(self._ledger, self._request)
+            except RequestError:
+                self._ledger.refresh()
+                if job.dataset not in self._ledger.state.accounts:
+                    raise
+                # Another first run was faster.
+                self._refuse_other_account(self._ledger)
+                return self._with_source(self._ledger, pattern)
+            self._warn_of_others(self._ledger, pattern)
             self._tell(
                 f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, epsilon "
                 f"{job.budget.epsilon:g} and delta {job.budget.delta:g}, for all jobs on this dataset together"
             )
-        self._ledger.claim_source(job.dataset, pattern, files)
-        return self._ledger
+        return self._with_source(self._ledger, pattern)
+
+    def _warn_of_others(self, ledger: Ledger, pattern: str) -> None:
+        """Say so where this user has charged the same dataset and files in another ledger: it starts with a full budget here."""
+        job = self._request.file.job
+        known = default_places.remember(job.dataset, pattern, ledger.state.ledger, ledger.shown)
+        if known is not None:
+            self._tell(
+                f"the dataset {job.dataset!r} with these files was charged before, in the ledger {known}: what was spent there "
+                "is not counted here; if it still stands, name it with --ledger"
+            )
+
+    def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:
+        ledger.claim_source(self._request.file.job.dataset, pattern, self._request.source.files)
+        return ledger
 
     def _refuse_other_account(self, ledger: Ledger) -> None:
         account = ledger.account(self._request.file.job.dataset)
         _refuse_other_unit(account, self._request)
         _refuse_other_windows(account, self._request)
-
-
-def _in_order(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A frozen plan with its noises in the order of its records: a ledger sorts names, and the plan's hash knows the order."""
-    frozen: dict[str, Any] = copy.deepcopy(body["frozen"])
-    order = [(record["stage"], record["name"]) for record in body["mechanisms"]]
-    places = {record: place for place, record in reversed(list(enumerate(order)))}
-    for stage, chosen in frozen["calibrated"]["choices"].items():
-        names = sorted(chosen["noises"], key=lambda name: places.get((stage, name), len(order)))
-        chosen["noises"] = {name: chosen["noises"][name] for name in names}
-    return frozen
 
 
 def _open_account(ledger: Ledger, request: Request) -> None:

@@ -22,7 +22,6 @@ from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
 from dp_pipelines.jobs.phases import Draws
-from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.state import Attempt, Run
 from dp_pipelines.noise import entropy
@@ -121,8 +120,7 @@ def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
             folder = staging.staging_path(work.target, attempt)
             run_ = ledger.start(run_, attempt=attempt, staging=str(folder), where=processes.here())
         except MovedOn:  # another process was faster: see what it is doing
-            ledger.refresh()
-            run_ = ledger.state.runs[run_.account, run_.run_id]
+            run_ = _seen_again(ledger, run_, work)
             continue
         return _attempt(ledger, run_, work, attempt, folder)
 
@@ -147,6 +145,25 @@ def abandon(ledger: Ledger, run_: Run) -> Run:
             )
         run_ = _end_dead(ledger, run_, last)
     return ledger.abandon(run_)
+
+
+def gone(ledger: Ledger, run_: Run) -> Run:
+    """End an attempt of which its owner says that it works no more: its machine is gone, and nothing shows that from here.
+
+    Whatever it still does, it cannot commit any more. Its charge stays; the same command then makes the run's release.
+
+    Raises:
+        RequestError: no attempt is open, or its process lives here.
+    """
+    last = run_.attempts[-1] if run_.attempts else None
+    if last is None or last.ended:
+        raise RequestError(field=f"run {run_.run_id!r}", rule="has no attempt that has not ended", mend="run it again")
+    if processes.alive(last.where):
+        raise RequestError(
+            field=f"run {run_.run_id!r}", rule=f"process {last.where.get('pid')} is at work on it", mend="let it end"
+        )
+    staging.destroy(last.staging)  # if its disk can be reached from here
+    return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
 
 
 def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
@@ -179,18 +196,32 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
         if living:
             work.tell(f"waiting for process {last.where.get('pid')}, which is at work on this run")
             time.sleep(POLL_SECONDS)
-            ledger.refresh()
-            run_ = ledger.state.runs[run_.account, run_.run_id]
+            run_ = _seen_again(ledger, run_, work)
             continue
         if run_.state != "staged" or not _whole(last):
             run_ = _end_dead(ledger, run_, last)
             continue
         with _alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
-            ledger.refresh()
-            run_ = ledger.state.runs[run_.account, run_.run_id]
-            if run_.attempts[-1] == last and _whole(last):
+            run_ = _seen_again(ledger, run_, work)
+            if run_.attempts and run_.attempts[-1] == last and _whole(last):
                 return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
     return run_
+
+
+def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
+    """The run as it stands now, if it still is the one that was admitted.
+
+    Raises:
+        RequestError: its id was abandoned meanwhile, or stands for something else.
+    """
+    ledger.refresh()
+    now = ledger.state.runs[run_.account, run_.run_id]
+    refuse_other(now, work.asked, work.content, work.window)
+    if now.state == "abandoned" or now.round != run_.round:
+        raise RequestError(
+            field=f"run {now.run_id!r}", rule="was abandoned while this command waited", mend="run the command again"
+        )
+    return now
 
 
 def _end_dead(ledger: Ledger, run_: Run, last: Attempt) -> Run:
@@ -206,37 +237,34 @@ def _end_dead(ledger: Ledger, run_: Run, last: Attempt) -> Run:
 def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
     return LedgerError(
         f"run {run_.run_id!r}: an attempt on {last.where.get('host', 'another machine')} has not ended, and from here "
-        "nothing shows whether it still works; run the same command there"
+        f"nothing shows whether it still works; run the same command there, or, if that machine is gone for good, first "
+        f"`dp-pipelines runs --gone {run_.run_id}`"
     )
 
 
 def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
     """One attempt, up to the commit; its staging is gone at the end, whatever happens."""
+    destroyed = True  # nothing was staged yet
     try:
         with staging.staging_folder(work.target, attempt):
-            files = work.stage(run_.round, folder, InLedger(ledger, run_, attempt))
-            run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
-            return _commit(ledger, run_, attempt, folder, work)
+            try:
+                files = work.stage(run_.round, folder, InLedger(ledger, run_, attempt))
+                run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
+                return _commit(ledger, run_, attempt, folder, work)
+            except BaseException:
+                destroyed = staging.destroy(folder)  # a folder that is not there any more may have been moved
+                raise
     except BaseException as error:
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
         with contextlib.suppress(LedgerError):  # what failed first is what is told; the next attempt settles this one
-            ledger.end(run_, attempt=attempt, how=how, destroyed=not os.path.lexists(folder))
+            ledger.end(run_, attempt=attempt, how=how, destroyed=destroyed)
         raise
 
 
 def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
-    try:
-        files = work.describe(run_.round, folder, staged, spent(ledger, run_))
-    except DpError:
-        raise
-    except Exception:
-        # Whatever it says may quote this draw, and the next attempt may draw another one.
-        raise RunFailed(
-            "the report of the release could not be made; nothing was published, and no detail is shown, since it may quote "
-            "a draw that is not released"
-        ) from None
+    files = work.describe(run_.round, folder, staged, spent(ledger, run_))
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 
 

@@ -7,8 +7,11 @@ May import errors, ledger, release, and jobs below it. Imported by cli.
 """
 
 import argparse
+import glob
 import pathlib
+import re
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import rich.box
@@ -19,8 +22,10 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import charged, summary
 from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
+from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import PlanBlock, Window
+from dp_pipelines.ledger.rules import check_cap
+from dp_pipelines.ledger.state import PlanBlock, Run, Window
 from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole
@@ -39,12 +44,12 @@ def runs(given: argparse.Namespace) -> None:
     file, book = _opened(given)
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     chosen = [run for run in book.state.runs.values() if dataset in (None, run.account)]
+    if given.gone is not None:
+        ended = charged.gone(book, _one(chosen, given.gone, book))
+        print(f"ended the attempt of {ended.run_id}; its charge stays, and the run's own command goes on")
+        return
     if given.abandon is not None:
-        found = [run for run in chosen if run.run_id == given.abandon]
-        if len(found) != 1:
-            rule = "is in several accounts" if found else f"is not in the ledger {book.shown}"
-            raise RequestError(field=f"run {given.abandon!r}", rule=rule, mend="name the account with --dataset")
-        given_up = charged.abandon(book, found[0])
+        given_up = charged.abandon(book, _one(chosen, given.abandon, book))
         stays = "its charge stays: nothing proves that what it had staged was destroyed unseen"
         said = "its budget can be used by another run" if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
@@ -69,6 +74,19 @@ def _shown(text: str) -> str:
     return escape(visible(text))
 
 
+def _without_params(pattern: str) -> str:
+    """A pattern in which a parameter stands for any text."""
+    return re.sub(r"\{[A-Za-z][A-Za-z0-9_]*\}", "*", pattern)
+
+
+def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
+    found = [run for run in chosen if run.run_id == run_id]
+    if len(found) != 1:
+        rule = "is in several accounts" if found else f"is not in the ledger {book.shown}"
+        raise RequestError(field=f"run {run_id!r}", rule=rule, mend="name the account with --dataset")
+    return found[0]
+
+
 def _init(given: argparse.Namespace) -> None:
     file = load(given.job) if given.job is not None else None
     url, job = _url(given, file), file.job if file is not None else None
@@ -87,7 +105,11 @@ def _init(given: argparse.Namespace) -> None:
     if not given.source and job is not None:
         patterns = [sources.absolute(job.source.pattern, folder)]
     if missing and Ledger.exists(url):
-        raise RequestError(field=f"ledger {url}", rule="exists already", mend="name an account to open: --dataset ...")
+        raise RequestError(
+            field=f"ledger {Database(url).shown}", rule="exists already", mend="name an account to open: --dataset ..."
+        )
+    if not missing:  # what is wrong with the account is said before a ledger is made for it
+        check_cap(given.rule, epsilon, delta)
     if not Ledger.exists(url):
         book = Ledger.create(url, anchor=given.anchor)
         print(f"made the ledger {book.shown}")
@@ -110,6 +132,7 @@ def _init(given: argparse.Namespace) -> None:
             rule=given.rule,
             window=window,
             patterns=patterns,
+            files=[name for pattern in patterns for name in glob.glob(_without_params(pattern), recursive=True)],
         )
         print(
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
@@ -164,15 +187,15 @@ def _show(given: argparse.Namespace) -> None:
             cap, spent, left = budget["cap"], budget["spent"], budget["left"]
             place = f"{_shown(window)}: " if window else ""
             out.print(
-                f"  {place}spent epsilon {summary.number(spent['epsilon'])} of {summary.number(cap['epsilon'])}, delta "
-                f"{summary.number(spent['delta'])} of {summary.number(cap['delta'])}; left epsilon "
-                f"{summary.number(left['epsilon'])}, delta {summary.number(left['delta'])}"
+                f"  {place}spent epsilon {summary.spent_number(spent['epsilon'])} of {summary.number(cap['epsilon'])}, delta "
+                f"{summary.spent_number(spent['delta'])} of {summary.number(cap['delta'])}; left epsilon "
+                f"{summary.left_number(left['epsilon'])}, delta {summary.left_number(left['delta'])}"
             )
         for plan in account["plans"]:
             place = f"{_shown(plan['window'])}: " if plan["window"] else ""
             out.print(
                 f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used; together they cost epsilon "
-                f"{summary.number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
+                f"{summary.spent_number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
             )
         count = sum(1 for _ in book.state.runs_of(account["account"]))
         out.print(f"  rule {account['rule']} · {count} runs · {len(account['sources'])} registered sources")
@@ -245,4 +268,4 @@ def _opened(given: argparse.Namespace) -> tuple[JobFile | None, Ledger]:
 def _url(given: argparse.Namespace, file: JobFile | None) -> str:
     if given.ledger is not None:
         return str(given.ledger)
-    return str(file.path.parent / DEFAULT_NAME) if file is not None else DEFAULT_NAME
+    return str(file.path.resolve().parent / DEFAULT_NAME) if file is not None else DEFAULT_NAME

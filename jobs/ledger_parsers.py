@@ -92,6 +92,7 @@ def add(make: MakeParser) -> None:
     exported.add_argument("--output", metavar="FILE", help="(default: standard output)")
     runs = make("runs", "list runs and their states, or give one up", RUNS_EPILOG)
     runs.add_argument("--abandon", metavar="ID", help="give this run up")
+    runs.add_argument("--gone", metavar="ID", help="its attempt ran on a machine that is gone for good: end it")
     runs.add_argument("--dataset", metavar="NAME", help="of this account alone")
     for parser in (init, raised, show, verify, exported, runs):
         parser.add_argument("job", metavar="JOB", nargs="?", help="a job file; the ledger is the one beside it")

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs import books, charged, phases, windows
 from dp_pipelines.jobs.job_file import JobFile
-from dp_pipelines.jobs.pipeline import run_pipeline
+from dp_pipelines.jobs.pipeline import RunFailed, run_pipeline
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
@@ -140,6 +140,12 @@ def run(
         with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
             progress.show("planning")
             plan = plan_of(file, dict(request.queries), book.frozen())
+            if book.others() and book.frozen() is None:
+                _note(
+                    stream,
+                    "this plan is new to its account, which holds other plans: it is charged anew, epsilon "
+                    f"{plan.accounted['epsilon']:.4g} for all of its runs",
+                )
             identity = run_id or _identity(plan, request)
             charged.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             work = charged.Work(
@@ -175,6 +181,20 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
     """What writes the report and the manifest of a round beside its staged files."""
 
     def write(
+        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
+    ) -> dict[str, pathlib.Path]:
+        try:
+            return written(number, folder, files, ledger)
+        except DpError:
+            raise
+        except Exception:
+            # Whatever it says may quote this draw, and the next attempt may draw another one.
+            raise RunFailed(
+                "the report of the release could not be made; nothing was published, and no detail is shown, since it may "
+                "quote a draw that is not released"
+            ) from None
+
+    def written(
         number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
     ) -> dict[str, pathlib.Path]:
         job = request.file.job

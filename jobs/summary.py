@@ -4,6 +4,7 @@ In: the JSON of a plan; a published folder. Out: text. Holds: nothing but public
 of a release is what lies in its folder. May import release.manifest, budget, pyarrow, rich. Imported by cli.
 """
 
+import decimal
 import json
 import math
 import pathlib
@@ -44,10 +45,12 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
     runs = plan.get("runs", 1)
     spent, one = plan["accounted"], plan["accounted_one_run"]
     out.print(f"budget     epsilon {number(plan['epsilon'])}, delta {number(plan['delta'])}" + _for_runs(runs))
-    out.print(f"accounted  epsilon {number(spent['epsilon'])}, delta {number(spent['delta'])}" + _for_runs(runs))
+    out.print(
+        f"accounted  epsilon {spent_number(spent['epsilon'])}, delta {spent_number(spent['delta'])}" + _for_runs(runs)
+    )
     if runs > 1:
         which = "one run  " if plan.get("split", "constant") == "constant" else "first run"
-        out.print(f"{which}  epsilon {number(one['epsilon'])}, delta {number(one['delta'])}")
+        out.print(f"{which}  epsilon {spent_number(one['epsilon'])}, delta {spent_number(one['delta'])}")
     if plan.get("split", "constant") != "constant" and runs > 1:
         out.print(
             f"split      {plan['split']}: what follows is the first run; the last has {plan['last_round_noise']:.3g} "
@@ -177,7 +180,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
             _print_stage(folder / name, out)
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     out.print(
-        f"spent      epsilon {number(spent.get('epsilon'))}, delta {number(spent.get('delta'))} of "
+        f"spent      epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))} of "
         f"epsilon {number(budget.get('epsilon'))}, delta {number(budget.get('delta'))}"
         + _for_runs(budget.get("runs", 1))
     )
@@ -246,6 +249,29 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def spent_number(value: float | None) -> str:
+    """What is spent, in few digits and never less than it is.
+
+    >>> spent_number(0.43911), spent_number(0.5), spent_number(1e-6)
+    ('0.4392', '0.5', '1e-06')
+    """
+    return number(None if value is None else _rounded(value, decimal.ROUND_CEILING))
+
+
+def left_number(value: float | None) -> str:
+    """What is left, in few digits and never more than it is.
+
+    >>> left_number(0.56089), left_number(0.0)
+    ('0.5608', '0')
+    """
+    return number(None if value is None else _rounded(value, decimal.ROUND_FLOOR))
+
+
+def _rounded(value: float, way: str) -> float:
+    # Of what was computed the last digits may be rounded either way already: they decide nothing here.
+    return float(decimal.Context(prec=4, rounding=way).create_decimal(f"{value:.12g}"))
 
 
 def as_json(value: Any) -> str:

@@ -1,7 +1,7 @@
 """What every test shares: the settings of hypothesis, caches of its own, and a watch on the one import root.
 
-In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's cache folder, and no test run loads
-`transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
+In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's folders for caches and state, and no test run
+loads `transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
 """
 
 import os
@@ -21,10 +21,11 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 @pytest.fixture(scope="session", autouse=True)
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Point the user's cache folder to a temporary one, for this process and those that it starts."""
+    """Point the user's folders for caches and state to temporary ones, for this process and those that it starts."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MPLBACKEND", "Agg")
         yield folder
 

@@ -30,6 +30,8 @@ ORDER = (
         "vectors",
         "best",
         "query",
+        "block_child",
+        "blocks",
         "phases",
         "budget",
         "ledger",

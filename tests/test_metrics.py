@@ -138,6 +138,18 @@ def test_metrics_over_the_same_values_are_a_family() -> None:
     assert Sum("a", min_sum_per_partition=0, max_sum_per_partition=9).family is None
 
 
+def test_a_bound_of_minus_zero_is_zero() -> None:
+    def asked(zero: float) -> list[Metric]:
+        ends = {"min_value": zero, "max_value": 9}
+        clipped = Sum("a", min_sum_per_partition=zero, max_sum_per_partition=9)
+        return [Sum("a", **ends), Mean("a", **ends), clipped, Sum("a", min_value=-9, max_value=zero)]
+
+    for plain, minus in zip(asked(0.0), asked(-0.0), strict=True):
+        assert repr(minus) == repr(plain)
+        basis = Basis(centred=False, nullable=True)
+        assert [repr(s) for s in minus.statistics(basis)] == [repr(s) for s in plain.statistics(basis)]
+
+
 def test_which_metrics_look_at_rows() -> None:
     ends = {"min_value": 0, "max_value": 9}
     assert all(m.needs_row_bound for m in (Count(), Sum("a", **ends), Mean("a", **ends), Variance("a", **ends)))

@@ -184,6 +184,21 @@ def test_metrics_that_do_not_look_at_rows_need_no_bound_on_rows() -> None:
     query(bounds=bounds(max_partitions_contributed=8), metrics={})
 
 
+def test_a_public_list_without_metrics_is_no_query() -> None:
+    with pytest.raises(RequestError, match="would publish the list alone") as caught:
+        query(metrics={}, partitions=PublicPartitions(keys=[("a",)]))
+    assert caught.value.field == "metrics"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x1b[1m", "a\x00", "a\u2028b", "a\udcff"])
+def test_a_name_of_two_lines_or_with_control_characters_is_none(name: str) -> None:
+    for wrong in ({"metrics": {name: Count()}}, {"partition_by": name}, {"privacy_unit": [name]}, {"row_id": name}):
+        with pytest.raises(RequestError, match="line breaks or control characters") as caught:
+            query(**wrong)
+        assert str(caught.value).isprintable()
+    query(metrics={"価格　計\u00a0": Count()})
+
+
 @pytest.mark.parametrize(
     "metric",
     [Count(), AMOUNT, Sum("a", min_value=0, max_value=1), Variance("a", min_value=0, max_value=1)],

@@ -13,6 +13,7 @@ from dp_pipelines.transforms.publish import StageRelease as StageRelease
 from dp_pipelines.transforms.read import ReadCsv as ReadCsv
 from dp_pipelines.transforms.read import ReadParquet as ReadParquet
 from dp_pipelines.transforms.rows import FromRows as FromRows
+from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
 from dp_pipelines.transforms.short import PrivateCount as PrivateCount
 from dp_pipelines.transforms.short import PrivateMean as PrivateMean
 from dp_pipelines.transforms.short import PrivateSum as PrivateSum

@@ -118,7 +118,8 @@ class BoundContributions(beam.PTransform):
     """Keep what the bounds of a stage allow of each privacy unit. NOT private: for what follows in the same trust boundary.
 
     Arguments and input as for `PrivateAggregate`. Output: a PCollection of pa.Table in wire form: columns u0.. (unit), p0..
-    (partition), v0.. (lattice values of clamped values), r (row id), s0.. (summands).
+    (partition), v0.. (lattice values of clamped values), c0.. (cells), d0.. (lists of different values), r (row id), s0..
+    (summands) and what else `kernels.layout` names.
     """
 
     stage: StagePlan

@@ -287,7 +287,7 @@ class Plan:
         choices = {}
         for name in plan.queries:
             fields = dict(stored["choices"][name])
-            fields["noises"] = FrozenMapping({k: Choice(**v) for k, v in fields["noises"].items()})
+            fields["noises"] = FrozenMapping({key: Choice(**chosen) for key, chosen in fields["noises"]})
             fields["centred"] = tuple(tuple(family) for family in fields["centred"])
             choices[name] = StageChoices(**fields)
         calibrated = Calibrated(
@@ -320,4 +320,5 @@ class Plan:
 
 
 def _noises(choices: StageChoices) -> dict[str, Any]:
-    return {"noises": {key: dataclasses.asdict(choice) for key, choice in choices.noises.items()}}
+    # Pairs, not an object: whoever stores them may sort names, and records have the order of the choices.
+    return {"noises": [[key, dataclasses.asdict(choice)] for key, choice in choices.noises.items()]}

@@ -1,23 +1,27 @@
 """Partial aggregates per partition, and their exact merge.
 
 In: kept contributions, or partial aggregates of shards. Out: one row per partition with one int64 per statistic; merged,
-two int64 words per statistic, whose value is high * 2**32 + low. Holds: integers only, so that order, batch split and shard
+two int64 words per statistic, whose value is high * 2**32 + low. Statistics with cells have a list of those that count
+something (`spread`). Holds: integers only, so that order, batch split and shard
 count change nothing; every intermediate sum has proven headroom (stated where it is made). May import the kernels beside
 it, numpy and pyarrow.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import contributions, keys, shard
+from dp_pipelines.kernels import contributions, distinct, keys, moments, shard, spread, vectors
 from dp_pipelines.kernels.bound import Bounded
+from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+from dp_pipelines.kernels.spread import Spread
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
+from dp_pipelines.kernels.vectors import Parts, VectorLattice
 
 EXACT_ROWS = 2**22
 """Integers of at most 2**30, added in float64 over so many rows, stay below 2**53 and are therefore exact."""
@@ -36,6 +40,8 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
 
     Returns:
         A table with the partition's columns p0.. and int64 columns a0.. A shard of at most 2**31 rows adds up within int64.
+        For each of `cells_of(statistics)` there are lists n{j} of cells and m{j} of their counts instead, for each of
+        `distinct_of(statistics)` lists d{j} of different values, for each of `vectors_of(statistics)` a list w{j} of sums.
     """
     kept = contributions.bound(wire, layout, salt)
     size = len(kept.partitions)
@@ -45,8 +51,23 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
     used = pa.array(np.flatnonzero(units))
     columns = {n: c.take(used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
     for i, statistic in enumerate(statistics):
-        columns[f"a{i}"] = pa.array(rows.statistic(statistic)).take(used)
+        if not _in_lists(statistic):
+            columns[f"a{i}"] = pa.array(rows.statistic(statistic)).take(used)
+    for j, (column, cells) in enumerate(cells_of(statistics)):
+        found = spread.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
+        columns[f"n{j}"], columns[f"m{j}"] = (lists.take(used) for lists in found.lists(size))
+    for j, declared in enumerate(distinct_of(statistics)):
+        pairs, values = contributions.different_values(wire, layout, kept, layout.distinct.index(declared))
+        of_partitions = distinct.each_once(codes[kept.bounded.starts][pairs], values)
+        columns[f"d{j}"] = distinct.listed(*of_partitions, size).take(used)
+    for j, statistic in enumerate(vectors_of(statistics)):
+        columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used.to_numpy()]))
     return pa.table(columns)
+
+
+def _in_lists(statistic: Statistic) -> bool:
+    """Whether a statistic travels as lists: of cells, of values, or of sums."""
+    return statistic.cells is not None or statistic.vectors is not None or statistic.kind == "distinct"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +93,27 @@ class _Shard:
         if statistic.kind == "not_null":
             return np.bincount(codes, minlength=self.size)
         return sums_by_code(codes, values if nulls is None else values[~nulls], self.size)
+
+    def cells(self, column: str, cells: Cells) -> tuple[Codes, Integers]:
+        """The partition code and the cell of each kept row that is in one."""
+        wire = keys.one_array(self.wire.column(f"c{self.layout.cells.index((column, cells))}"))
+        if not wire.null_count:
+            return self.codes, wire.to_numpy()[self.bounded.rows].astype(np.int64)
+        inside = wire.is_valid().to_numpy(zero_copy_only=False)[self.bounded.rows]
+        return self.codes[inside], wire.fill_null(0).to_numpy()[self.bounded.rows][inside].astype(np.int64)
+
+    def vectors(self, statistic: Statistic) -> Integers:
+        """The integers of each partition code."""
+        if isinstance(statistic.vectors, VectorLattice):
+            lattice = statistic.vectors
+            index = self.layout.vectors.index((statistic.column or "", lattice))
+            of_rows = vectors.matrix(keys.one_array(self.wire.column(f"w{index}")))
+            codes = self.codes[self.bounded.starts]
+            return vectors.clipped_sums(lattice, of_rows, *contributions.rows_of_pairs(self.bounded), codes, self.size)
+        assert statistic.vectors is not None
+        names = self.layout.feature_names(statistic.vectors)
+        features = [keys.one_array(self.wire.column(name)).to_numpy()[self.bounded.rows] for name in names]
+        return moments.sums_of_products(np.stack(features, axis=1), self.codes, self.size)
 
     def per_pair(self, weights: Integers | None) -> Integers:
         """One contribution of each kept (unit, partition): 1, or the given integer of at most 2**30."""
@@ -148,12 +190,16 @@ class Totals:
 
     Args:
         partitions: plain partition columns.
-        high, low: for each statistic the words of its total, high * 2**32 + low.
+        high, low: for each statistic the words of its total, high * 2**32 + low; zero for one with cells or vectors.
+        cells: for each statistic with cells what they count, by the statistic's place.
+        vectors: for each statistic with vectors their partial sums, by the statistic's place.
     """
 
     partitions: tuple[pa.Array, ...]
     high: tuple[Integers, ...]
     low: tuple[Integers, ...]
+    cells: Mapping[int, Spread] = dataclasses.field(default_factory=dict)
+    vectors: Mapping[int, Parts] = dataclasses.field(default_factory=dict)
 
     def coarse(self, statistic: int, *, shift: int, step: int) -> Integers:
         """Totals * 2**shift in units of `step` fine lattice steps, rounded to the nearest (halves up).
@@ -161,45 +207,55 @@ class Totals:
         Rounding is floor((a + step // 2) / step), so that a change of a by d moves the result by at most ceil(d / step).
         Results are clipped to 2**52, after the sum and monotonically, which can only bring two results closer.
         """
-        high, low = self.high[statistic], self.low[statistic]
-        if len(high) == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
-            fine = ((high << np.int64(32)) + low) << np.int64(shift)
-            if step < 1 << 61:
-                # Clipped here too: which way is taken depends on all partitions, so it must not show in any.
-                return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)
-        exact = ((high.astype(object) << 32) + low.astype(object)) << shift
-        return np.clip((exact + step // 2) // step, -(2**52), 2**52).astype(np.int64)
+        return coarse_words(self.high[statistic], self.low[statistic], shift=shift, step=step)
+
+    def coarse_lists(self, statistic: int, partitions: Integers, *, shift: int, step: int) -> Integers:
+        """The same of a statistic with cells or vectors, for some partitions: one row for each.
+
+        Args:
+            statistic: its place.
+            partitions: rising codes.
+            shift, step: see `coarse`.
+        """
+        if statistic in self.vectors:
+            return coarse_words(*self.vectors[statistic].words(partitions), shift=shift, step=step)
+        return coarse_counts(self.cells[statistic].dense(partitions), shift=shift, step=step)
 
 
-def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics: int) -> Totals:
+def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics: Sequence[Statistic]) -> Totals:
     """The totals of partial aggregates, per partition that occurs.
 
     Args:
         tables: partial aggregates with columns p0.., a0..; at least one, possibly without rows.
         partition_names: p0..
-        statistics: how many columns a0.. there are.
+        statistics: what the columns a0.. hold.
     """
     table = shard.joined(tables)
     merged = keys.dense([keys.plain(table.column(name)) for name in partition_names])
-    high, low = _summed(table, merged.codes, len(merged), statistics)
-    return Totals(partitions=merged.columns, high=high, low=low)
+    return _summed(table, merged.columns, merged.codes, len(merged), statistics)
 
 
-def no_partials(partition_names: Sequence[str], statistics: int) -> pa.Table:
+def no_partials(partition_names: Sequence[str], statistics: Sequence[Statistic]) -> pa.Table:
     """Partial aggregates of nothing, with partition columns of no type."""
-    partitions = {name: pa.nulls(0) for name in partition_names}
-    return pa.table({**partitions, **{f"a{i}": pa.array([], pa.int64()) for i in range(statistics)}})
+    columns = {name: pa.nulls(0) for name in partition_names}
+    columns |= {f"a{i}": pa.array([], pa.int64()) for i, statistic in enumerate(statistics) if not _in_lists(statistic)}
+    for j in range(len(cells_of(statistics))):
+        columns[f"n{j}"], columns[f"m{j}"] = pa.array([], pa.list_(pa.int32())), pa.array([], pa.list_(pa.int64()))
+    for j, statistic in enumerate(vectors_of(statistics)):
+        columns[f"w{j}"] = vectors.listed(np.zeros((0, statistic.width or 0), np.int32))
+    columns |= {f"d{j}": pa.array([], pa.list_(pa.null())) for j in range(len(distinct_of(statistics)))}
+    return pa.table(columns)
 
 
 def by_public_index(partial: pa.Table, layout: Layout) -> pa.Table:
     """Partial aggregates whose partition columns are replaced by p0, the index in the public list."""
     index, _ = layout.public_places(partial)
-    return pa.table(
-        {"p0": pa.array(index), **{n: partial.column(n) for n in partial.column_names if n.startswith("a")}}
-    )
+    return pa.table({"p0": pa.array(index), **{n: partial.column(n) for n in partial.column_names if n[0] in "adnmw"}})
 
 
-def merge_public(tables: Sequence[pa.Table], layout: Layout, statistics: int, place: int, places: int) -> Totals:
+def merge_public(
+    tables: Sequence[pa.Table], layout: Layout, statistics: Sequence[Statistic], place: int, places: int
+) -> Totals:
     """The totals of the public partitions `place`, `place + places`, ..., zero where no partial names them.
 
     The keys come out as they were listed, whatever the data hold.
@@ -207,16 +263,61 @@ def merge_public(tables: Sequence[pa.Table], layout: Layout, statistics: int, pl
     listed = layout.listed_columns()
     mine = np.arange(place, len(listed[0]), places)
     partitions = tuple(column.take(pa.array(mine)) for column in listed)
-    if not tables:
-        zeros = tuple(np.zeros(len(mine), np.int64) for _ in range(statistics))
-        return Totals(partitions=partitions, high=zeros, low=zeros)
-    table = pa.concat_tables(tables)
-    high, low = _summed(table, table.column("p0").to_numpy() // places, len(mine), statistics)
-    return Totals(partitions=partitions, high=high, low=low)
+    table = shard.joined(tables or [no_partials(["p0"], statistics)])
+    codes = np.zeros(0, np.int64) if table.num_rows == 0 else table.column("p0").to_numpy() // places
+    return _summed(table, partitions, codes, len(mine), statistics)
 
 
 def _summed(
-    table: pa.Table, codes: Codes, size: int, statistics: int
-) -> tuple[tuple[Integers, ...], tuple[Integers, ...]]:
-    sums = [exact_sums(codes, keys.one_array(table.column(f"a{i}")).to_numpy(), size) for i in range(statistics)]
-    return tuple(high for high, _ in sums), tuple(low for _, low in sums)
+    table: pa.Table, partitions: tuple[pa.Array, ...], codes: Codes, size: int, statistics: Sequence[Statistic]
+) -> Totals:
+    finest = cells_of(statistics)
+    found = [
+        spread.merged(
+            codes,
+            keys.one_array(table.column(f"n{j}")),
+            keys.one_array(table.column(f"m{j}")),
+            width=cells.count,
+        )
+        for j, (_, cells) in enumerate(finest)
+    ]
+    words, spreads, parts = [], {}, {}
+    for i, statistic in enumerate(statistics):
+        if statistic.kind == "distinct":
+            j = distinct_of(statistics).index((statistic.column or "", statistic.most))
+            rows, values = distinct.flat(keys.one_array(table.column(f"d{j}")))
+            once, _ = distinct.each_once(codes[rows], values)
+            words.append((np.zeros(size, np.int64), np.bincount(once, minlength=size)))
+        elif statistic.vectors is not None:
+            j = vectors_of(statistics).index(statistic)
+            parts[i] = Parts.of(codes, keys.one_array(table.column(f"w{j}")))
+            words.append((np.zeros(size, np.int64), np.zeros(size, np.int64)))
+        elif statistic.cells is None:
+            words.append(exact_sums(codes, keys.one_array(table.column(f"a{i}")).to_numpy(), size))
+        else:
+            leaves = statistic.cells.finest
+            whole = found[finest.index((statistic.column or "", leaves))]
+            spreads[i] = whole.coarser(leaves.count // statistic.cells.count)
+            words.append((np.zeros(size, np.int64), np.zeros(size, np.int64)))
+    high, low = (tuple(pair[word] for pair in words) for word in range(2))
+    return Totals(partitions=partitions, high=high, low=low, cells=spreads, vectors=parts)
+
+
+def coarse_words(high: Integers, low: Integers, *, shift: int, step: int) -> Integers:
+    """Totals high * 2**32 + low of any shape, rounded as `Totals.coarse` rounds."""
+    if high.size == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
+        fine = ((high << np.int64(32)) + low) << np.int64(shift)
+        if step < 1 << 61:
+            # Clipped here too: which way is taken depends on all partitions, so it must not show in any.
+            return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)
+    exact = ((high.astype(object) << 32) + low.astype(object)) << shift
+    return np.clip((exact + step // 2) // step, -(2**52), 2**52).astype(np.int64)
+
+
+def coarse_counts(counts: Integers, *, shift: int, step: int) -> Integers:
+    """Counts * 2**shift in units of `step`, rounded as `Totals.coarse` rounds; any shape.
+
+    Counts above 2**40 are taken for 2**40, each by itself, which can only bring two of them closer.
+    """
+    fine = np.minimum(counts, np.int64(2**40)) << np.int64(shift)
+    return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)

@@ -2,7 +2,7 @@
 
 In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table that
 stands for the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
-sums travel whole. May import kernels.bound, kernels.keys, kernels.layout, numpy, pyarrow.
+sums travel whole. May import kernels.bound, kernels.distinct, kernels.keys, kernels.layout, numpy, pyarrow.
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import distinct, keys, vectors
 from dp_pipelines.kernels.bound import Bounded, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
 from dp_pipelines.kernels.keys import Codes, Keys, Words
 from dp_pipelines.kernels.layout import Layout
@@ -26,10 +26,12 @@ class Contributions:
     Args:
         partitions: dense codes of the partition of every row of the table.
         bounded: which rows are kept.
+        pair_hashes: the keyed hash of the unit and partition of every row.
     """
 
     partitions: Keys
     bounded: Bounded
+    pair_hashes: Words
 
 
 def bound(wire: pa.Table, layout: Layout, salt: int) -> Contributions:
@@ -55,23 +57,60 @@ def bound(wire: pa.Table, layout: Layout, salt: int) -> Contributions:
             rows,
             max_partitions=layout.max_partitions,
             max_rows_per_partition=layout.max_rows_per_partition,
-            assign_all_rows=bool(layout.summands),
+            assign_all_rows=bool(layout.summands or layout.distinct or layout.vectors),
         )
-    return Contributions(partitions=partitions, bounded=bounded)
+    return Contributions(partitions=partitions, bounded=bounded, pair_hashes=pair_hashes)
 
 
 def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
     """A smaller wire table with the same kept contributions.
 
-    The first kept row of each (unit, partition) carries the summands of all its rows, the others carry zero.
+    The first kept row of each (unit, partition) carries the summands and different values of all its rows, the others none.
     """
-    bounded = bound(wire, layout, salt).bounded
+    kept = bound(wire, layout, salt)
+    bounded = kept.bounded
     reduced = wire.take(pa.array(bounded.rows))
     for i in range(len(layout.summands)):
         carried = np.zeros(len(bounded.rows), np.int64)
         carried[bounded.starts] = sums_of_pairs(wire, bounded, i)
         reduced = reduced.set_column(reduced.schema.get_field_index(f"s{i}"), f"s{i}", pa.array(carried))
+    for i in range(len(layout.distinct)):
+        pairs, values = different_values(wire, layout, kept, i)
+        lists = distinct.listed(bounded.starts[pairs], values, len(bounded.rows))
+        reduced = reduced.set_column(reduced.schema.get_field_index(f"d{i}"), f"d{i}", lists)
+    for i in range(len(layout.vectors)):
+        rows, starts = rows_of_pairs(bounded)
+        of_rows = vectors.matrix(keys.one_array(wire.column(f"w{i}")))
+        carried = np.zeros((len(bounded.rows), of_rows.shape[1]), np.int64)
+        carried[bounded.starts] = vectors.sums_of_groups(of_rows, rows, starts)
+        whole = vectors.listed(vectors.narrow(carried))
+        reduced = reduced.set_column(reduced.schema.get_field_index(f"w{i}"), f"w{i}", whole)
     return reduced
+
+
+def different_values(wire: pa.Table, layout: Layout, kept: Contributions, index: int) -> tuple[Codes, pa.Array]:
+    """The different values of a column in each kept (unit, partition), of which the bound leaves the first by keyed hash.
+
+    Returns:
+        places among the kept pairs, rising, and the values.
+    """
+    most = layout.distinct[index][1] or layout.max_rows_per_partition
+    rows, values = distinct.flat(keys.one_array(wire.column(f"d{index}")))
+    assert kept.bounded.pair_of_row is not None, "rows in all are not bounded beside different values"
+    pairs = kept.bounded.pair_of_row[rows]
+    inside = pairs >= 0
+    hashes = kept.pair_hashes[kept.bounded.rows[kept.bounded.starts]]
+    return distinct.least(pairs[inside], hashes, values.filter(pa.array(inside)), most)
+
+
+def rows_of_pairs(bounded: Bounded) -> tuple[Positions, Positions]:
+    """All rows of the kept (unit, partition) pairs, pair by pair, and where in them each pair begins."""
+    assert bounded.pair_of_row is not None, "rows in all are not bounded beside sums of vectors"
+    inside = np.flatnonzero(bounded.pair_of_row >= 0)
+    pairs = bounded.pair_of_row[inside]
+    order = np.argsort(pairs, kind="stable")
+    # Each pair has a row, so that the pairs are 0, 1, 2, ...
+    return inside[order], np.flatnonzero(np.diff(pairs[order], prepend=-1))
 
 
 def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:

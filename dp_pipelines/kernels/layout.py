@@ -1,14 +1,15 @@
 """The wire form of contributions: what is left of a table of events once only what a query reads is kept.
 
-In: an Arrow table of events. Out: a table with columns u0.. (unit), p0.. (partition, dictionary-encoded), v0.. (lattice
-values of clamped values, int32), r (row id), s0.. (summands of clipped sums, int64 lattice values). Holds: each row is made
-from one row alone; rows without a unit are dropped, and with a public list rows of other partitions. Runners copy every
-shuffled byte several times, so columns are as narrow as their values allow; that decides nothing else, since keys are
-compared by value. May import errors, kernels.keys, kernels.lattice, pyarrow.
+In: an Arrow table of events. Out: a table with columns u0.. (unit), p0.. (partition, dictionary-encoded), v0.. (lattice values
+of clamped values, int32), c0.. (numbers of cells, int32), d0.. (lists of different values), r (row id), s0.. (summands of
+clipped sums, int64 lattice values), w0.. (vectors, fixed-size lists of int32 lattice values), x0.. (features of second
+moments, int16 lattice values).
+Holds: each row is made from one row alone; rows without a unit are dropped, and with a public list rows of other partitions.
+Runners copy every shuffled byte several times, so columns are as narrow as their values allow; that decides nothing else,
+since keys are compared by value. May import errors, the kernels for columns of each kind, pyarrow.
 """
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,13 @@ import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.cells import Cells
+from dp_pipelines.kernels.columns import arrow_values, check_value_type, public_column
+from dp_pipelines.kernels.distinct import check_values, one_each
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, numbers_and_nulls
+from dp_pipelines.kernels.lists import check_lists
+from dp_pipelines.kernels.moments import Moments
+from dp_pipelines.kernels.vectors import VectorLattice
 
 LARGEST_BATCH = 2**20
 """Rows of one batch: 2**20 summands of at most 2**40 add up within int64."""
@@ -31,6 +38,10 @@ class Layout:
         values: (column, lattice) of each sum over clamped values.
         row_id: a column that tells rows of one unit apart, or None.
         summands: (column, lattice) of each sum that is clipped per unit and partition.
+        cells: (column, finest cells) of each statistic that counts rows by cell.
+        distinct: (column, bound) of each statistic that counts different values; None: `max_rows_per_partition`.
+        vectors: (column, lattice) of each sum of vectors that is clipped per unit and partition.
+        moments: the features of each sum of products.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
         public: the public partitions, one sequence of values per partition column, or None.
@@ -41,6 +52,10 @@ class Layout:
     values: tuple[tuple[str, Lattice], ...] = ()
     row_id: str | None = None
     summands: tuple[tuple[str, SummandLattice], ...] = ()
+    cells: tuple[tuple[str, Cells], ...] = ()
+    distinct: tuple[tuple[str, int | None], ...] = ()
+    vectors: tuple[tuple[str, VectorLattice], ...] = ()
+    moments: tuple[Moments, ...] = ()
     max_partitions: int
     max_rows_per_partition: int = 1
     max_rows: int | None = None
@@ -66,8 +81,14 @@ class Layout:
 
     @property
     def value_names(self) -> list[str]:
-        """Wire names of the values."""
-        return [f"v{i}" for i in range(len(self.values))]
+        """Wire names of the values, of the cells that they fall into, and of the features of second moments."""
+        names = [f"v{i}" for i in range(len(self.values))] + [f"c{i}" for i in range(len(self.cells))]
+        return names + [name for moments in self.moments for name in self.feature_names(moments)]
+
+    def feature_names(self, moments: Moments) -> list[str]:
+        """Wire names of the features of second moments."""
+        before = sum(len(other.columns) for other in self.moments[: self.moments.index(moments)])
+        return [f"x{before + i}" for i in range(len(moments.columns))]
 
     def wire(self, table: pa.Table) -> pa.Table:
         """The wire form of a table of events.
@@ -86,10 +107,19 @@ class Layout:
         for i, (column, lattice) in enumerate(self.values):
             values, nulls = numbers[column]
             columns[f"v{i}"] = pa.array(lattice.integers(values).astype(np.int32), mask=nulls)
+        for i, (column, cells) in enumerate(self.cells):
+            columns[f"c{i}"] = cells.of(keys.one_array(table.column(column)))
+        for i, (column, _) in enumerate(self.distinct):
+            columns[f"d{i}"] = one_each(table.column(column))
         if self.row_id is not None:
             columns["r"] = keys.plain(table.column(self.row_id))
         for i, (column, summand) in enumerate(self.summands):
             columns[f"s{i}"] = pa.array(summand.integers(numbers[column][0]))
+        for i, (column, vectors) in enumerate(self.vectors):
+            columns[f"w{i}"] = vectors.integers(keys.one_array(table.column(column)))
+        for moments in self.moments:
+            features = [keys.one_array(table.column(column)) for column in moments.columns]
+            columns |= dict(zip(self.feature_names(moments), moments.integers(features), strict=True))
         wire = pa.table(columns)
         keep = self._kept_rows(wire)
         return wire if keep is None else wire.filter(keep)
@@ -116,7 +146,7 @@ class Layout:
         columns = []
         for name, values in zip(self.partitions, self.public, strict=True):
             try:
-                columns.append(keys.plain(_arrow(values)))
+                columns.append(keys.plain(arrow_values(values)))
             except (pa.ArrowException, OverflowError, UnicodeError):
                 raise RequestError(
                     field=f"public, column {name!r}",
@@ -151,43 +181,11 @@ class Layout:
         return codes[length:], length
 
 
-def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:
-    """One column of a public list as a plain array of the type that the data have.
-
-    >>> public_column("region", pa.string(), ["a", None]).to_pylist()
-    ['a', None]
-    """
-    plain = keys.plain_type(kind)
-    try:
-        listed = _arrow(values)
-        if pa.types.is_integer(listed.type) and (pa.types.is_integer(plain) or pa.types.is_decimal(plain)):
-            return pa.array(list(values), plain)
-        if pa.types.is_null(listed.type) or listed.type == plain:
-            return keys.plain(listed.cast(plain))
-        text_for_number = keys.is_text(listed.type) and pa.types.is_integer(plain)
-        of_truth = pa.types.is_boolean(listed.type) or pa.types.is_boolean(plain)
-        if text_for_number or of_truth or (keys.is_text(plain) and not keys.is_text(listed.type)):
-            raise pa.ArrowInvalid("kinds differ")
-        return keys.plain(listed.cast(plain))
-    except (pa.ArrowException, OverflowError, UnicodeError):
-        raise RequestError(
-            field=f"public, column {name!r}",
-            rule=f"lists a value that is not of the column's type {plain}",
-            mend="write the values as that type",
-        ) from None
-
-
-def _arrow(values: Sequence[object]) -> pa.Array:
-    listed = list(values)
-    try:
-        return pa.array(listed)
-    except OverflowError:  # Arrow takes whole numbers for int64 unless told otherwise
-        return pa.array(listed, pa.uint64())
-
-
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:
     numbers = [column for column, _ in (*layout.values, *layout.summands)]
+    numbers += [column for moments in layout.moments for column in moments.columns]
     names = [*layout.units, *layout.partitions, *numbers]
+    names += [c for c, _ in (*layout.cells, *layout.distinct, *layout.vectors)]
     if layout.row_id is not None:
         names.append(layout.row_id)
     for name in names:
@@ -201,23 +199,9 @@ def _check_columns(schema: pa.Schema, layout: Layout) -> None:
         keys.check_key_type(schema.field(layout.row_id).type, layout.row_id, partition=False)
     for name in numbers:
         check_value_type(schema.field(name).type, name)
-
-
-def check_value_type(data_type: pa.DataType, column: str) -> None:
-    """Refuse types that cannot be summed.
-
-    Raises:
-        RequestError: for anything but integers, floats, decimals and booleans.
-
-    >>> check_value_type(pa.string(), "amount")
-    Traceback (most recent call last):
-    dp_pipelines.errors.RequestError: column 'amount': has type string, which is no number; cast it first, e.g. columns: {amount_number: "CAST(amount AS DOUBLE)"}
-    """
-    kind = keys.plain_type(data_type)
-    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    if not (number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-        raise RequestError(
-            field=f"column {column!r}",
-            rule=f"has type {kind}, which is no number",
-            mend=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DOUBLE)"}}',
-        )
+    for name, cells in layout.cells:
+        cells.check(schema.field(name).type, name)
+    for name, _ in layout.distinct:
+        check_values(schema.field(name).type, name)
+    for name, vectors in layout.vectors:
+        check_lists(schema.field(name).type, name, vectors.size)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import keys, vectors
 
 MOST_SHARDS = 2**14
 
@@ -69,14 +69,20 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
     >>> joined([pa.table({"u0": pa.array([1], pa.int8())}), pa.table({"u0": [2]})]).column("u0").to_pylist()
     [1, 2]
     """
+    tables = vectors.of_one_width(tables)
     for name in tables[0].column_names:
-        kinds = {keys.plain_type(table.schema.field(name).type) for table in tables} - {pa.null()}
+        kinds = {_key_type(table.schema.field(name).type) for table in tables} - {pa.null()}
         integers = all(pa.types.is_integer(kind) for kind in kinds)
         if len(kinds) > 1 and not (integers and (pa.uint64() not in kinds or not _signed(kinds))):
             raise RequestError(
                 field="input", rule="has tables that disagree on the type of a key column", mend="cast the column first"
             )
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _key_type(kind: pa.DataType) -> pa.DataType:
+    """The plain type of a column, or of the values of its lists."""
+    return keys.plain_type(kind.value_type if pa.types.is_list(kind) else kind)
 
 
 def _signed(kinds: set[pa.DataType]) -> bool:

@@ -32,8 +32,8 @@ def default_anchor() -> str:
 
 
 def now() -> str:
-    """The time to write down; it decides nothing."""
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    """The hour to write down; it decides nothing. A finer time would tell how long runs take, and so how many rows there are."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="hours")
 
 
 class Journal:

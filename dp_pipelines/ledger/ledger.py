@@ -81,6 +81,7 @@ class Ledger(Journal):
         rule: str = "reserved",
         window: Window | None = None,
         patterns: Sequence[str] = (),
+        files: Sequence[str] = (),
     ) -> Account:
         """Open an account. Its rule and its window never change.
 
@@ -92,6 +93,7 @@ class Ledger(Journal):
             rule: `reserved` or `filter`.
             window: see `Window`.
             patterns: of files, as `sources.absolute` gives them.
+            files: what they stand for now.
 
         Raises:
             RequestError: an argument is wrong, the account exists, or a source belongs to another one.
@@ -106,7 +108,7 @@ class Ledger(Journal):
             )
         if window is not None:
             refusals.check_window(window)
-        cap, order = rules.cap_of(rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
+        cap, order = rules.check_cap(rule, epsilon, delta)
         with self._writing() as add:
             if name in self.state.accounts:
                 raise RequestError(
@@ -115,12 +117,12 @@ class Ledger(Journal):
                     mend="its cap can be raised with `dp-pipelines ledger raise`",
                 )
             for pattern in patterns:
-                self._refuse_foreign(name, pattern)
+                self.refuse_foreign(name, pattern, files)
             self._anchor.claim(name)
             body = {
                 "account": name,
                 "unit": list(unit),
-                "words": words,
+                "words": words.removeprefix("one ").removeprefix("each "),
                 "epsilon": float(epsilon),
                 "delta": float(delta),
                 "cap": cap.to_json(),
@@ -157,18 +159,20 @@ class Ledger(Journal):
         Args:
             name: of the account.
             source: the pattern, as `sources.absolute` gives it.
-            files: what it stands for now.
+            files: what it stands for now. Of links, what they point to is registered too.
 
         Raises:
             RequestError: the pattern, or one of the files, belongs to another account.
         """
-        self._refuse_foreign(name, source, files)
-        if source in self.account(name).sources:
+        wanted = [source, *sources.behind_links(source, files)]
+        self.refuse_foreign(name, source, files)
+        if set(wanted) <= set(self.account(name).sources):
             return
         with self._writing() as add:
-            self._refuse_foreign(name, source, files)
-            if source not in self.account(name).sources:
-                add(events.SOURCE_REGISTERED, {"account": name, "source": source})
+            self.refuse_foreign(name, source, files)
+            for one in wanted:
+                if one not in self.account(name).sources:
+                    add(events.SOURCE_REGISTERED, {"account": name, "source": one})
 
     def admit(
         self,
@@ -227,7 +231,8 @@ class Ledger(Journal):
             if free is None:
                 raise BudgetError(
                     field=f"run {run_id!r}",
-                    rule=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used",
+                    rule=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used, "
+                    f"the last by run {block.rounds[block.runs]!r}",
                     mend="use the id of one of them to get its release again, or plan for more runs under the account's cap",
                 )
             cost = rules.run_cost(owner, records(free))
@@ -252,7 +257,11 @@ class Ledger(Journal):
         Raises:
             LedgerError: the run is no longer where the caller believes it is.
         """
-        return self._follow(run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where))
+        # What the caller was admitted for: the id may have been abandoned meanwhile, and stand for another run.
+        admitted = [run.plan, run.content, run.round]
+        return self._follow(
+            run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where), admitted=admitted
+        )
 
     def end(self, run: Run, *, attempt: str, how: str, destroyed: bool) -> Run:
         """An attempt has ended without a release.
@@ -386,7 +395,12 @@ class Ledger(Journal):
                 "same command again"
             ) from None
 
-    def _refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+    def refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:
+        """Refuse a pattern of files, or files, that belong to another account than the named one.
+
+        Raises:
+            RequestError: they do.
+        """
         for other in self.state.accounts.values():
             theirs = other.name != name and any(
                 pattern == source or sources.first_match(pattern, files) for pattern in other.sources
@@ -411,6 +425,9 @@ def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, s
         "accounted_one_run": dict(plan.accounted_one_run),
         "frozen": plan.frozen(),
         "mechanisms": [record.to_json() for record in plan.mechanisms],
+        "groups": [[[record.to_json() for record in records], times] for records, times in plan.all_mechanisms()]
+        if plan.split != "constant"
+        else None,
         "cost": cost,
         "who": who,
     }

@@ -25,7 +25,7 @@ from fractions import Fraction
 from dp_pipelines.budget import renyi
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
-from dp_pipelines.ledger import units
+from dp_pipelines.ledger import refusals, units
 from dp_pipelines.ledger.state import FILTER, RESERVED, Account, Cost
 
 SAFETY = Fraction(1, 10**9)
@@ -55,6 +55,15 @@ def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
             mend="use rule reserved",
         )
     return Cost(epsilon=allowed, delta=units.delta_cap(delta) * 3 // 4), str(order)
+
+
+def check_cap(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
+    """`cap_of`, where both parts are above 0 and within what an account can hold.
+
+    Raises:
+        RequestError: one is not.
+    """
+    return cap_of(rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
 
 
 def conversion(delta: float) -> float:

@@ -1,12 +1,13 @@
 """Whose files these are: registered patterns against the files that a run reads.
 
 In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and what it points to are one
-file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files; a link
-in the part of a pattern that varies, reached under the name of what it points to.
+file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files, hard links
+among them.
 
 May import nothing of this project.
 """
 
+import glob
 import os
 import re
 from collections.abc import Iterable
@@ -27,6 +28,16 @@ def absolute(pattern: str, folder: str) -> str:
     fixed = re.split(r"[*?\[{]", joined, maxsplit=1)[0]
     parent = fixed if fixed == joined else os.path.dirname(fixed)
     return os.path.realpath(parent) + joined[len(parent) :]
+
+
+def behind_links(pattern: str, files: Iterable[str]) -> list[str]:
+    """What files point to that are links themselves, and so are not matched by the pattern they stand in.
+
+    >>> behind_links("/data/*.parquet", ["gs://bucket/a.parquet"])
+    []
+    """
+    real = dict.fromkeys(os.path.realpath(_local(file)) for file in files if "://" not in _local(file))
+    return [glob.escape(path) for path in real if first_match(pattern, [path]) is None]
 
 
 def first_match(pattern: str, files: Iterable[str]) -> str | None:

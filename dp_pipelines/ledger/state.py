@@ -320,6 +320,7 @@ class State:
     def _started(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)
         _need(run.state in ("reserved", "started", "staged"))
+        _need(body["admitted"] == [run.plan, run.content, run.round])
         # Whoever begins has first made sure that nothing of an earlier attempt is left to be seen.
         _need(all(attempt.ended for attempt in run.attempts))
         attempt = Attempt(name=str(body["attempt"]), staging=str(body["staging"]), where=dict(body["where"]))

@@ -24,6 +24,7 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.release.best import draw_best
+from dp_pipelines.release.ranks import draw_ranks
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
@@ -84,7 +85,7 @@ def draw_release(
     kept = np.flatnonzero(keep)
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
     pieces = [
-        _table(totals, stage, steps, kept[begin : begin + portion], noisy_cells)
+        _table(totals, stage, steps, kept[begin : begin + portion], noisy_cells, words)
         for begin in range(0, max(len(kept), 1), portion)
     ]
     return sorted_by_key(pa.concat_tables(pieces), stage.query.partition_columns)
@@ -119,10 +120,13 @@ def _table(
     steps: dict[Statistic, Integers],
     kept: Integers,
     noisy_cells: Callable[[int, Noise, Integers], Integers],
+    words: Callable[[int], NDArray[np.uint64]],
 ) -> pa.Table:
     noisy = {}
     for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is not None:
+        if noise is not None and statistic.kind == "ranks":
+            noisy[statistic] = Noisy(values=draw_ranks(totals, stage, index, kept, words), stddev=0.0)
+        elif noise is not None:
             found = steps[statistic][kept] if statistic.width is None else noisy_cells(index, noise, kept)
             noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)
     # take() builds new plain arrays: nothing of a partition that was not selected stays behind in a buffer.
@@ -133,7 +137,7 @@ def _table(
     for name, metric in stage.query.metrics.items():
         values, stddevs = metric.finish(noisy, stage.basis(metric))
         columns[name] = _column(values)
-        columns[f"{name}_stddev"] = _column(stddevs)
+        columns[f"{name}_stddev"] = _column(stddevs) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
     return pa.table(columns)
 
 

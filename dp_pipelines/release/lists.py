@@ -8,6 +8,7 @@ May import choice, drawing, keytext, plots, published, rounding, spreads.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from dp_pipelines.release.drawing import Floats, drawable
 from dp_pipelines.release.keytext import joined, label, plain
 from dp_pipelines.release.plots import bar_chart
 from dp_pipelines.release.published import Codes, Lists, Numbers, Published, largest_rows
-from dp_pipelines.release.rounding import ERROR_BAR, error_bar_parts, with_error_bar
+from dp_pipelines.release.rounding import ERROR_BAR, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.release.spreads import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 
 QUANTILES, HISTOGRAM, LIST = "quantiles", "histogram", "list"
@@ -71,6 +72,8 @@ def number_cells(values: Floats, stddevs: Floats, most: int) -> list[dict[str, A
     for value, stddev in zip(values[:most].tolist(), stddevs[:most].tolist(), strict=True):
         parts = error_bar_parts(value, stddev, grouped=True)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
+        if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
+            parts = (public_number(value), "")
         cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure})
     return cells
 

@@ -16,6 +16,7 @@ GOOD = {
     "gaussian": {"scale": Fraction(65537, 64), "l2_squared": 2**70, "l0": 3},
     "laplace": {"scale": Fraction(4096), "linf": 7, "l0": 2, "l1": 14},
     "approximate_dp": {"epsilon": 0.1, "delta": 1e-9, "l0": 8},
+    "bounded_range": {"epsilon": 0.1, "l0": 8},
     "delta": {"delta": 5e-7},
 }
 scales = st.builds(Fraction, st.integers(1, 2**80), st.sampled_from([1, 2, 64, 2**40]))
@@ -30,6 +31,7 @@ records = st.one_of(
         delta=st.floats(0, 1, exclude_max=True),
         l0=sizes,
     ),
+    st.builds(dict, kind=st.just("bounded_range"), epsilon=st.floats(0, 1e300), l0=sizes),
     st.builds(dict, kind=st.just("delta"), delta=st.floats(0, 1, exclude_max=True)),
 )
 
@@ -136,4 +138,4 @@ def test_records_are_frozen_and_equal_by_value():
 
 
 def test_only_noise_is_drawn_from_tables():
-    assert [record(kind).draws for kind in GOOD] == [3, 2, 0, 0]
+    assert [record(kind).draws for kind in GOOD] == [3, 2, 0, 0, 0]

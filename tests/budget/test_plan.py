@@ -189,7 +189,7 @@ def test_choices_that_were_made_for_another_query_are_refused(made_for, asked):
 def test_a_weighted_selection_whose_stored_law_is_laplace_is_refused():
     asked = query({}, PrivatePartitions(strategy="weighted_gaussian"))
     frozen = plan(asked).frozen()
-    frozen["calibrated"]["choices"]["weekly"]["noises"]["selection"]["law"] = "laplace"
+    dict(frozen["calibrated"]["choices"]["weekly"]["noises"])["selection"]["law"] = "laplace"
     with pytest.raises(RequestError, match="was made for another query"):
         Plan.restore(frozen, epsilon=1.0, delta=1e-6, stages={"weekly": asked})
 

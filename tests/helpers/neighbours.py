@@ -245,12 +245,12 @@ def totals(
             of_place[place].append(partial.slice(0, 0))
         for place, part in shard.slices(partial, layout.partition_names, salt, way.places):
             of_place[place].append(part)
-    count = len(statistics)
     if layout.public is not None:
         return [
-            accumulate.merge_public(parts, layout, count, place, way.places) for place, parts in enumerate(of_place)
+            accumulate.merge_public(parts, layout, statistics, place, way.places)
+            for place, parts in enumerate(of_place)
         ]
-    return [accumulate.merge(parts, layout.partition_names, count) for parts in of_place]
+    return [accumulate.merge(parts, layout.partition_names, statistics) for parts in of_place]
 
 
 def _batches(rows: int, cuts: Sequence[int]) -> Iterator[tuple[int, int]]:

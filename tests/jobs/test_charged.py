@@ -318,6 +318,23 @@ def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
     assert call(*command).code == (0 if here["machine"] else 1)
 
 
+def test_a_run_whose_machine_is_gone_goes_on_elsewhere_once_its_owner_says_so(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    script = [sys.executable, KILLED, "stage a file", "after", "1", *command]
+    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    here = processes._machine()
+    monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": "other", "boot": "other"})
+    said = call("runs", shop.job, "--gone", "one")
+    assert (said.code, said.err) == (0, "")
+    assert not list(shop.folder.glob(".out.staging-*"))
+    assert call("runs", shop.job, "--gone", "one").code == 2
+    assert call(*command).code == 0
+    assert len(the_run(shop).attempts) == 2
+    assert [event.kind for event in Ledger.open(str(shop.folder / DEFAULT_NAME)).history].count("run_reserved") == 1
+
+
 def test_files_that_were_changed_in_a_published_folder_are_refused_and_come_back_elsewhere(
     shop: Shop, call: Call
 ) -> None:

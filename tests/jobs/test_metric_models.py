@@ -83,7 +83,13 @@ def test_a_plan_tells_the_noise_of_a_bin_and_none_for_a_quantile(shop: Shop, cal
         not metric.stddev_is_public for _, metric in KINDS
     ]
     assert metrics["m7"]["stddev"] == pytest.approx(9, rel=1e-3)
-    assert call("plan", shop.job).code == 0
+    guessed = shop.write(
+        stages={"weekly": stage(metrics=named(), top={"k": 2, "by": "m2"})},
+        expect={"users": 100, "rows_per_partition": 200},
+    )
+    said = call("plan", guessed)
+    assert (said.code, said.err) == (0, "")
+    assert all(name in said.out for name in named())
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,9 @@ def test_the_types_of_partitions_survive_a_shard_that_holds_only_nulls() -> None
             }
         ),
     ]
-    merged = accumulate.merge([accumulate.partials(wide.wire(p), wide, [ROWS], 1) for p in parts], ["p0"], 1)
+    merged = accumulate.merge([accumulate.partials(wide.wire(p), wide, [ROWS], 1) for p in parts], ["p0"], [ROWS])
     assert dict(zip(merged.partitions[0].to_pylist(), merged.low[0].tolist(), strict=True)) == {None: 2, "a": 1}
-    nothing = accumulate.merge([accumulate.no_partials(["p0", "p1"], 2)], ["p0", "p1"], 2)
+    nothing = accumulate.merge([accumulate.no_partials(["p0", "p1"], [ROWS, UNITS])], ["p0", "p1"], [ROWS, UNITS])
     assert [len(column) for column in (*nothing.partitions, *nothing.high, *nothing.low)] == [0] * 6
 
 
@@ -300,7 +300,7 @@ def test_public_partitions_come_out_as_listed_whatever_the_data_hold(
 
 def test_public_partitions_come_out_though_there_are_no_data_at_all() -> None:
     wide = public_layout(PUBLIC_KEYS)
-    found = [accumulate.merge_public([], wide, 2, place, 4) for place in range(4)]
+    found = [accumulate.merge_public([], wide, [ROWS, UNITS], place, 4) for place in range(4)]
     rows = [list(zip(*(column.to_pylist() for column in part.partitions), strict=True)) for part in found]
     assert sorted(itertools.chain(*rows), key=repr) == sorted(PUBLIC_KEYS, key=repr)
     assert all(not words.any() for part in found for words in (*part.high, *part.low))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.layout import Layout, check_value_type, public_column
+from dp_pipelines.kernels.columns import check_value_type, public_column
+from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
 
 AMOUNT, AMOUNT_SUM = Lattice.for_values(0.0, 10.0), SummandLattice.for_sums(0.0, 10.0)

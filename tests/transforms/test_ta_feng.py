@@ -90,7 +90,7 @@ def test_bounding_the_real_data_twice_or_in_other_pieces_keeps_the_same_rows(ta_
             for number, part in shard.slices(reduced, layout.unit_names, 5, shards):
                 buckets.setdefault(number, []).append(part)
         partials = [accumulate.partials(shard.joined(parts), layout, statistics, 5) for parts in buckets.values()]
-        merged = accumulate.merge(partials, layout.partition_names, len(statistics))
+        merged = accumulate.merge(partials, layout.partition_names, statistics)
         order = np.argsort(np.asarray(merged.partitions[0].to_pylist()))
         return [low[order].tolist() for low in merged.low]
 

@@ -1,0 +1,71 @@
+"""What a column may be: numbers that can be summed, and declared values in the type that the data have.
+
+In: types, declared values. Out: plain Arrow columns, or an error that names the column. Holds: types are public facts; no value
+of the data is looked at. May import errors, kernels.keys, pyarrow.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import keys
+
+
+def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    """One column of a public list as a plain array of the type that the data have.
+
+    >>> public_column("region", pa.string(), ["a", None]).to_pylist()
+    ['a', None]
+    """
+    plain = keys.plain_type(kind)
+    try:
+        listed = arrow_values(values)
+        if pa.types.is_integer(listed.type) and (pa.types.is_integer(plain) or pa.types.is_decimal(plain)):
+            return pa.array(list(values), plain)
+        if pa.types.is_null(listed.type) or listed.type == plain:
+            return keys.plain(listed.cast(plain))
+        text_for_number = keys.is_text(listed.type) and pa.types.is_integer(plain)
+        of_truth = pa.types.is_boolean(listed.type) or pa.types.is_boolean(plain)
+        if text_for_number or of_truth or (keys.is_text(plain) and not keys.is_text(listed.type)):
+            raise pa.ArrowInvalid("kinds differ")
+        return keys.plain(listed.cast(plain))
+    except (pa.ArrowException, OverflowError, UnicodeError):
+        raise RequestError(
+            field=f"public, column {name!r}",
+            rule=f"lists a value that is not of the column's type {plain}",
+            mend="write the values as that type",
+        ) from None
+
+
+def arrow_values(values: Sequence[object]) -> pa.Array:
+    """Declared values as Arrow sees them.
+
+    Raises:
+        pa.ArrowException: they are of different kinds.
+    """
+    listed = list(values)
+    try:
+        return pa.array(listed)
+    except OverflowError:  # Arrow takes whole numbers for int64 unless told otherwise
+        return pa.array(listed, pa.uint64())
+
+
+def check_value_type(data_type: pa.DataType, column: str) -> None:
+    """Refuse types that cannot be summed.
+
+    Raises:
+        RequestError: for anything but integers, floats, decimals and booleans.
+
+    >>> check_value_type(pa.string(), "amount")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: column 'amount': has type string, which is no number; cast it first, e.g. columns: {amount_number: "CAST(amount AS DOUBLE)"}
+    """
+    kind = keys.plain_type(data_type)
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    if not (number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise RequestError(
+            field=f"column {column!r}",
+            rule=f"has type {kind}, which is no number",
+            mend=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DOUBLE)"}}',
+        )

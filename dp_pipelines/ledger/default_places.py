@@ -1,0 +1,41 @@
+"""Which ledger this user's runs have opened an account in, where none was named: to warn of a second one.
+
+In: a dataset and its files. Out: another ledger that was opened for them before, or nothing. Holds: nothing is refused for it,
+since two people's datasets may have one name; a place that cannot be written is no error. Not covered: other users, other
+machines, copies of the files.
+
+May import ledger.journal, ledger.anchor.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import tempfile
+
+from dp_pipelines.ledger.journal import default_anchor
+
+
+def remember(dataset: str, source: str, ledger: str, shown: str) -> str | None:
+    """Write down the ledger of a dataset and its files; the one that was written down before, if it is another.
+
+    Args:
+        dataset: the account.
+        source: the pattern of its files.
+        ledger: the ledger's own name.
+        shown: its place.
+    """
+    name = hashlib.sha256(json.dumps([dataset, source]).encode()).hexdigest()[:32]
+    path = pathlib.Path(default_anchor()) / f"source-{name}.json"
+    before = None
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        held = json.loads(path.read_text(encoding="utf-8"))
+        before = str(held["shown"]) if held["ledger"] != ledger else None
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".source-")
+        with open(handle, "w", encoding="utf-8") as stream:
+            json.dump({"ledger": ledger, "shown": shown}, stream)
+        os.replace(temporary, path)
+    return before

@@ -1,0 +1,44 @@
+"""The release of a quantile among candidates: one choice for each partition, from exact ranks.
+
+In: exact counts around the candidates, a stage. Out: for each partition the place of the chosen candidate. Holds: a choice has
+the epsilon of the stage's record, or less. Not covered: this step draws, as `release.draw` does.
+
+May import selection, kernels, budget. Imported by release.draw.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.budget import choice
+from dp_pipelines.budget.stage import StagePlan, shape_of
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.lattice import Floats, Integers
+from dp_pipelines.selection.exponential import permute_and_flip
+
+
+def draw_ranks(
+    totals: Totals, stage: StagePlan, index: int, partitions: Integers, words: Callable[[int], NDArray[np.uint64]]
+) -> Floats:
+    """Choose a candidate for each of some partitions, once.
+
+    Args:
+        totals: of the stage.
+        stage: the frozen stage.
+        index: the place of the statistic among `stage.statistics`.
+        partitions: rising codes.
+        words: as for `release.draw.draw_release`.
+    """
+    statistic, noise = stage.statistics[index], stage.noises[index]
+    assert noise is not None
+    around = choice.around(statistic)
+    if not len(partitions):
+        return np.zeros(0)
+    chosen = permute_and_flip(
+        around.scores(totals.coarse_lists(index, partitions, shift=0, step=1)),
+        spread=choice.spread_of_ranks(around, stage.query.bounds.max_rows_per_partition),
+        epsilon=choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step)),
+        words=words,
+    )
+    return chosen.astype(np.float64)

@@ -1,0 +1,144 @@
+"""Which of some public candidates is best: permute-and-flip and the exponential mechanism over whole scores, exactly.
+
+In: a whole score for each candidate, how differently one unit can move two of them (`spread`), epsilon as a fraction. Out: the
+place of a candidate, or of k. Holds: given ideal words, each choice has exactly the law stated (selection.exact), and
+
+* permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0;
+* the exponential mechanism is epsilon-bounded-range, hence epsilon-DP: its record is `bounded_range`, which composes better;
+* k choices one after the other, each among those that are left, are k such decisions (docs/proofs/exponential.md).
+
+**Spread.** When one unit is added, the changes of all scores lie in an interval of this length: Delta where a unit only raises
+scores, and none by more than Delta (counts); 2 Delta where it can move them by up to Delta either way.
+
+Not covered: where scores come from, and what a choice is worth. Permute-and-flip is never worse in expectation than the
+exponential mechanism at the same epsilon; the latter costs less where many choices are composed.
+
+Sources: McSherry, Talwar 2007; McKenna, Sheldon 2020 (permute-and-flip); Durfee, Rogers 2019 (top k: Gumbel noise and one sort
+have the law of k exponential mechanisms, lemma 4.2); Dong, Durfee, Rogers 2020 (bounded range).
+
+INTERNAL, as `noise.samplers`. May import errors, checks, noise. Imported by release.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.noise import entropy
+from dp_pipelines.noise.tables import WordSource
+from dp_pipelines.selection import exact
+
+Integers = npt.NDArray[np.int64]
+Choosing = Literal["permute_and_flip", "exponential"]
+
+LARGEST_SCORE = 2**61
+"""In magnitude: gaps fit int64."""
+
+MOST_CANDIDATES = 2**20
+
+
+def permute_and_flip(
+    scores: Integers, *, spread: int, epsilon: Fraction, words: WordSource = entropy.words
+) -> Integers:
+    """For each row of scores one candidate, by permute-and-flip: epsilon-DP for a row.
+
+    In a random order each candidate flips a coin that is heads with probability exp(-epsilon * gap / spread), gap its distance
+    from the best score; the first heads wins. So it is a uniform choice among all whose coins are heads.
+
+    Args:
+        scores: (rows, candidates).
+        spread: see the head of this module.
+        epsilon: of one choice.
+        words: where words come from; for tests.
+
+    Returns:
+        (rows,) places of candidates.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> permute_and_flip(np.array([[0, 10**9, 5]]), spread=1, epsilon=Fraction(1)).tolist()
+    [1]
+    """
+    kept, rate = _checked(scores, spread, epsilon)
+    heads = exact.coins(kept.max(axis=1, keepdims=True) - kept, rate, words=words)
+    return exact.chosen_head(heads, exact.uniform(heads.sum(axis=1), words=words))
+
+
+def exponential(scores: Integers, *, spread: int, epsilon: Fraction, words: WordSource = entropy.words) -> Integers:
+    """For each row of scores one candidate, with probability proportional to exp(epsilon * score / spread).
+
+    Arguments, result and errors as for `permute_and_flip`.
+
+    >>> exponential(np.array([[0, 10**9, 5]]), spread=1, epsilon=Fraction(1)).tolist()
+    [1]
+    """
+    kept, rate = _checked(scores, spread, epsilon)
+    return np.array([_exponential_of(row, rate, words) for row in kept], dtype=np.int64)
+
+
+def _exponential_of(scores: Integers, rate: Fraction, words: WordSource) -> int:
+    gaps, counts = np.unique(scores.max() - scores, return_counts=True)
+    place = exact.weighted_class(gaps.tolist(), counts.tolist(), rate, words=words)
+    members = np.flatnonzero(scores == scores.max() - gaps[place])
+    return int(members[exact.uniform(np.array([len(members)]), words=words)[0]])
+
+
+CHOICES: dict[str, Callable[..., Integers]] = {"permute_and_flip": permute_and_flip, "exponential": exponential}
+"""How one candidate is chosen."""
+
+
+def top_k(
+    scores: Integers,
+    k: int,
+    *,
+    spread: int,
+    epsilon: Fraction,
+    mechanism: Choosing = "permute_and_flip",
+    words: WordSource = entropy.words,
+) -> Integers:
+    """The places of k different candidates, the first chosen first: k choices, each among those that are left, each with epsilon.
+
+    Args:
+        scores: (candidates,).
+        k: how many, at most as many as there are.
+        spread, epsilon, words: as for `permute_and_flip`.
+        mechanism: of each choice.
+
+    Returns:
+        (k,) places of candidates, in the order in which they were chosen.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> top_k(np.array([0, 10**9, 10**6]), 2, spread=1, epsilon=Fraction(1)).tolist()
+    [1, 2]
+    """
+    if mechanism not in CHOICES:
+        raise RequestError(field="mechanism", rule="must be one of " + ", ".join(CHOICES))
+    k = checks.whole(k, "k", low=1, high=len(scores))
+    left, chosen = np.arange(len(scores)), np.empty(k, np.int64)
+    for number in range(k):
+        place = int(CHOICES[mechanism](scores[left][None, :], spread=spread, epsilon=epsilon, words=words)[0])
+        chosen[number] = left[place]
+        left = np.delete(left, place)
+    return chosen
+
+
+def _checked(scores: Any, spread: Any, epsilon: Any) -> tuple[Integers, Fraction]:
+    """The scores as int64 and epsilon / spread, exactly."""
+    kept = np.asarray(scores)
+    if kept.dtype != np.int64 or kept.ndim != 2 or not kept.shape[1]:
+        raise RequestError(field="scores", rule="must be whole numbers (int64), one row of candidates for each choice")
+    checks.whole(kept.shape[1], "candidates", low=1, high=MOST_CANDIDATES, mend="declare fewer")
+    if kept.size and not (kept.min() >= -LARGEST_SCORE and kept.max() <= LARGEST_SCORE):
+        raise RequestError(field="scores", rule="must be from -2**61 to 2**61")
+    if isinstance(epsilon, bool) or not isinstance(epsilon, (int, Fraction)) or not epsilon > 0:
+        raise RequestError(
+            field="epsilon", rule="must be a fractions.Fraction above 0", mend="write e.g. Fraction(1, 2)"
+        )
+    return kept, Fraction(epsilon) / checks.whole(spread, "spread", low=1, high=2**62)

