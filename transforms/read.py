@@ -165,7 +165,9 @@ def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | N
     chunks = [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
     read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
     # Numbers take eight bytes a row in memory, however few they take in the file.
-    width = sum(max(8.0, chunk.total_uncompressed_size / max(chunk.num_values, 1)) for chunk in read)
+    # By the rows of the group: of lists the footer counts the values inside.
+    count = max(file.metadata.row_group(group).num_rows, 1)
+    width = sum(max(8.0, chunk.total_uncompressed_size / count) for chunk in read)
     return int(min(max(BATCH_BYTES / max(width, 1.0), 2**12), BATCH_ROWS))
 
 

@@ -45,7 +45,8 @@ class Statistic:
     Args:
         kind: `rows` kept; `units` with a kept row; `not_null` rows of a column; `sum` of a column's lattice values;
             `clipped_sum` of a column, clipped for each unit and partition; `weights` of the units for weighted selection;
-            rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; different values of a column (`distinct`);
+            rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; different
+            values of a column (`distinct`);
             `vector_sum` of a column of lists, clipped for each unit and partition; `second_moments` of some columns.
         column: the column that is read, where one is.
         lattice: how its values become integers.

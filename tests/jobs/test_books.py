@@ -75,7 +75,7 @@ def test_another_privacy_unit_than_the_accounts_is_refused_at_its_line(shop: Sho
     said = call("run", shop.write(privacy_unit=["customer", "store"]), "--output", shop.folder / "out")
     assert (said.code, said.out) == (2, "")
     assert "job.yaml:" in said.err
-    assert "privacy_unit: is not that of the account 'shop', which protects each one customer" in said.err
+    assert "privacy_unit: is not that of the account 'shop', which protects each customer" in said.err
     assert {**everything(shop.folder), "job.yaml": b""} == {**before, "job.yaml": b""}
 
 

@@ -373,7 +373,7 @@ def test_the_manifest_names_the_ledgers_head_which_is_an_event_before_the_commit
     assert (event.hash, event.kind) == (head["hash"], events.RUN_STAGED)
     assert content["ledger"]["id"] == ledger.state.ledger
     assert content["ledger"]["spent"]["epsilon"] == pytest.approx(content["accounted"]["epsilon"])
-    assert content["privacy_unit"] == "one customer"
+    assert content["privacy_unit"] == "customer"
 
 
 @pytest.mark.parametrize("split", ["linear", "exponential"])

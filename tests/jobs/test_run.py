@@ -110,7 +110,7 @@ def test_rows_are_read_once_for_all_stages(shop: Shop) -> None:
     file = job_file.load(str(shop.write(where="price > 1", stages={"a": stage(), "b": stage(), "c": PUBLIC})))
     request = check(file, [])
     pipeline = beam.Pipeline("FnApiRunner")
-    build.build(pipeline, request, running.plan_of(file, dict(request.queries)), shop.folder)
+    build.build(pipeline, request, running.plan_of(file, dict(request.queries)).stages, shop.folder, {})
     proto, context = pipeline.to_runner_api(return_context=True)
     labels = [transform.unique_name for transform in proto.components.transforms.values()]
     assert sum(label.startswith("Read/") and label.endswith("/Read") for label in labels) == 1

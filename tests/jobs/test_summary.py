@@ -49,7 +49,7 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
     said = stream.getvalue()
     for words in (
         "budget     epsilon 1, delta 1e-06 for all 52 runs together",
-        "accounted  epsilon 0.9999",
+        "accounted  epsilon 1,",
         "one run    epsilon 0.1234",
         "weekly [red] · share 50%",
         "12.35",

@@ -22,7 +22,7 @@ PLAN = {"account": "a", "window": "", "asked": "x", "plan": "p", "runs": 2, "cos
 RESERVED = {
     **RUN, "window": "", "asked": "x", "content": "c", "params": {}, "round": 1, "cost": {"epsilon": "0", "delta": "0"},
 }  # fmt: skip
-STARTED = {**RUN, "attempt": "1", "staging": "/s", "where": {}}
+STARTED = {**RUN, "attempt": "1", "staging": "/s", "where": {}, "admitted": ["x", "c", 1]}
 STAGED = {**RUN, "attempt": "1", "files": {"t": "d"}}
 COMMITTED = {**RUN, "attempt": "1", "files": {"t": "d", "m": "e"}}
 
@@ -71,6 +71,11 @@ IMPOSSIBLE = {
     "a round zero": (3, events.RUN_RESERVED, {**RESERVED, "round": 0}),
     "a charge of a reserved run": (3, events.RUN_RESERVED, {**RESERVED, "cost": {"epsilon": "1", "delta": "0"}}),
     "an attempt of no run": (3, events.ATTEMPT_STARTED, STARTED),
+    "an attempt of a run that its name stood for before": (
+        4,
+        events.ATTEMPT_STARTED,
+        {**STARTED, "admitted": ["y", "c", 1]},
+    ),
     "a second attempt beside the first": (5, events.ATTEMPT_STARTED, {**STARTED, "attempt": "2"}),
     "an end of another attempt": (5, events.ATTEMPT_ENDED, {**RUN, "attempt": "2", "how": "x", "destroyed": True}),
     "an end without a word": (5, events.ATTEMPT_ENDED, {**RUN, "attempt": "1", "how": "", "destroyed": True}),
