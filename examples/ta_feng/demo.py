@@ -65,7 +65,7 @@ def main() -> None:
         raise DemoError(f"{output} holds something else; name another folder with --output")
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    say("An account for these customers: at most epsilon 1 and delta 1e-6 about each of them, ever.")
+    say("An account for these customers: at most epsilon 3 and delta 1e-6 about each of them, ever.")
     words = ["--unit-words", "customer (all purchases of four months)", "--anchor", output / "anchor"]
     run("ledger", "init", JOB, *ledger, *words)
     for number, day in enumerate(WEEKS[:3], 1):

@@ -50,9 +50,7 @@ def test_an_account_is_opened_from_a_job_and_from_options_alike(fresh: Shop, cal
     said = call("ledger", "init", fresh.job, "--unit-words", "one customer")
     assert (said.code, said.err) == (0, "")
     assert said.out.splitlines()[0] == f"made the ledger {fresh.folder / DEFAULT_NAME}"
-    assert (
-        "opened the account 'shop': epsilon 1 and delta 1e-06 for each customer, by the rule reserved" in said.out
-    )
+    assert "opened the account 'shop': epsilon 1 and delta 1e-06 for each customer, by the rule reserved" in said.out
     other = fresh.folder / "team.sqlite"
     options = [
         "--dataset",
@@ -151,7 +149,9 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
         assert (plan["used"], plan["runs"]) == (number, 3)
         costs.append(plan["epsilon"])
         people = call("ledger", "show", fresh.job).out
-        assert f"{number} of 3 runs used; together they cost epsilon {summary.spent_number(plan['epsilon'])} of " in people
+        assert (
+            f"{number} of 3 runs used; together they cost epsilon {summary.spent_number(plan['epsilon'])} of " in people
+        )
         # The block for all three is charged at once.
         assert shown["accounts"][0]["budgets"][""]["spent"]["epsilon"] == pytest.approx(plan["accounted"]["epsilon"])
     content = json.loads((fresh.folder / "w1" / "manifest.json").read_text())

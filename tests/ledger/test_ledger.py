@@ -358,7 +358,10 @@ def test_opening_thousands_of_events(sqlite: str, record_property: Callable[[str
             for kind, body in [
                 (events.PLAN_FROZEN, {**frozen, **asked}),
                 (events.RUN_RESERVED, {**reserved, **asked, **name}),
-                (events.ATTEMPT_STARTED, {**attempt, "staging": "/s", "where": {}, "admitted": [asked["asked"], reserved["content"], 1]}),
+                (
+                    events.ATTEMPT_STARTED,
+                    {**attempt, "staging": "/s", "where": {}, "admitted": [asked["asked"], reserved["content"], 1]},
+                ),
                 (events.RUN_STAGED, {**attempt, "files": {}}),
             ]:
                 last = chained(last, kind, body, "t")
