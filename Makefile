@@ -42,10 +42,10 @@ demo: $(VENV)  ## fetch real data, publish a private report of it into out/demo,
 	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT) --ledger none
 	$(BIN)/python examples/ta_feng/demo.py
 
-test: $(VENV)  ## what CI runs: every test but the slow ones, doctests among them
+test: $(VENV)  ## every test but the slow ones, doctests among them
 	$(BIN)/pytest -m 'not slow and not bench'
 
-test-all: $(VENV)  ## the slow tests too
+test-all: $(VENV)  ## what CI runs: the slow tests too
 	$(BIN)/pytest -m 'not bench'
 
 coverage: $(VENV)  ## tests with a report of the lines and branches that none of them ran

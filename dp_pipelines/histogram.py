@@ -41,6 +41,8 @@ class Histogram(Metric):
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     edges: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
     categories: Sequence[Any] | None = dataclasses.field(default=None, kw_only=True)
+    category_kind: str = dataclasses.field(default="", init=False)
+    """Tells the categories True and 1 apart, which are equal in Python."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,6 +59,8 @@ class Histogram(Metric):
                 field=field, rule=f"must be a list of at least {most - MOST_BINS + 1} and at most {most}"
             )
         object.__setattr__(self, field, self._edges(declared) if self.edges is not None else self._values(declared))
+        if self.categories is not None:
+            object.__setattr__(self, "category_kind", type(declared[0]).__name__)
 
     @staticmethod
     def _edges(declared: Sequence[Any]) -> tuple[float, ...]:

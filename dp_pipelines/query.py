@@ -120,9 +120,11 @@ class ReleasedPartitions:
 
     Args:
         stages: names of these stages.
+        known: whether they have been released, and the stage holds the list.
     """
 
     stages: tuple[str, ...]
+    known: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

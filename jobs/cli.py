@@ -159,7 +159,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except Exception:
         # A mistake of ours. Rows are in memory inside `run.run` only, which lets nothing out that may quote them.
-        traceback.print_exc()
+        kind, _, frames = sys.exc_info()
+        # Where, and of which kind; not what it says, since that may quote a value.
+        print("".join(traceback.format_tb(frames)), end="", file=sys.stderr)
+        print(kind.__name__ if kind is not None else "", file=sys.stderr)
         return _say("internal error, please report the lines above; nothing was published", FAILED)
 
 

@@ -18,6 +18,8 @@ import pyarrow.parquet
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import DpError
+from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.query import ReleasedPartitions
 from dp_pipelines.release import released, staging
@@ -70,7 +72,28 @@ def run_phases(
 
     Returns:
         the staged file of each published name.
+
+    Raises:
+        DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
     """
+    try:
+        return _phases(request, plan, number, folder, draws, run_pipeline)
+    except DpError:
+        raise
+    except Exception:
+        raise RunFailed(
+            "what one pipeline has released could not be used by the next; nothing was published, and no detail is shown"
+        ) from None
+
+
+def _phases(
+    request: Request,
+    plan: Plan,
+    number: int,
+    folder: pathlib.Path,
+    draws: Draws,
+    run_pipeline: Callable[[Mapping[str, StagePlan], pathlib.Path, Mapping[str, pa.Table]], dict[str, pathlib.Path]],
+) -> dict[str, pathlib.Path]:
     stages = plan.round(number).stages
     found: dict[str, pa.Table] = {}
     for names in plan.phases[:-1]:

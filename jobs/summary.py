@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines.release.keytext import key_text
 from dp_pipelines.release.rounding import with_error_bar
 
 if TYPE_CHECKING:
@@ -195,23 +196,34 @@ def _print_stage(path: pathlib.Path, out: Console) -> None:
     with pyarrow.parquet.ParquetFile(path) as file:
         names, rows = file.schema_arrow.names, file.metadata.num_rows
         first = next(iter(file.iter_batches(FIRST_ROWS)), None)
-    listed = first.to_pylist()[:FIRST_ROWS] if first is not None else []
     metrics = [name for name in names if f"{name}_stddev" in names]
     keys = [name for name in names if name not in metrics and not name.endswith("_stddev")]
+    numbers = [f"{name}{end}" for name in metrics for end in ("", "_stddev")]
+    listed: list[dict[str, Any]] = []
+    if first is not None:  # with no metric there is nothing to list but keys
+        listed = first.select(numbers).to_pylist()[:FIRST_ROWS] if numbers else [{}] * min(first.num_rows, FIRST_ROWS)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {rows} partitions")
-    if listed:
+    if first is not None and listed:
         table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for name in keys:
             table.add_column(escape(name))
         for name in metrics:
             table.add_column(escape(name), justify="right")
-        for row in listed:
+        for number, row in enumerate(listed):
             bars = (_with_error_bars(row[name], row[f"{name}_stddev"]) for name in metrics)
-            table.add_row(*(escape(_key(row[name])) for name in keys), *bars)
+            table.add_row(*(escape(_key(_value(first.column(name)[number]))) for name in keys), *bars)
         out.print(table)
         more = f"  and {rows - len(listed)} more; " if rows > len(listed) else "  "
         out.print(f"{more}± covers 95% of the noise" if metrics else more.rstrip("; "))
     out.print()
+
+
+def _value(scalar: Any) -> Any:
+    """A key as Python has it, or as text where Python has no such day or moment."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return key_text(scalar)
 
 
 def _key(value: Any) -> str:

@@ -173,7 +173,7 @@ def _check_stage(stage: object) -> None:
         raise RequestError(field="stage", rule="is a whole plan", mend='name the stage: plan["..."]')
     if not isinstance(stage, StagePlan):
         raise RequestError(field="stage", rule="must be a stage of a Plan", mend='write plan["..."]')
-    if isinstance(stage.query.partitions, ReleasedPartitions):
+    if isinstance(stage.query.partitions, ReleasedPartitions) and not stage.query.partitions.known:
         raise RequestError(
             field=f"stage {stage.name!r}",
             rule="is released over partitions that other pipelines select first",

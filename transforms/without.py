@@ -34,7 +34,12 @@ class WithoutPartitions(beam.DoFn):
         for name in self._released.column_names:
             mine = keys.plain(element.column(name))
             listed = keys.one_array(self._released.column(name))
-            both.append(pa.concat_arrays([listed, mine if mine.type == listed.type else mine.cast(listed.type)]))
+            # What was released came from such a column, so it fits back; a row need not fit what Parquet made of it.
+            both.append(
+                pa.concat_arrays(
+                    [listed, mine.cast(listed.type)] if pa.types.is_null(mine.type) else [listed.cast(mine.type), mine]
+                )
+            )
         codes = keys.dense(both).codes
         released = np.isin(codes[length:], codes[:length])
         yield element.filter(pa.array(~released))

@@ -32,7 +32,8 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
     fields["metrics"] = {
-        name: {"kind": type(metric).__name__, **dataclasses.asdict(metric)} for name, metric in query.metrics.items()
+        name: {"kind": type(metric).__name__, **_plain(dataclasses.asdict(metric))}
+        for name, metric in query.metrics.items()
     }
     fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if query.best is None:
@@ -47,6 +48,13 @@ def query_to_json(query: Query) -> dict[str, Any]:
         fields["partitions"] = {"public": keys}
     else:
         fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
+    return fields
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Categories with their types, as public keys are: not every value is one of JSON's."""
+    if fields.get("categories") is not None:
+        fields["categories"] = [f"{type(value).__name__}:{value!r}" for value in fields["categories"]]
     return fields
 
 

@@ -21,6 +21,8 @@ def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.
     plain = keys.plain_type(kind)
     try:
         listed = arrow_values(values)
+        if isinstance(values, pa.Array) and listed.type != plain:
+            return keys.plain(listed.cast(plain))
         if pa.types.is_integer(listed.type) and (pa.types.is_integer(plain) or pa.types.is_decimal(plain)):
             return pa.array(list(values), plain)
         if pa.types.is_null(listed.type) or listed.type == plain:
@@ -39,11 +41,13 @@ def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.
 
 
 def arrow_values(values: Sequence[object]) -> pa.Array:
-    """Declared values as Arrow sees them.
+    """Declared values as Arrow sees them; released keys are an array already, with the type that the data had.
 
     Raises:
         pa.ArrowException: they are of different kinds.
     """
+    if isinstance(values, pa.Array):
+        return values
     listed = list(values)
     try:
         return pa.array(listed)

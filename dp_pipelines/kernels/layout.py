@@ -10,6 +10,7 @@ since keys are compared by value. May import errors, the kernels for columns of 
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +45,7 @@ class Layout:
         moments: the features of each sum of products.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
-        public: the public partitions, one sequence of values per partition column, or None.
+        public: the public partitions, one sequence of values (or an array) per partition column, or None.
     """
 
     units: tuple[str, ...]
@@ -59,7 +60,7 @@ class Layout:
     max_partitions: int
     max_rows_per_partition: int = 1
     max_rows: int | None = None
-    public: tuple[tuple[object, ...], ...] | None = None
+    public: tuple[Sequence[object] | pa.Array, ...] | None = None
 
     @property
     def unit_names(self) -> list[str]:

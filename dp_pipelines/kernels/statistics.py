@@ -80,7 +80,7 @@ class Statistic:
         if self.vectors is not None:
             return f"{self.kind}({f'{self.column}: ' if self.column else ''}{self.vectors.name})"
         if self.most is not None:
-            return f"{self.kind}({self.column}, at most {self.most} of a unit)"
+            return f"{self.kind}({self.column!r}, at most {self.most} of a unit)"
         if self.lattice is None:
             return self.kind if self.column is None else f"{self.kind}({self.column})"
         low, high = self.lattice.low, self.lattice.high

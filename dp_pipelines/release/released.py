@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate
-from dp_pipelines.query import PublicPartitions, Query
+from dp_pipelines.kernels import accumulate, keys
+from dp_pipelines.query import Query, ReleasedPartitions
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.release.top import largest
@@ -33,11 +33,11 @@ def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
         stage: one without selection.
         partitions: at least one, in the order of `partition_by`.
     """
-    columns = [partitions.column(name).to_pylist() for name in stage.query.partition_columns]
-    query = dataclasses.replace(stage.query, partitions=PublicPartitions(keys=list(zip(*columns, strict=True))))
-    return dataclasses.replace(
-        stage, query=query, layout=dataclasses.replace(stage.layout, public=tuple(tuple(column) for column in columns))
-    )
+    # Arrays, not values of Python: not every key is one, and each keeps its type.
+    columns = tuple(keys.one_array(partitions.column(name)) for name in stage.query.partition_columns)
+    assert isinstance(stage.query.partitions, ReleasedPartitions)
+    query = dataclasses.replace(stage.query, partitions=dataclasses.replace(stage.query.partitions, known=True))
+    return dataclasses.replace(stage, query=query, layout=dataclasses.replace(stage.layout, public=columns))
 
 
 def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:

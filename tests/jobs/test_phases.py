@@ -143,3 +143,47 @@ def test_rounds_find_smaller_partitions_than_one_selection(shop: Shop, call: Cal
         assert call("run", job, "--output", out, "--ledger", "none").code == 0
         kept[strategy] = pa.parquet.read_table(out / "weekly.parquet").num_rows
     assert kept["sips"] > 1.1 * kept["weighted_gaussian"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pa.array([1_000_000_001, 86_400_000_000_002, 3], pa.timestamp("ns")),
+        pa.array([2932897, 0, 1], pa.date32()),  # the first day of the year 10000
+        pa.array([1, 2, 3], pa.int16()),
+        pa.array(["1.10", "2000.00", "3.00"]).cast(pa.decimal128(10, 2)),
+        pa.array([b"ab", b"cd", b"ef"], pa.binary(2)),
+        pa.array([True, False, None]),
+    ],
+    ids=str,
+)
+def test_keys_of_every_type_go_through_the_rounds_and_keep_it(shop: Shop, call: Call, key: pa.Array) -> None:
+    rows = pa.table(
+        {"customer": np.arange(3000), "product": key.take(pa.array(np.arange(3000) % 3)), "price": [1.0] * 3000}
+    )
+    for path in (shop.folder / "data").iterdir():
+        path.unlink()
+    pa.parquet.write_table(rows, shop.folder / "data" / "part.parquet")
+    job, out = shop.write(stages=STAGES), shop.folder / "out"
+    said = call("run", job, "--output", out)
+    assert (said.code, said.err) == (0, "")
+    found = pa.parquet.read_table(out / "weekly.parquet").column("product")
+    assert found.type == key.type
+    assert set(found.cast(pa.int64()).to_pylist() if pa.types.is_temporal(key.type) and key.type != pa.date32() else
+               found.cast(pa.int32()).to_pylist() if key.type == pa.date32() else found.to_pylist()) == set(
+        key.cast(pa.int64()).to_pylist() if pa.types.is_temporal(key.type) and key.type != pa.date32() else
+        key.cast(pa.int32()).to_pylist() if key.type == pa.date32() else key.to_pylist()
+    )  # fmt: skip
+
+
+def test_a_failure_between_two_pipelines_quotes_nothing(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: object) -> None:
+        raise ValueError("the key p0 is odd")
+
+    monkeypatch.setattr("dp_pipelines.release.released.over", fails)
+    said = call("run", shop.write(stages=STAGES), "--output", shop.folder / "out")
+    assert said.code == 1
+    assert "p0" not in said.err
+    assert "no detail is shown" in said.err

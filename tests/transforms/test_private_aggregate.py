@@ -138,7 +138,11 @@ def test_the_folder_holds_the_release_and_its_manifest_and_nothing_else(tmp_path
     stage = one_stage(query())
     publish(stage, [events()], tmp_path / "out", options=["--direct_runner_bundle_repeat=2"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "report.html", "stage.parquet"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "manifest.json",
+        "report.html",
+        "stage.parquet",
+    ]
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["budget"] == {"epsilon": 1.0, "delta": 1e-6, "runs": 1}
     assert manifest["mechanisms"] == [record.to_json() for record in stage.mechanisms]
