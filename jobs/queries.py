@@ -125,7 +125,9 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any,
         return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
     except (ValueError, OverflowError):
         rule = "lists times with nanoseconds, or days that no calendar has"
-        raise RequestError(field="partitions.public_file", rule=rule, mend="cast them to microseconds or text") from None
+        raise RequestError(
+            field="partitions.public_file", rule=rule, mend="cast them to microseconds or text"
+        ) from None
 
 
 def _wrong_columns(query: Query, schema: pa.Schema, stage: lines.Path) -> list[tuple[lines.Path, RequestError]]:
