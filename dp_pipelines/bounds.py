@@ -6,10 +6,18 @@ upper one, whatever the counts are. Not covered: which share of the budget the h
 released with the bounds (`budget.resolve`).
 
 What is minimised is the squared error of the sum of a typical partition: what clamping takes from it, squared, and the
-variance of the noise, which grows with the square of the bound. Clamping is judged by the histogram over all rows, scaled to a
-typical partition: one of `partitions` equal ones where the list is public; else one of sqrt(total) rows, as if there were as
-many partitions as each has rows. That is a guess in the middle: of N rows a typical partition has between 1 and N. Rows of a
-unit beyond `MOST_ROWS` are not in the histogram. The bounds of a mean or a variance are chosen as those of its sum.
+variance of the noise, which grows with the square of the bound. Clamping is judged by the histogram over all rows, as if each
+partition had its values; what it takes at one end and what it adds at the other are taken to cancel, but for a part `APART` of
+both together, since partitions may differ. How many rows the typical partition has is a guess:
+
+* the histogram holds at most `MOST_ROWS` rows of a unit, the stage up to r times as many: it is taken to have sqrt(r) times as
+  many rows, the middle between 1 and r;
+* of a public list, the partition has `SKEW` times as many rows as an average one, since squared errors are mostly those of large
+  partitions;
+* of private ones, whose number is not known, it has the geometric middle between as many rows as it takes to stand out of the
+  noise, and all of them.
+
+docs/benchmarks/bounds.md has what the guesses cost. The bounds of a mean or a variance are chosen as those of its sum.
 
 May import numpy.
 """
@@ -28,6 +36,13 @@ MOST_ROWS = 4
 PART = 0.1
 """The part of its stage's budget that the histogram has. Squared noise adds up to about 1 - 2 * PART of it for Gaussian noise, so
 that the stage's own noise grows by less than a hundredth."""
+
+APART = 0.25
+"""How far partitions are taken to differ in what clamping does to them at its two ends. Without such a term, losses that cancel
+over all rows would count for nothing, though partitions of large positive and of large negative values had them."""
+
+SKEW = 2.0
+"""The root of the mean square of partition sizes over their mean: 2.1 for Zipf's law with exponent 0.8 over 200 partitions."""
 
 PER_SIGN = 64
 """Edges of each sign: by factors of sqrt(2), from the larger end of the range down to a part in 2**32 of it."""
@@ -70,6 +85,7 @@ def choose(
     multiple: float,
     centred: bool,
     partitions: int | None = None,
+    rows_beyond: float = 1.0,
     low: float | None = None,
     high: float | None = None,
 ) -> tuple[float, float]:
@@ -83,6 +99,7 @@ def choose(
         multiple: standard deviation of the noise of a sum, per unit of the largest magnitude that a summand may have.
         centred: whether summands are distances from the middle of the bounds.
         partitions: their public number; None where they are private.
+        rows_beyond: how many times as many rows the stage may have as the histogram.
         low, high: the bound that is given; None chooses it.
 
     Returns:
@@ -102,16 +119,19 @@ def choose(
         return float(lows[0]), float(highs[-1])
     inner = np.array(edges(*within))
     values = np.concatenate([inner[:1], inner[:-1] / 2 + inner[1:] / 2, inner[-1:]])
-    typical = total / partitions if partitions is not None else math.sqrt(total)
+    total *= math.sqrt(max(rows_beyond, 1.0))
+    typical = total / partitions * SKEW if partitions is not None else math.sqrt(total * max(multiple, 1.0))
+    typical = min(typical, total)
     scale = max(abs(within[0]), abs(within[1]))  # squares of ranges near the ends of float64 would overflow
-    shares, values, low_of, high_of = kept / total, values / scale, lows / scale, highs / scale
+    shares, values, low_of, high_of = kept / kept.sum(), values / scale, lows / scale, highs / scale
     below = np.array([float(shares @ np.maximum(at - values, 0.0)) for at in low_of]) * typical
     above = np.array([float(shares @ np.maximum(values - at, 0.0)) for at in high_of]) * typical
     if centred:
         largest = (high_of[None, :] - low_of[:, None]) / 2
     else:
         largest = np.maximum(np.abs(low_of)[:, None], np.abs(high_of)[None, :])
-    error = (below[:, None] + above[None, :]) ** 2 + (multiple * largest) ** 2
+    balance, both = above[None, :] - below[:, None], above[None, :] + below[:, None]
+    error = balance**2 + (APART * both) ** 2 + (multiple * largest) ** 2
     error = np.where(lows[:, None] < highs[None, :], error, math.inf)
     # Of bounds that are equally good the widest: what lies between was not seen, and costs nothing.
     width = highs[None, :] - lows[:, None]

@@ -1,6 +1,7 @@
 """Bounds that are chosen from noisy histograms: within their range, near the best ones, and never dearer than the plan."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -165,7 +166,7 @@ def test_a_stage_that_would_cost_more_than_its_plan_is_not_run() -> None:
     planned = PLANS["approximate"]["s"]
     less = tuple(dataclasses.replace(r, l2_squared=1) if r.kind == "gaussian" else r for r in planned.mechanisms)
     with pytest.raises(AssertionError, match="cost more than the plan says"):
-        resolve(dataclasses.replace(planned, mechanisms=less), {n: (0.0, 9.0) for n in ("total", "mean", "spread")})
+        resolve(dataclasses.replace(planned, mechanisms=less), dict.fromkeys(("total", "mean", "spread"), (0.0, 9.0)))
 
 
 def test_bounds_outside_of_their_range_are_not_used() -> None:
@@ -218,7 +219,7 @@ def test_the_edges_of_a_range_rise_from_its_one_end_to_the_other(one: float, oth
     if low < high:
         edges = bounds.edges(low, high)
         assert (edges[0], edges[-1]) == (low, high)
-        assert all(a < b for a, b in zip(edges, edges[1:], strict=False))
+        assert all(a < b for a, b in itertools.pairwise(edges))
         assert len(edges) <= 2 * (bounds.PER_SIGN + 1) + 3
 
 
@@ -230,9 +231,9 @@ def counts_of(values: "np.ndarray[tuple[int], np.dtype[np.float64]]", within: tu
 @pytest.mark.parametrize("multiple", [1.0, 8.0, 64.0])
 @pytest.mark.parametrize("centred", [False, True])
 def test_bounds_have_nearly_the_least_error_that_bounds_can_have(multiple: float, centred: bool) -> None:
-    """Against a search among a thousand bounds, with the exact clipped mass."""
+    """Against a search among a thousand bounds, with the exact clipped mass; edges are a factor of sqrt(2) apart."""
     values = np.random.default_rng(3).lognormal(3.0, 1.0, 40_000)
-    rows = len(values) / 100
+    rows = len(values) / 100 * bounds.SKEW
 
     def error(low: float, high: float) -> float:
         lost = float(np.abs(values - np.clip(values, low, high)).mean()) * rows
@@ -244,7 +245,7 @@ def test_bounds_have_nearly_the_least_error_that_bounds_can_have(multiple: float
     )  # fmt: skip
     best = min(error(0.0, b) for b in np.geomspace(1, 1e4, 1000))
     assert low == 0.0
-    assert error(low, high) <= 1.1 * best
+    assert error(low, high) <= 1.2 * best
 
 
 def test_more_noise_makes_bounds_narrower_and_larger_partitions_wider() -> None:
@@ -348,7 +349,7 @@ def test_metrics_of_one_family_get_the_same_bounds() -> None:
 def test_the_library_refuses_to_run_a_stage_whose_bounds_are_open() -> None:
     with pytest.raises(RequestError, match="has bounds that another pipeline must release first"):
         PrivateAggregate(PLANS["pure"]["s"])
-    ready = resolve(PLANS["pure"]["s"], {n: (0.0, 9.0) for n in ("total", "mean", "spread")})
+    ready = resolve(PLANS["pure"]["s"], dict.fromkeys(("total", "mean", "spread"), (0.0, 9.0)))
     assert PrivateAggregate(ready).stage is ready
 
 

@@ -41,6 +41,7 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
                 multiple=_multiple(stage, metric),
                 centred=stage.basis(metric).centred,
                 partitions=len(partitions.keys) if isinstance(partitions, PublicPartitions) else None,
+                rows_beyond=stage.query.bounds.max_rows / histograms.query.bounds.max_rows,
                 low=None if getattr(metric, "min_value", None) == AUTO else metric.family[1],  # type: ignore[index]
                 high=None if metric.max_is_auto else metric.family[2],  # type: ignore[index]
             )
