@@ -183,7 +183,8 @@ def page(lines: list[str], runs: int, worst: float) -> str:
         "",
         f"Goal for values of one sign: a ratio of at most {GOAL}; the largest is {worst:.2f}. For values of both signs the",
         "bounds come out wide: here what clamping takes at the two ends cancels in every partition alike, which the rule does",
-        "not rely on (`APART` in `dp_pipelines/bounds.py`), since elsewhere it may not. Made by `python benchmarks/bounds.py`",
+        "not rely on (`APART` in `dp_pipelines/bounds.py`), since elsewhere it may not. The rule's constants were settled with",
+        "these data in view, so other data may do worse. Made by `python benchmarks/bounds.py`",
         f"({', '.join(f'{name} {version}' for name, version in used.items())}).",
         "",
     ])  # fmt: skip

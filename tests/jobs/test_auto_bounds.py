@@ -55,6 +55,8 @@ def test_bounds_are_chosen_published_and_used(shop: Shop, call: Call) -> None:
     assert shown["revenue"]["stddev"] == table.column("revenue_stddev").to_pylist()[0]
     assert "bounds" not in shown["orders"]
     assert {record["stage"] for record in manifest["mechanisms"]} == {"weekly", "weekly.bounds"}
+    told = f"each value clamped to 0 … {bounds['revenue'][1]:.4g} (bounds chosen privately in this run)"
+    assert told in (out / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_histogram_of_a_run_is_drawn_once_whatever_fails(
