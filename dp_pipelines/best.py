@@ -59,6 +59,8 @@ class Best:
                 rule="must be a metric that is one count or sum",
                 mend="take a count, a sum, or a count of users",
             )
+        if by.auto:
+            raise RequestError(field="best.by", rule="has bounds that are chosen", mend="write its bounds as numbers")
         if by.stddev is not None:
             raise RequestError(field="best.by", rule="gets no noise, so no stddev", mend="drop it")
 

@@ -9,8 +9,8 @@ May import errors, checks and kernels (statistics, lattice). Imported by query, 
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,11 @@ from dp_pipelines.kernels.statistics import Statistic
 
 ROWS = Statistic(kind="rows")
 UNITS = Statistic(kind="units")
+
+AUTO: Literal["auto"] = "auto"
+"""A bound that is chosen from a noisy histogram, within a declared range."""
+
+Bound = float | Literal["auto"] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +76,10 @@ class Metric:
     """Whether a list is published for each partition, instead of a number."""
     clips_partition_sums: ClassVar[bool] = False
     """Whether a unit's sum per partition is clipped, instead of each row."""
+    auto: ClassVar[bool] = False
+    """Whether bounds are chosen from a noisy histogram, so that this metric is not ready to run yet."""
+    max_is_auto: ClassVar[bool] = False
+    """Whether that holds for the upper bound."""
     column: ClassVar[str | None] = None
     weight: float = dataclasses.field(default=1.0, kw_only=True)
     stddev: float | None = dataclasses.field(default=None, kw_only=True)
@@ -93,6 +102,10 @@ class Metric:
     def settled(self, *, partitions: int, rows: int) -> "Metric":
         """The same metric with what it leaves open decided by the bounds of one unit: partitions, and rows in each."""
         return self
+
+    def bounded(self, low: float, high: float) -> "Metric":
+        """The same metric with bounds that were chosen, where `auto` asks for them."""
+        raise NotImplementedError
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
         """The published values and their standard deviations, from noisy statistics alone."""
@@ -159,11 +172,12 @@ class PrivacyIdCount(Metric):
 
 @dataclasses.dataclass(frozen=True)
 class _OverColumn(Metric):
-    """A metric of one column's values, each clamped to [min_value, max_value]."""
+    """A metric of one column's values, each clamped to [min_value, max_value]; `auto` is chosen within a declared range."""
 
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
-    min_value: float | None = dataclasses.field(default=None, kw_only=True)
-    max_value: float | None = dataclasses.field(default=None, kw_only=True)
+    min_value: Bound = dataclasses.field(default=None, kw_only=True)
+    max_value: Bound = dataclasses.field(default=None, kw_only=True)
+    within: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,21 +186,67 @@ class _OverColumn(Metric):
 
     def _check_bounds(self) -> None:
         for field in ("min_value", "max_value"):
+            if getattr(self, field) == AUTO:
+                continue
             mend = "declare what a value can be, from public knowledge: what lies outside is clamped"
             bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
             object.__setattr__(self, field, bound + 0.0)  # -0.0 and 0.0 are one bound, so that metrics share their sums
+        self._check_within()
         if not self.low <= self.high:
             raise RequestError(field="min_value", rule="must not be above max_value", mend="swap the two")
+        if self.within is not None and not (self.within[0] <= self.low < self.high <= self.within[1]):
+            rule = "must hold the bound that is given, and leave room beside it"
+            raise RequestError(field="within", rule=rule, mend="widen it")
+
+    def _check_within(self) -> None:
+        if not self.auto:
+            if self.within is not None:
+                rule, mend = "is for bounds that are chosen", "drop it, or write max_value: auto"
+                raise RequestError(field="within", rule=rule, mend=mend)
+            return
+        mend = "write e.g. within: [0, 1000000], from public knowledge: what lies outside is clamped"
+        if self.stddev is not None:
+            rule = "stands beside bounds that are chosen, with which the noise grows"
+            raise RequestError(field="stddev", rule=rule, mend="write a weight instead, or the bounds")
+        if self.within is None:
+            raise RequestError(field="within", rule="is needed where a bound is auto", mend=mend)
+        if not isinstance(self.within, (list, tuple)) or len(self.within) != 2:
+            raise RequestError(field="within", rule="must be two numbers", mend=mend)
+        low, high = (checks.number(end, "within", above=-1e100, below=1e100, mend=mend) + 0.0 for end in self.within)
+        if not low < high or max(abs(low), abs(high)) < 1e-100:
+            raise RequestError(field="within", rule="must rise", mend=mend)
+        object.__setattr__(self, "within", (low, high))
+
+    @property
+    def auto(self) -> bool:  # type: ignore[override]
+        """Whether a bound is chosen from a noisy histogram."""
+        return AUTO in (self.min_value, self.max_value)
+
+    @property
+    def max_is_auto(self) -> bool:  # type: ignore[override]
+        """Whether the upper bound is chosen."""
+        return self.max_value == AUTO
+
+    def bounded(self, low: float, high: float) -> "Metric":
+        """The same metric with the bounds that were chosen."""
+        return dataclasses.replace(self, min_value=low, max_value=high, within=None)
 
     @property
     def low(self) -> float:
-        assert self.min_value is not None
-        return self.min_value
+        """The lower bound; where it is not chosen yet, the least that it can be."""
+        return self._end(self.min_value, 0)
 
     @property
     def high(self) -> float:
-        assert self.max_value is not None
-        return self.max_value
+        """The upper bound; where it is not chosen yet, the greatest that it can be."""
+        return self._end(self.max_value, 1)
+
+    def _end(self, bound: Bound, place: int) -> float:
+        if isinstance(bound, str):
+            assert self.within is not None
+            return self.within[place]
+        assert bound is not None
+        return bound
 
     @property
     def family(self) -> tuple[str, float, float] | None:
@@ -212,7 +272,9 @@ class Sum(_OverColumn):
 
     Args:
         column: the column that is summed.
-        min_value, max_value: each value is clamped to this range; or
+        min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a tenth
+            of the stage's budget, by `dp-pipelines run`;
+        within: where a bound is `auto`, the declared range in which it is chosen; or
         min_sum_per_partition, max_sum_per_partition: the sum of one unit's values in one partition is clipped to this range
             (all its rows count; a single value is first clamped to 65,536 times the larger bound).
 
@@ -233,7 +295,7 @@ class Sum(_OverColumn):
                 raise RequestError(field="max_value", rule="leaves only the value 0 to sum", mend="widen the range")
             Lattice.for_values(self.low, self.high)
             return
-        if self.min_value is not None or self.max_value is not None:
+        if self.min_value is not None or self.max_value is not None or self.within is not None:
             raise RequestError(
                 field="min_sum_per_partition",
                 rule="clips sums and stands beside no bounds of single values",
@@ -290,7 +352,7 @@ class Mean(_OverColumn):
 
     Args:
         column: the column that is averaged.
-        min_value, max_value: each value is clamped to this range.
+        min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
 

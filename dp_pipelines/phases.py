@@ -10,16 +10,22 @@ metrics are released over the union, which is a constant list. Each round is an 
 partitions than those released: which rows take part is a function of what was released, so the rounds compose as mechanisms
 that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 
-May import errors, checks, frozen, query.
+Bounds that say `auto`: a histogram of the column over all rows comes first, with a contribution bound and a share of its own;
+what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records hold for any bounds (budget.resolve).
+
+May import errors, checks, frozen, bounds, histogram, metrics, query.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
+from dp_pipelines import bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.query import PrivatePartitions, Query, ReleasedPartitions
+from dp_pipelines.histogram import Histogram
+from dp_pipelines.metrics import Metric
+from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 
 SIPS_PARTS = (0.3, 0.55, 1.0)
 """How the rounds share the budget of a selection: each has some three tenths of the next one's part in squared noise."""
@@ -35,12 +41,14 @@ class Expanded:
         phases: names of the stages of each pipeline, in order. A stage of the last one that is not in `queries` releases nothing
             of its own: it is the union of what was selected.
         selections: for each stage that was asked for and needs them, the names of its selections.
+        auto: for each stage with bounds that say `auto`, the name of the stage that releases its histograms.
     """
 
     queries: FrozenMapping[Query]
     shares: FrozenMapping[float]
     phases: tuple[tuple[str, ...], ...]
     selections: FrozenMapping[tuple[str, ...]]
+    auto: FrozenMapping[str] = FrozenMapping({})
 
 
 def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
@@ -64,8 +72,20 @@ def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
     parts: dict[str, float] = {}
     rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
     selections: dict[str, tuple[str, ...]] = {}
+    auto: dict[str, str] = {}
+    shares = dict(shares)
     for name, query in asked.items():
         partitions = query.partitions
+        if histograms := histograms_of(query):
+            before = auto[name] = f"{name}.bounds"
+            if before in asked:
+                raise RequestError(
+                    field=f"stages.{before}", rule=f"is what the bounds of {name!r} are called", mend="rename it"
+                )
+            queries[before] = _everything(query, histograms)
+            parts[before] = shares[name] * bounds.PART
+            shares[name] *= 1 - bounds.PART
+            rounds[0].append(before)
         if not isinstance(partitions, PrivatePartitions) or partitions.strategy != "sips":
             queries[name], parts[name] = query, shares[name]
             continue
@@ -92,4 +112,40 @@ def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
         shares=FrozenMapping(parts),
         phases=(*phases, tuple(asked)),
         selections=FrozenMapping(selections),
+        auto=FrozenMapping(auto),
+    )
+
+
+def histograms_of(query: Query) -> dict[str, tuple[Metric, ...]]:
+    """The histograms that the bounds of a query need: the name of each, and the metrics that read it.
+
+    A histogram has the name of the first of the metrics with its column and range.
+    """
+    found: dict[tuple[str | None, tuple[float, float]], tuple[str, list[Metric]]] = {}
+    for name, metric in query.metrics.items():
+        if metric.auto:
+            found.setdefault((metric.column, within_of(metric)), (name, []))[1].append(metric)
+    return {name: tuple(metrics) for name, metrics in found.values()}
+
+
+def within_of(metric: Metric) -> tuple[float, float]:
+    """The declared range of a metric whose bounds are chosen."""
+    low, high = getattr(metric, "within")  # noqa: B009 - metrics without bounds have none
+    return low, high
+
+
+def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Query:
+    """Histograms over all rows as one partition."""
+    rows = min(query.bounds.max_rows, bounds.MOST_ROWS)
+    metrics = {
+        name: Histogram(str(readers[0].column), edges=bounds.bins(*within_of(readers[0])))
+        for name, readers in histograms.items()
+    }
+    return Query(
+        privacy_unit=query.privacy_unit,
+        partition_by=bounds.COLUMN,
+        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
+        metrics=metrics,
+        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
+        row_id=query.row_id,
     )

@@ -4,14 +4,14 @@ In: names and numbers that the owner of the job declares. Out: frozen descriptio
 depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
 it costs (`dp_pipelines.budget`).
 
-May import errors, checks, frozen, metrics, best, distinct. Imported by budget, transforms and jobs.
+May import errors, checks, frozen, metrics, bounds, best, distinct. Imported by budget, transforms and jobs.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from dp_pipelines import checks
+from dp_pipelines import bounds, checks
 from dp_pipelines.best import RANK, Best
 from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.errors import RequestError
@@ -223,6 +223,7 @@ class Query:
         bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
         settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
         object.__setattr__(self, "metrics", FrozenMapping(settled))
+        self._check_auto()
         self._check_top()
         self._check_best()
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
@@ -281,6 +282,22 @@ class Query:
                 rule="counts different values per partition, which max_contributions does not bound",
                 mend="bound with max_partitions_contributed",
             )
+
+    def _check_auto(self) -> None:
+        auto = [name for name, metric in self.metrics.items() if metric.auto]
+        if auto and bounds.COLUMN in self.columns:
+            rule = f"has bounds that are chosen, for which no column may be called {bounds.COLUMN!r}"
+            raise RequestError(field=f"metrics.{auto[0]}", rule=rule, mend="rename that column")
+        declared = ("min_value", "max_value", "within")
+        for name in auto:
+            for other, metric in self.metrics.items():
+                same = metric.family is not None and metric.family == self.metrics[name].family
+                if same and any(getattr(metric, f) != getattr(self.metrics[name], f) for f in declared):
+                    raise RequestError(
+                        field=f"metrics.{name}.within",
+                        rule=f"declares the range of {other!r} over the same column in another way",
+                        mend="write the same bounds for both, or another range",
+                    )
 
     def _check_top(self) -> None:
         if self.top is None:

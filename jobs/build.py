@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 import apache_beam as beam
 import pyarrow as pa
 
+from dp_pipelines import bounds
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
@@ -53,6 +54,23 @@ class ShapeRows(beam.DoFn):
         if self._lookup is not None:
             table = self._lookup.apply(table)
         yield table.select(list(self._columns))
+
+
+class AsOnePartition(beam.DoFn):
+    """Give all rows the constant column by which a histogram over everything is partitioned.
+
+    Args:
+        columns: the others that its stage reads.
+    """
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        super().__init__()
+        self._columns = columns
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The same rows with that column."""
+        constant = pa.array([bounds.COLUMN] * element.num_rows, pa.string())
+        yield element.select(list(self._columns)).append_column(bounds.COLUMN, constant)
 
 
 class CountFiles(beam.DoFn):
@@ -110,6 +128,9 @@ def build(
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = rows | f"Without what {name} has" >> left
+        if keys == (bounds.COLUMN,) and name not in request.queries:
+            others = tuple(column for column in stages[name].query.columns if column != bounds.COLUMN)
+            seen = rows | f"As one {name}" >> beam.ParDo(AsOnePartition(others)).with_output_types(pa.Table)
         (
             seen
             | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)

@@ -6,7 +6,7 @@ library's own errors. May import metrics, histogram, distinct, quantiles, vector
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
 from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.histogram import Histogram
@@ -15,6 +15,15 @@ from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Varia
 from dp_pipelines.quantile import Method, Quantile
 from dp_pipelines.quantiles import Max, Median, Min, Quantiles
 from dp_pipelines.vectors import Norm, SecondMoment, VectorSum
+
+Bound = Annotated[
+    Any,  # the metric says what is wrong with it, in words that are the same for both kinds
+    Field(description="A number, or auto: chosen from a noisy histogram."),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"const": "auto"}, {"type": "null"}]}),
+]
+Within = Annotated[
+    list[float] | None, Field(description="Where a bound is auto: the range, from public knowledge, in which it lies.")
+]
 
 
 class _MetricModel(Model):
@@ -59,8 +68,9 @@ class SumMetric(_MetricModel):
 
     kind: Literal["sum"]
     column: str
-    min_value: float | None = None
-    max_value: float | None = None
+    min_value: Bound = None
+    max_value: Bound = None
+    within: Within = None
     min_sum_per_partition: float | None = None
     max_sum_per_partition: float | None = None
 
@@ -73,8 +83,9 @@ class MeanMetric(_MetricModel):
 
     kind: Literal["mean"]
     column: str
-    min_value: float | None = None
-    max_value: float | None = None
+    min_value: Bound = None
+    max_value: Bound = None
+    within: Within = None
     nullable: bool = True
 
     def build(self) -> Metric:

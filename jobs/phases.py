@@ -8,6 +8,7 @@ May import errors, phases, budget, release, and jobs below it; Beam is imported 
 """
 
 import io
+import json
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
@@ -16,13 +17,17 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.budget import resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.query import ReleasedPartitions
-from dp_pipelines.release import released, staging
+from dp_pipelines.release import chosen, released, staging
+
+BOUNDS = "bounds.json"
+"""The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one."""
 
 
 class Draws(Protocol):
@@ -71,7 +76,7 @@ def run_phases(
         run_pipeline: runs one pipeline with some stages into a folder; rows of the given partitions are left out of a stage.
 
     Returns:
-        the staged file of each published name.
+        the staged file of each published name; `bounds.json` among them where bounds were chosen.
 
     Raises:
         DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
@@ -94,7 +99,7 @@ def _phases(
     draws: Draws,
     run_pipeline: Callable[[Mapping[str, StagePlan], pathlib.Path, Mapping[str, pa.Table]], dict[str, pathlib.Path]],
 ) -> dict[str, pathlib.Path]:
-    stages = plan.round(number).stages
+    stages = dict(plan.round(number).stages)
     found: dict[str, pa.Table] = {}
     for names in plan.phases[:-1]:
         missing = [name for name in names if draws.get(name) is None]
@@ -110,6 +115,8 @@ def _phases(
             content = draws.get(name)
             assert content is not None
             found[name] = pa.parquet.read_table(io.BytesIO(content))
+    pairs = {name: chosen.choose(stages[name], stages[shown], found[shown]) for name, shown in plan.auto.items()}
+    stages |= {name: resolve.resolve(stages[name], of_stage) for name, of_stage in pairs.items()}
     last, ready = {}, {}
     for name in plan.phases[-1]:
         if name not in plan.selections:
@@ -128,11 +135,32 @@ def _phases(
         path = folder / f"{name}.parquet"
         staging.write_release(table, path, request.queries[name].partition_columns)
         files[path.name] = path
-    return {f"{name}.parquet": files[f"{name}.parquet"] for name in plan.phases[-1]}
+    published = {f"{name}.parquet": files[f"{name}.parquet"] for name in plan.phases[-1]}
+    if pairs:
+        published[BOUNDS] = folder / BOUNDS
+        published[BOUNDS].write_text(json.dumps(pairs, indent=2) + "\n", encoding="utf-8")
+    return published
+
+
+def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[str, StagePlan]:
+    """The stages of a round as its last pipeline ran them: those of the plan, with the bounds that were chosen.
+
+    Args:
+        plan: the plan.
+        number: of the round.
+        files: what `run_phases` has staged.
+    """
+    stages = dict(plan.round(number).stages)
+    if BOUNDS in files:
+        for name, of_stage in json.loads(files[BOUNDS].read_text(encoding="utf-8")).items():
+            stages[name] = resolve.resolve(
+                stages[name], {metric: (low, high) for metric, (low, high) in of_stage.items()}
+            )
+    return stages
 
 
 def _before(plan: Plan, name: str, found: Mapping[str, pa.Table]) -> pa.Table:
     """What the earlier rounds of a selection have released."""
-    names = next(names for names in plan.selections.values() if name in names)
+    names = next((names for names in plan.selections.values() if name in names), (name,))
     earlier = [found[selection] for selection in names[: names.index(name)]]
     return released.union(earlier) if earlier else pa.table({})

@@ -207,12 +207,17 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
             run_id=identity,
             params={name: str(value) for name, value in request.values.items()},
         )
-        published = {name: stage for name, stage in this.stages.items() if name in plan.phases[-1]}
+        ran = phases.as_run(plan, number, files)
+        published = {name: stage for name, stage in ran.items() if name in plan.phases[-1]}
         content |= {
             "dataset": job.dataset,
             "job": request.content,
             "stages": manifest.stages_to_json(published),
         }
+        for described in content["stages"]:
+            for name in _auto(plan, described["name"]):
+                family = published[described["name"]].query.metrics[name].family
+                described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
         if ledger:
             content["ledger"] = dict(ledger)
         page = folder / "report.html"
@@ -223,6 +228,11 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
         return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
 
     return write
+
+
+def _auto(plan: Plan, name: str) -> list[str]:
+    """The metrics of a stage whose bounds a run chooses."""
+    return [key for key, metric in plan.queries[name].metrics.items() if metric.auto] if name in plan.auto else []
 
 
 def _unaccounted(

@@ -137,7 +137,10 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column("relative", justify="right")
     for name, metric in metrics.items():
         stddev = metric.get("stddev")
-        cells = [escape(name), escape(str(metric["noise"])), number(stddev) if stddev is not None else "by partition"]
+        told = number(stddev) if stddev is not None else "by partition"
+        if metric.get("stddev_multiple") is not None:
+            told = f"{number(metric['stddev_multiple'])} times the bound"
+        cells = [escape(name), escape(str(metric["noise"])), told]
         if guessed:
             relative = metric.get("expected_relative_error")
             cells.append(number(metric["expected_stddev"]) if "expected_stddev" in metric else "")

@@ -24,6 +24,7 @@ ORDER = (
         "selection",
         "metrics",
         "histogram",
+        "bounds",
         "distinct",
         "quantiles",
         "quantile",

@@ -17,6 +17,7 @@ import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
+from dp_pipelines.budget import resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
@@ -178,6 +179,12 @@ def _check_stage(stage: object) -> None:
             field=f"stage {stage.name!r}",
             rule="is released over partitions that other pipelines select first",
             mend="run it with `dp-pipelines run`, or take another strategy than sips",
+        )
+    if resolve.is_open(stage):
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            rule="has bounds that another pipeline must release first",
+            mend="run it with `dp-pipelines run`, or write min_value and max_value as numbers",
         )
 
 

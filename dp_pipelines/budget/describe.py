@@ -31,15 +31,12 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
-    fields["metrics"] = {
-        name: {"kind": type(metric).__name__, **_plain(dataclasses.asdict(metric))}
-        for name, metric in query.metrics.items()
-    }
+    fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if query.best is None:
         del fields["best"]
     else:
-        by = {"kind": type(query.best.metric).__name__, **dataclasses.asdict(query.best.metric)}
+        by = _metric_to_json(query.best.metric)
         fields["best"] = {"k": query.best.k, "mechanism": query.best.mechanism, "by": by}
     if isinstance(query.partitions, ReleasedPartitions):
         fields["partitions"] = {"released": list(query.partitions.stages)}
@@ -51,9 +48,11 @@ def query_to_json(query: Query) -> dict[str, Any]:
     return fields
 
 
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Categories with their types, as public keys are: not every value is one of JSON's."""
-    if fields.get("categories") is not None:
+def _metric_to_json(metric: Metric) -> dict[str, Any]:
+    fields = {"kind": type(metric).__name__, **dataclasses.asdict(metric)}
+    if fields.get("within", ()) is None:  # plans without it keep their digests
+        del fields["within"]
+    if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
         fields["categories"] = [f"{type(value).__name__}:{value!r}" for value in fields["categories"]]
     return fields
 
@@ -74,6 +73,9 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
                 for item in needed
             },
         }
+        if metric.auto:
+            _as_multiples(metrics[name], metric)
+            continue
         guess = _guess(stage, metric, expect)
         if guess is not None:
             metrics[name]["expected_stddev"], metrics[name]["expected_relative_error"] = guess
@@ -92,6 +94,19 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             "failure_delta": stage.choices.selection_delta,
         }
     return described
+
+
+def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
+    """Where bounds are not chosen yet, noise is told per unit of the largest magnitude of a bound."""
+    assert metric.family is not None
+    _, low, high = metric.family
+    largest = max(abs(low), abs(high))
+    stddev = described["stddev"]
+    described["stddev"], described["within"] = None, [low, high]
+    described["stddev_multiple"] = None if stddev is None else stddev / largest
+    for statistic, noise in described["statistics"].items():
+        if " in [" in statistic:
+            noise["stddev"] = None
 
 
 def _law(stage: StagePlan, item: str) -> str:

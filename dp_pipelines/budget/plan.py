@@ -144,7 +144,7 @@ class Plan:
         asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
         expanded = phases.expand(stages, asked)
         self.queries, self.shares = expanded.queries, expanded.shares
-        self.phases, self.selections = expanded.phases, expanded.selections
+        self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", rule="must be an Expectation")
         self.expect = expect

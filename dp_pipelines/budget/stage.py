@@ -279,9 +279,16 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
         raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
 
 
+def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> frozenset[str]:
+    """The statistics whose lattice depends on bounds that are not chosen yet."""
+    needed = ((m, m.statistics(basis_of(m, query, centred))) for m in query.metrics.values() if m.auto)
+    return frozenset(s.name for _, statistics in needed for s in statistics if s.lattice is not None)
+
+
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[Mechanism]:
     """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
+    open_yet = auto_statistics(query, choices.centred)
     made = []
     for key, choice in choices.noises.items():
         statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
@@ -294,7 +301,8 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
             )
             continue
         shape = shape_of(statistic, query)
-        moved = shape.steps(noise.step)
+        # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemma 6a).
+        moved = shape.ideally(choice.steps) if key in open_yet else shape.steps(noise.step)
         if statistic.kind == "ranks":
             made.append(choosing.record_of_ranks(name, key, noise.law.scale, moved))
         else:

@@ -96,7 +96,8 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["legend"] = [
         {
             "name": metric.name,
-            "words": (KINDS.get(said[metric.name]) or KINDS.get(kinds[metric.name], "")).replace("{unit}", unit),
+            "words": (KINDS.get(said[metric.name]) or KINDS.get(kinds[metric.name], "")).replace("{unit}", unit)
+            + _chosen_bounds(entries.get(metric.name, {})),
             "bar": _usual_bar(metric),
         }
         for metric in _in_order(published)
@@ -111,6 +112,21 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
+
+
+def _chosen_bounds(entry: Mapping[str, Any]) -> str:
+    """What the legend says of bounds that the run has chosen.
+
+    >>> _chosen_bounds({"bounds": [0.0, 172.63349]}), _chosen_bounds({})
+    (', each value clamped to 0 … 172.6 (bounds chosen privately in this run)', '')
+    """
+    bounds = entry.get("bounds")
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        return ""
+    low, high = (_finite(bound) for bound in bounds)
+    if low is None or high is None:
+        return ""
+    return f", each value clamped to {low:.4g} … {high:.4g} (bounds chosen privately in this run)"
 
 
 def _kind(described: Mapping[str, Any], name: str) -> str:
