@@ -78,6 +78,8 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/aggregate.py
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/quantiles.py
+	$(BIN)/python benchmarks/bounds.py
+	$(BIN)/python benchmarks/vectors.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python.

@@ -82,6 +82,9 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
     described: dict[str, Any] = {"name": stage.name, "kind": "aggregate", "share": share, "metrics": metrics}
     if stage.query.best is not None:
         described["selection"] = _best(stage)
+    elif isinstance(stage.query.partitions, ReleasedPartitions):
+        # The rounds that select them are stages of their own in the plan.
+        described["selection"] = {"strategy": "sips", "threshold": None, "half_keep_users": None}
     elif stage.selection is None:
         described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
     else:
