@@ -30,7 +30,7 @@ from dp_pipelines.query import Query
 LARGEST = accountant.LARGEST_EPSILON
 """Budgets stay below this epsilon, at which nothing is protected any more."""
 
-FORMAT = 2
+FORMAT = 3
 """Part of every digest; raised when the meaning of a plan changes."""
 
 
