@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from measure import DUCKDB, OURS, PIPELINEDP, POLARS, Case, Runs
+from measure import DUCKDB, OURS, OURS_QUANTILES, PIPELINEDP, POLARS, Case, Runs
 
 Measured = Mapping[Case, Runs]
 
@@ -98,6 +98,9 @@ def evaluate(measured: Measured, sizes: Sizes) -> list[Gate]:
         Gate(name="a key with half of all rows", figure=seconds(OURS, sizes.large, "hot_key") / ours, limit=1.3),
         Gate(name="text instead of integers", figure=seconds(OURS, sizes.large, "strings") / ours, limit=1.5),
         Gate(
+            name="five quantiles beside the four metrics", figure=seconds(OURS_QUANTILES, sizes.large) / ours, limit=2.0
+        ),
+        Gate(
             name=f"growth of the cost per row, {sizes.scaling[0]:,} to {sizes.scaling[-1]:,} rows",
             figure=growth([seconds(OURS, rows) / rows for rows in sizes.scaling]),
             limit=1.25,
@@ -110,6 +113,7 @@ def cases(sizes: Sizes, rounds: int, slow_rounds: int) -> dict[Case, int]:
     wanted = {Case(PIPELINEDP, "even", sizes.small): slow_rounds}
     for system in (OURS, DUCKDB, POLARS):
         wanted[Case(system, "even", sizes.large)] = rounds
+    wanted[Case(OURS_QUANTILES, "even", sizes.large)] = rounds
     for kind in ("hot_user", "hot_key", "strings"):
         wanted[Case(OURS, kind, sizes.large)] = rounds
     for rows in sizes.scaling:

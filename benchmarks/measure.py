@@ -21,7 +21,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 PEERS_PYTHON = REPOSITORY / ".venv-peers" / "bin" / "python"
 OURS, DUCKDB, POLARS, PIPELINEDP = "dp_pipelines on Beam", "DuckDB", "Polars", "PipelineDP on Beam"
+OURS_QUANTILES = "dp_pipelines, five quantiles more"
 SCRIPTS = {
+    OURS_QUANTILES: (pathlib.Path(sys.executable), "ours_quantiles.py"),
     OURS: (pathlib.Path(sys.executable), "ours.py"),
     DUCKDB: (pathlib.Path(sys.executable), "duckdb_bounded.py"),
     POLARS: (pathlib.Path(sys.executable), "polars_bounded.py"),

@@ -10,6 +10,7 @@ GOOD = {
     ("OURS", "hot_user"): 0.25,
     ("OURS", "hot_key"): 0.25,
     ("OURS", "strings"): 0.3,
+    ("OURS_QUANTILES", "even"): 0.4,
     ("DUCKDB", "even"): 0.23,
     ("POLARS", "even"): 0.4,
     ("PIPELINEDP", "even"): 45.0,
@@ -23,7 +24,9 @@ def measured(load):
 
     def make(changes=None, mib=1_000.0, exponent=1.0):
         per_million = {**GOOD, **(changes or {})}
-        name_of = {getattr(measure, name): name for name in ("OURS", "DUCKDB", "POLARS", "PIPELINEDP")}
+        name_of = {
+            getattr(measure, name): name for name in ("OURS", "OURS_QUANTILES", "DUCKDB", "POLARS", "PIPELINEDP")
+        }
         found = {}
         for case in gates.cases(gates.FULL, 5, 3):
             seconds = per_million[name_of[case.system], case.kind] * (case.rows / 1e6) ** exponent
@@ -59,6 +62,7 @@ def test_good_figures_pass_every_gate(load, measured):
         ({("OURS", "hot_user"): 0.34}, "a user with half"),
         ({("OURS", "hot_key"): 0.34}, "a key with half"),
         ({("OURS", "strings"): 0.38}, "text instead of integers"),
+        ({("OURS_QUANTILES", "even"): 0.51}, "five quantiles"),
     ],
 )
 def test_a_slow_system_fails_its_gate_alone(load, measured, changes, name):
