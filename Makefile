@@ -11,6 +11,8 @@ BIN := .venv/bin
 VENV := .venv/installed
 PEERS := .venv-peers/installed
 DEMO_OUTPUT := out/demo
+# Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
+MARKS ?= not slow and not bench
 TREE := build/types
 PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
@@ -43,7 +45,7 @@ demo: $(VENV)  ## fetch real data, publish a private report of it into out/demo,
 	$(BIN)/python examples/ta_feng/demo.py
 
 test: $(VENV)  ## every test but the slow ones, doctests among them
-	$(BIN)/pytest -m 'not slow and not bench'
+	$(BIN)/pytest -m '$(MARKS)'
 
 test-all: $(VENV)  ## what CI runs: the slow tests too
 	$(BIN)/pytest -m 'not bench'
