@@ -103,6 +103,7 @@ def test_a_kill_at_any_step_is_mended_by_the_same_command(shop: Shop, call: Call
     assert_one_release(shop, ledger)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), AGAIN, ids=lambda step: f"{step[1]} {step[0]}")
 def test_a_kill_of_the_command_that_mends_a_kill_is_mended_too(
     shop: Shop, call: Call, first: tuple[str, str, int], second: tuple[str, str, int]
@@ -115,6 +116,7 @@ def test_a_kill_of_the_command_that_mends_a_kill_is_mended_too(
     assert_one_release(shop, ledger)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [("start", "after", 1), ("commit", "before", 1), ("publish", "before", 1)])
 def test_a_kill_is_mended_on_a_postgresql_server_too(
     shop: Shop, call: Call, postgres: str, step: tuple[str, str, int]
@@ -170,6 +172,7 @@ def kill_at_random(shop: Shop, call: Call, times: int) -> None:
         assert_one_release(shop, ledger)
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments_are_mended_by_the_same_command(shop: Shop, call: Call) -> None:
     kill_at_random(shop, call, 8)
 
