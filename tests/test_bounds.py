@@ -325,7 +325,7 @@ def test_plans_without_chosen_bounds_keep_their_digest() -> None:
     assert dp.Plan(epsilon=1.0, stages={"s": asked}).digest == DIGEST
 
 
-DIGEST = "d3524f3aaf5b5cefda62945e93ec590a1a6380fa081ebaf1729bf417951fafc9"
+DIGEST = "437dce100ca45cb95747dd3a883f45cfcefbca0e10ab81f7cfd35cc18652db0e"
 
 
 def test_metrics_of_one_family_get_the_same_bounds() -> None:
