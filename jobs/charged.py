@@ -9,19 +9,19 @@ May import errors, budget, ledger, release, and jobs below it.
 
 import contextlib
 import dataclasses
-import fcntl
 import hmac
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
 from dp_pipelines.jobs.phases import Draws
+from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.state import Attempt, Run
 from dp_pipelines.noise import entropy
@@ -138,11 +138,7 @@ def abandon(ledger: Ledger, run_: Run) -> Run:
         if living is None:
             raise _elsewhere(run_, last)
         if living:
-            raise RequestError(
-                field=f"run {run_.run_id!r}",
-                rule=f"process {last.where.get('pid')} is at work on it",
-                mend="let it end, or stop it first",
-            )
+            raise _at_work(run_, last)
         run_ = _end_dead(ledger, run_, last)
     return ledger.abandon(run_)
 
@@ -159,17 +155,13 @@ def gone(ledger: Ledger, run_: Run) -> Run:
     if last is None or last.ended:
         raise RequestError(field=f"run {run_.run_id!r}", rule="has no attempt that has not ended", mend="run it again")
     if processes.alive(last.where):
-        raise RequestError(
-            field=f"run {run_.run_id!r}", rule=f"process {last.where.get('pid')} is at work on it", mend="let it end"
-        )
+        raise _at_work(run_, last)
     staging.destroy(last.staging)  # if its disk can be reached from here
     return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
 
 
 def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
     """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
-    from dp_pipelines.ledger import export
-
     account = ledger.account(run_.account)
     block = ledger.block(run_.account, run_.window, run_.plan)
     return {
@@ -190,10 +182,10 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
     """Leave nothing of earlier attempts: wait for one that lives, finish one that was complete, destroy the others."""
     while run_.attempts and not run_.attempts[-1].ended:
         last = run_.attempts[-1]
-        living = processes.alive(last.where) and not processes.same(last.where)
-        if processes.alive(last.where) is None:
+        living = processes.alive(last.where)
+        if living is None:
             raise _elsewhere(run_, last)
-        if living:
+        if living and not processes.same(last.where):
             work.tell(f"waiting for process {last.where.get('pid')}, which is at work on this run")
             time.sleep(POLL_SECONDS)
             run_ = _seen_again(ledger, run_, work)
@@ -201,7 +193,7 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
         if run_.state != "staged" or not _whole(last):
             run_ = _end_dead(ledger, run_, last)
             continue
-        with _alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
+        with disks.alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
             run_ = _seen_again(ledger, run_, work)
             if run_.attempts and run_.attempts[-1] == last and _whole(last):
                 return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
@@ -232,6 +224,14 @@ def _end_dead(ledger: Ledger, run_: Run, last: Attempt) -> Run:
             f"staging folder {last.staging}: cannot be removed; remove it, unseen, and run the same command again"
         )
     return ledger.end(run_, attempt=last.name, how="its process is gone", destroyed=destroyed)
+
+
+def _at_work(run_: Run, last: Attempt) -> RequestError:
+    return RequestError(
+        field=f"run {run_.run_id!r}",
+        rule=f"process {last.where.get('pid')} is at work on it",
+        mend="let it end, or stop it first",
+    )
 
 
 def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
@@ -273,7 +273,7 @@ def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
     if not _stands(run_, work):
         content = ledger.release(run_)
         work.target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(work.target.parent):
+        with disks.alone(work.target.parent):
             if not _stands(run_, work):  # another process may have been faster
                 _make_visible(content, f"{run_.attempts[-1].name}-release", work.target)
     if run_.attempts:  # of an attempt that was killed between its commit and its end
@@ -292,18 +292,6 @@ def _make_visible(content: Mapping[str, bytes], name: str, target: pathlib.Path)
         staging.publish_folder(folder, target)
 
 
-@contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[None]:
-    """One process at a time, where the file system has locks."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _stands(run_: Run, work: Work) -> bool:
     """Whether the release stands at its place, whole.
 
@@ -313,12 +301,7 @@ def _stands(run_: Run, work: Work) -> bool:
     if not os.path.lexists(work.target):
         return False
     _refuse_other_release(work)
-    files = {name: work.target / name for name in run_.files}
-    try:
-        whole = {name: held["sha256"] for name, held in manifest.digests(files).items()} == run_.files
-    except OSError:
-        whole = False
-    if not whole:
+    if not manifest.holds(work.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
         raise RequestError(
             field=f"output {str(work.target)!r}",
             rule="holds this run's release, but its files are not those that were released",

@@ -7,9 +7,8 @@ May import errors, ledger, release, and jobs below it. Imported by cli.
 """
 
 import argparse
-import glob
+import datetime
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -74,11 +73,6 @@ def _shown(text: str) -> str:
     return escape(visible(text))
 
 
-def _without_params(pattern: str) -> str:
-    """A pattern in which a parameter stands for any text."""
-    return re.sub(r"\{[A-Za-z][A-Za-z0-9_]*\}", "*", pattern)
-
-
 def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
     found = [run for run in chosen if run.run_id == run_id]
     if len(found) != 1:
@@ -104,13 +98,14 @@ def _init(given: argparse.Namespace) -> None:
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
     if not given.source and job is not None:
         patterns = [sources.absolute(job.source.pattern, folder)]
-    if missing and Ledger.exists(url):
+    there = Ledger.exists(url)
+    if missing and there:
         raise RequestError(
             field=f"ledger {Database(url).shown}", rule="exists already", mend="name an account to open: --dataset ..."
         )
     if not missing:  # what is wrong with the account is said before a ledger is made for it
         check_cap(given.rule, epsilon, delta)
-    if not Ledger.exists(url):
+    if not there:
         book = Ledger.create(url, anchor=given.anchor)
         print(f"made the ledger {book.shown}")
     else:
@@ -132,7 +127,7 @@ def _init(given: argparse.Namespace) -> None:
             rule=given.rule,
             window=window,
             patterns=patterns,
-            files=[name for pattern in patterns for name in glob.glob(_without_params(pattern), recursive=True)],
+            files=[name for pattern in patterns for name in sources.matching(pattern)],
         )
         print(
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
@@ -150,8 +145,6 @@ def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
         raise RequestError(
             field="--window-days", rule="and --window-column belong together", mend="give both; days from 1"
         )
-    import datetime
-
     try:
         origin = datetime.date.fromisoformat(given.window_origin).isoformat()
     except ValueError:

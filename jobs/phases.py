@@ -20,8 +20,7 @@ import pyarrow.parquet
 from dp_pipelines.budget import resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import DpError
-from dp_pipelines.jobs.pipeline import RunFailed
+from dp_pipelines.jobs.pipeline import quoting_nothing
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.query import ReleasedPartitions
 from dp_pipelines.release import chosen, released, staging
@@ -57,6 +56,7 @@ class InMemory:
         self._kept[name] = content
 
 
+@quoting_nothing("what one pipeline has released could not be used by the next")
 def run_phases(
     request: Request,
     plan: Plan,
@@ -81,24 +81,6 @@ def run_phases(
     Raises:
         DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
     """
-    try:
-        return _phases(request, plan, number, folder, draws, run_pipeline)
-    except DpError:
-        raise
-    except Exception:
-        raise RunFailed(
-            "what one pipeline has released could not be used by the next; nothing was published, and no detail is shown"
-        ) from None
-
-
-def _phases(
-    request: Request,
-    plan: Plan,
-    number: int,
-    folder: pathlib.Path,
-    draws: Draws,
-    run_pipeline: Callable[[Mapping[str, StagePlan], pathlib.Path, Mapping[str, pa.Table]], dict[str, pathlib.Path]],
-) -> dict[str, pathlib.Path]:
     stages = dict(plan.round(number).stages)
     found: dict[str, pa.Table] = {}
     for names in plan.phases[:-1]:
@@ -124,7 +106,7 @@ def _phases(
             continue
         union = released.union([found[selection] for selection in plan.selections[name]])
         if name not in stages:
-            ready[name] = released.top_of(union, request.queries[name])
+            ready[name] = union  # with no metric there is no `top` either
         elif union.num_rows == 0:
             ready[name] = released.nothing(stages[name], union)
         else:

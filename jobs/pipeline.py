@@ -6,8 +6,9 @@ Holds: no text of a failure of Beam leaves this module, since it may quote rows.
 May import errors, budget.stage, and jobs below it; Beam is imported when a pipeline is built, not before.
 """
 
+import contextlib
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +28,24 @@ DAMAGES = (
 
 class RunFailed(DpError):
     """The pipeline failed. The message holds public facts only."""
+
+
+@contextlib.contextmanager
+def quoting_nothing(failed: str) -> Iterator[None]:
+    """Let no text out of an error that is not ours: it may quote a row, or a draw that is never released.
+
+    Args:
+        failed: what is told instead.
+
+    Raises:
+        RunFailed: instead of any error that is none of `errors`.
+    """
+    try:
+        yield
+    except DpError:
+        raise
+    except Exception:
+        raise RunFailed(f"{failed}; nothing was published, and no detail is shown") from None
 
 
 def run_pipeline(

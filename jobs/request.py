@@ -8,6 +8,7 @@ May import errors, query, jobs below it. Imported by build, run, cli.
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +52,7 @@ class Request:
     columns: tuple[str, ...]
     window: windows.RowWindow | None = None
 
-    @property
+    @functools.cached_property
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
@@ -64,7 +65,7 @@ class Request:
         """How a ledger names the window of event time; empty where there is none."""
         return self.window.name if self.window is not None else ""
 
-    @property
+    @functools.cached_property
     def asked(self) -> str:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         job = self.file.job

@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import DpError, RequestError
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import books, charged, phases, windows
 from dp_pipelines.jobs.job_file import JobFile
-from dp_pipelines.jobs.pipeline import RunFailed, run_pipeline
+from dp_pipelines.jobs.pipeline import quoting_nothing, run_pipeline
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
@@ -139,8 +139,9 @@ def run(
         progress.show("opening the ledger")
         with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
             progress.show("planning")
-            plan = plan_of(file, dict(request.queries), book.frozen())
-            if book.others() and book.frozen() is None:
+            frozen = book.frozen()
+            plan = plan_of(file, dict(request.queries), frozen)
+            if frozen is None and book.others():
                 _note(
                     stream,
                     "this plan is new to its account, which holds other plans: it is charged anew, epsilon "
@@ -180,21 +181,8 @@ def _note(stream: Any, text: str) -> None:
 def _describer(request: Request, plan: Plan, identity: str) -> Describe:
     """What writes the report and the manifest of a round beside its staged files."""
 
+    @quoting_nothing("the report of the release could not be made")
     def write(
-        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
-    ) -> dict[str, pathlib.Path]:
-        try:
-            return written(number, folder, files, ledger)
-        except DpError:
-            raise
-        except Exception:
-            # Whatever it says may quote this draw, and the next attempt may draw another one.
-            raise RunFailed(
-                "the report of the release could not be made; nothing was published, and no detail is shown, since it may "
-                "quote a draw that is not released"
-            ) from None
-
-    def written(
         number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
     ) -> dict[str, pathlib.Path]:
         job = request.file.job
@@ -275,12 +263,8 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
     """
     content = charged.release_at(target, identity, request.file.job.dataset, plan.digest, request.content)
     assert content is not None
-    files = {name: target / name for name in content.get("files", {})}
-    try:
-        whole = bool(files) and manifest.digests(files) == content["files"]
-    except OSError:
-        whole = False
-    if not whole:
+    listed = content.get("files", {})
+    if not listed or not manifest.holds(target, listed):
         raise RequestError(
             field=f"output {str(target)!r}",
             rule="holds this run's release, but its files are not those of its manifest",

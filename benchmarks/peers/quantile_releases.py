@@ -4,14 +4,13 @@ In: a request, a JSON file, and the rows that are left once contributions are bo
 all. Out: a Parquet file with one row for each variant, run and partition: its quantiles. Holds: each run has the whole budget.
 """
 
-import argparse
 import dataclasses
-import json
 import pathlib
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import releases
 
 Released = Sequence[Sequence[float]]
 
@@ -52,18 +51,14 @@ class Request:
 
 def arguments(description: str) -> tuple[Request, pathlib.Path]:
     """The request and the path of the answer, from the command line."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("request", type=pathlib.Path, help="JSON file")
-    parser.add_argument("answer", type=pathlib.Path, help="Parquet file to write")
-    options = parser.parse_args()
-    return Request(**json.loads(options.request.read_text())), options.answer
+    return releases.arguments(description, Request)
 
 
-def write(path: pathlib.Path, releases: Iterator[tuple[str, Released]]) -> None:
+def write(path: pathlib.Path, answers: Iterator[tuple[str, Released]]) -> None:
     """Write all releases, each with the name of its variant."""
     variants: list[str] = []
     values: list[Released] = []
-    for variant, release in releases:
+    for variant, release in answers:
         variants.append(variant)
         values.append([[float(value) for value in of_partition] for of_partition in release])
     pq.write_table(pa.table({"variant": variants, "values": pa.array(values, pa.list_(pa.list_(pa.float64())))}), path)

@@ -10,13 +10,15 @@ import dataclasses
 import datetime
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 METRICS = ("orders", "customers", "revenue", "mean_price")
 Key = tuple[str, datetime.date]
+Asked = TypeVar("Asked")
 Released = tuple[Key, tuple[float, float, float, float]]
 
 
@@ -52,13 +54,13 @@ class Request:
         return [(subclass, week) for subclass in self.public for week in weeks]
 
 
-def arguments(description: str) -> tuple[Request, pathlib.Path]:
-    """The request and the path of the answer, from the command line."""
+def arguments(description: str, kind: Callable[..., Asked] = Request) -> tuple[Asked, pathlib.Path]:
+    """The request, of a kind, and the path of the answer, from the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("request", type=pathlib.Path, help="JSON file")
     parser.add_argument("answer", type=pathlib.Path, help="Parquet file to write")
     options = parser.parse_args()
-    return Request(**json.loads(options.request.read_text())), options.answer
+    return kind(**json.loads(options.request.read_text())), options.answer
 
 
 def write(path: pathlib.Path, releases: Iterator[Sequence[Released]]) -> None:

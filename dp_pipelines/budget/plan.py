@@ -9,6 +9,7 @@ May import errors, checks, frozen, query, budget. Imported by release, transform
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -236,7 +237,7 @@ class Plan:
     def __iter__(self) -> Iterator[str]:
         return iter(self.stages)
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-256 over everything that the plan fixes, in hexadecimal digits."""
         content = {

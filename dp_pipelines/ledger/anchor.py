@@ -6,12 +6,11 @@ since an anchor is written after the event. An anchor never goes back. Two ledge
 the same account. Not covered: a ledger that is restored together with its anchor; on a file system without locks, two
 processes at once, the slower of which may put the anchor back by the other one's last event.
 
-May import errors, ledger.events.
+May import errors, ledger.disks, ledger.events.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dp_pipelines.errors import LedgerError, RequestError
+from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.events import Event
 
 
@@ -58,7 +58,7 @@ class Anchor:
 
     def read(self) -> Head | None:
         """What it has seen; None where there is no anchor that can be read."""
-        known = _read(self._head)
+        known = read_object(self._head)
         if known is None or known.get("ledger") != self._ledger:
             return None
         seq, text = known.get("seq"), known.get("hash")
@@ -103,16 +103,16 @@ class Anchor:
         Raises:
             LedgerError: it cannot be written, or is missing or damaged.
         """
-        with self._told(self._head), self._locked():
-            known = self.read()
-            if known is None and not anew and (os.path.lexists(self._head) or not self._optional):
-                if self._optional:
-                    return  # a damaged one is told at the next opening
-                raise self._gone()
-            if known is None or known.seq < head.seq:
-                content = {"ledger": self._ledger, "seq": head.seq, "hash": head.hash}
-                with _written(self._folder, content) as temporary:
-                    os.replace(temporary, self._head)
+        with self._told(self._head):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with disks.alone(self._folder):
+                known = self.read()
+                if known is None and not anew and (os.path.lexists(self._head) or not self._optional):
+                    if self._optional:
+                        return  # a damaged one is told at the next opening
+                    raise self._gone()
+                if known is None or known.seq < head.seq:
+                    put(self._head, {"ledger": self._ledger, "seq": head.seq, "hash": head.hash})
 
     def claim(self, account: str) -> None:
         """Remember that this ledger keeps an account.
@@ -132,7 +132,7 @@ class Anchor:
                 json.dump({"account": account, "ledger": self._ledger}, stream, sort_keys=True)
                 stream.flush()
                 os.fsync(stream.fileno())
-        known = _read(path)
+        known = read_object(path)
         if known is None:
             raise LedgerError(
                 f"anchor {path}: is damaged, so that nothing shows which ledger keeps the account {account!r}; bring it "
@@ -152,18 +152,6 @@ class Anchor:
         )
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """One process at a time, where the file system can."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
-    @contextlib.contextmanager
     def _told(self, path: pathlib.Path) -> Iterator[None]:
         try:
             yield
@@ -175,22 +163,26 @@ class Anchor:
             ) from None
 
 
-@contextlib.contextmanager
-def _written(folder: pathlib.Path, content: dict[str, Any]) -> Iterator[str]:
-    """A complete temporary file, which is gone at the end."""
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".anchor-")
+def put(path: pathlib.Path, content: dict[str, Any]) -> None:
+    """Write a JSON object into a file whose folder exists: whole, or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".anchor-")
     try:
         with open(handle, "w", encoding="utf-8") as stream:
             json.dump(content, stream, sort_keys=True)
             stream.flush()
             os.fsync(stream.fileno())
-        yield temporary
+        os.replace(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
 
 
-def _read(path: pathlib.Path) -> dict[str, Any] | None:
+def read_object(path: pathlib.Path) -> dict[str, Any] | None:
+    """The JSON object in a file, or None where there is none that can be read."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

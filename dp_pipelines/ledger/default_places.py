@@ -10,10 +10,9 @@ May import ledger.journal, ledger.anchor.
 import contextlib
 import hashlib
 import json
-import os
 import pathlib
-import tempfile
 
+from dp_pipelines.ledger.anchor import put, read_object
 from dp_pipelines.ledger.journal import default_anchor
 
 
@@ -28,14 +27,8 @@ def remember(dataset: str, source: str, ledger: str, shown: str) -> str | None:
     """
     name = hashlib.sha256(json.dumps([dataset, source]).encode()).hexdigest()[:32]
     path = pathlib.Path(default_anchor()) / f"source-{name}.json"
-    before = None
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        held = json.loads(path.read_text(encoding="utf-8"))
-        before = str(held["shown"]) if held["ledger"] != ledger else None
+    held = read_object(path) or {}
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".source-")
-        with open(handle, "w", encoding="utf-8") as stream:
-            json.dump({"ledger": ledger, "shown": shown}, stream)
-        os.replace(temporary, path)
-    return before
+        put(path, {"ledger": ledger, "shown": shown})
+    return str(held["shown"]) if "shown" in held and held.get("ledger") != ledger else None

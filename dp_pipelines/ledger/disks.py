@@ -1,14 +1,18 @@
-"""Which file system a path is on: SQLite's locks hold on local disks only.
+"""Which file system a path is on, since SQLite's locks hold on local disks only; and a lock on a folder.
 
-In: a path. Out: an error where the path is on a network file system. Not covered: systems other than Linux, where the
-kinds of mounts are not known; a local disk that another machine mounts as well; 9p,
-which is both the disk of some sandboxes and a share of some virtual machines.
+In: a path. Out: an error where the path is on a network file system; one process at a time. Not covered: systems other than
+Linux, where the kinds of mounts are not known; a local disk that another machine mounts as well; 9p, which is both the disk of
+some sandboxes and a share of some virtual machines.
 
 May import errors.
 """
 
+import contextlib
+import fcntl
+import os
 import pathlib
 import re
+from collections.abc import Iterator
 
 from dp_pipelines.errors import RequestError
 
@@ -56,3 +60,15 @@ def refuse_network(path: pathlib.Path) -> None:
             rule=f"is on a network file system ({kind}), where SQLite cannot keep two writers apart",
             mend="use a local disk, or PostgreSQL with --ledger postgresql://...",
         )
+
+
+@contextlib.contextmanager
+def alone(folder: pathlib.Path) -> Iterator[None]:
+    """One process at a time in a folder that exists, where its file system has locks."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

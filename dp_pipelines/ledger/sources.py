@@ -12,7 +12,13 @@ import os
 import re
 from collections.abc import Iterable
 
-_PARTS = re.compile(r"\{[A-Za-z][A-Za-z0-9_]*\}|\*\*/?|\*|\?|\[[^\]/]+\]|.", re.DOTALL)
+_PARAMETER = re.compile(r"\{[A-Za-z][A-Za-z0-9_]*\}")
+_PARTS = re.compile(_PARAMETER.pattern + r"|\*\*/?|\*|\?|\[[^\]/]+\]|.", re.DOTALL)
+
+
+def matching(pattern: str) -> list[str]:
+    """The files that a registered pattern stands for now, with any text for its parameters."""
+    return glob.glob(_PARAMETER.sub("*", pattern), recursive=True)
 
 
 def absolute(pattern: str, folder: str) -> str:

@@ -220,6 +220,33 @@ def period_ends(marks: Mapping[float, str]) -> list[tuple[float, str, str]]:
     return ends
 
 
+def mark_ends(axes: "Axes", texts: Texts, marks: Mapping[float, str], most: int | None = None) -> None:
+    """The texts of `period_ends` below an axis, cut to `most` letters."""
+    for place, text, side in period_ends(marks):
+        axes.annotate(
+            texts(text if most is None else fitting(text, most)), (place, 0), (0, -6), xycoords=("data", "axes fraction"),
+            textcoords="offset points", ha=side, va="top", size=10, color=QUIET, rotation_mode="anchor",
+            annotation_clip=False,
+        )  # fmt: skip
+
+
+def axes_over_time(figure: "Figure", texts: Texts, marks: Mapping[float, str], bounds: tuple[float, float]) -> "Axes":
+    """The axes of one panel over time.
+
+    Args:
+        figure, texts: as `drawing` gives them.
+        marks: the days of the axis with the texts of the key, in rising order.
+        bounds: the range of the numbers.
+    """
+    axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
+    first, last = min(marks), max(marks)
+    room = (last - first) * 0.03 or 0.5
+    axes.set_xlim(first - room, last + room)
+    grid(axes, bounds, texts, vertical=False)
+    mark_ends(axes, texts, marks)
+    return axes
+
+
 def width_of(text: str) -> int:
     """About how many letters wide a text is; signs outside of European alphabets count double."""
     return sum(1 if ord(character) < 0x1100 else 2 for character in text.translate(_WITHOUT_ISOLATES))

@@ -97,6 +97,19 @@ def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:
     return {name: {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for name, path in sorted(files.items())}
 
 
+def holds(folder: pathlib.Path, listed: Mapping[str, Any]) -> bool:
+    """Whether all files of a release are in a folder, byte for byte.
+
+    Args:
+        folder: where it was published.
+        listed: what `digests` gave of them.
+    """
+    try:
+        return digests({name: folder / name for name in listed}) == listed
+    except OSError:
+        return False
+
+
 def unit_in_words(columns: Sequence[str]) -> str:
     """The privacy unit as a reader understands it.
 

@@ -21,6 +21,7 @@ from dp_pipelines.release.drawing import (
     PAPER,
     QUIET,
     Floats,
+    axes_over_time,
     bar_ends,
     bare_axes,
     boxes,
@@ -30,7 +31,6 @@ from dp_pipelines.release.drawing import (
     fitting,
     grid,
     lines,
-    period_ends,
     width_of,
 )
 
@@ -84,17 +84,8 @@ def time_series(
     """
     keep = drawable(series.values, series.bars)
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
-    span = min(marks), max(marks)
     with drawing(300, 158) as (figure, texts):
-        axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
-        room = (span[1] - span[0]) * 0.03 or 0.5
-        axes.set_xlim(span[0] - room, span[1] + room)
-        grid(axes, bounds, texts, vertical=False)
-        for day, text, side in period_ends(marks):
-            axes.annotate(
-                texts(text), (day, 0), (0, -6), xycoords=("data", "axes fraction"), textcoords="offset points",
-                ha=side, va="top", size=10, color=QUIET, rotation_mode="anchor", annotation_clip=False,
-            )  # fmt: skip
+        axes = axes_over_time(figure, texts, marks, bounds)
         lines(axes, [((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)], BAR, 3.0)
         near = np.flatnonzero(np.diff(days) <= 1.5 * step)
         lines(axes, [((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near], MARK, 1.4)

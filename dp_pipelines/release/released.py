@@ -14,10 +14,9 @@ import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate, keys
-from dp_pipelines.query import Query, ReleasedPartitions
+from dp_pipelines.query import ReleasedPartitions
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.staging import sorted_by_key
-from dp_pipelines.release.top import largest
 
 
 def union(tables: Sequence[pa.Table]) -> pa.Table:
@@ -52,8 +51,3 @@ def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
     for index, name in enumerate(names):
         empty = empty.set_column(index, name, partitions.column(index))
     return draw_release(accumulate.merge([empty], names, stage.statistics), stage)
-
-
-def top_of(partitions: pa.Table, query: Query) -> pa.Table:
-    """Released partitions alone, as `query.top` would have them."""
-    return largest(partitions, query)

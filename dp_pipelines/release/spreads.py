@@ -20,6 +20,7 @@ from dp_pipelines.release.drawing import (
     MARK,
     QUIET,
     Floats,
+    axes_over_time,
     bar_ends,
     bare_axes,
     drawable,
@@ -28,7 +29,7 @@ from dp_pipelines.release.drawing import (
     fitting,
     grid,
     lines,
-    period_ends,
+    mark_ends,
 )
 from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.plots import limits
@@ -70,17 +71,8 @@ def quantile_series(
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
     """
-    span = min(marks), max(marks)
     with drawing(300, 158) as (figure, texts):
-        axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
-        room = (span[1] - span[0]) * 0.03 or 0.5
-        axes.set_xlim(span[0] - room, span[1] + room)
-        grid(axes, bounds, texts, vertical=False)
-        for day, text, side in period_ends(marks):
-            axes.annotate(
-                texts(text), (day, 0), (0, -6), xycoords=("data", "axes fraction"), textcoords="offset points",
-                ha=side, va="top", size=10, color=QUIET, rotation_mode="anchor", annotation_clip=False,
-            )  # fmt: skip
+        axes = axes_over_time(figure, texts, marks, bounds)
         for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
             ends = values[:, [low, high]]
             for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * step):
@@ -151,12 +143,7 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) ->
         axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
         axes.set_xlim(0, len(values))
         grid(axes, bounds, texts, vertical=False)
-        for place, text, side in period_ends({float(at): text for at, text in enumerate(edges)}):
-            axes.annotate(
-                texts(fitting(text, 14)), (place, 0), (0, -6), xycoords=("data", "axes fraction"),
-                textcoords="offset points", ha=side, va="top", size=10, color=QUIET, rotation_mode="anchor",
-                annotation_clip=False,
-            )  # fmt: skip
+        mark_ends(axes, texts, {float(at): text for at, text in enumerate(edges)}, most=14)
         gap = 0.06 if len(values) <= 40 else 0.0
         for at in keep:
             left, right = at + gap, at + 1 - gap

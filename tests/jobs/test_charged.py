@@ -46,6 +46,14 @@ def kinds(shop: Shop) -> list[str]:
     return [event.kind for event in opened(shop).history]
 
 
+def killed(shop: Shop, step: str) -> list[str]:
+    """A run of the shop whose process is killed after a step; the command that mends it."""
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    script = [sys.executable, KILLED, step, "after", "1", *command]
+    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    return command
+
+
 def the_run(shop: Shop, run_id: str = "one") -> Run:
     """A run of the shop."""
     run = opened(shop).run("shop", run_id)
@@ -281,9 +289,7 @@ def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was
 
 
 def test_a_run_whose_staging_has_vanished_keeps_its_charge_when_it_is_abandoned(shop: Shop, call: Call) -> None:
-    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "stage a file", "after", "1", *command]
-    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    command = killed(shop, "stage a file")
     (folder,) = shop.folder.glob(".out.staging-*")
     folder.rename(shop.folder / "kept by somebody")
     said = call("runs", shop.job, "--abandon", "one")
@@ -293,8 +299,7 @@ def test_a_run_whose_staging_has_vanished_keeps_its_charge_when_it_is_abandoned(
 
 
 def test_an_abandoned_id_that_is_asked_for_again_is_a_new_run(shop: Shop, call: Call) -> None:
-    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    subprocess.run([sys.executable, KILLED, "start", "after", "1", *command], cwd=shop.folder, check=False, timeout=240)
+    command = killed(shop, "start")
     call("runs", shop.job, "--abandon", "one")
     assert the_run(shop).state == "abandoned"
     said = call(*command)
@@ -304,9 +309,7 @@ def test_an_abandoned_id_that_is_asked_for_again_is_a_new_run(shop: Shop, call: 
 def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "stage a file", "after", "1", *command]
-    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    command = killed(shop, "stage a file")
     here = processes._machine()
     monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": "other", "boot": "other"})
     for said in (call(*command), call("runs", shop.job, "--abandon", "one")):
@@ -321,9 +324,7 @@ def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
 def test_a_run_whose_machine_is_gone_goes_on_elsewhere_once_its_owner_says_so(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "stage a file", "after", "1", *command]
-    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    command = killed(shop, "stage a file")
     here = processes._machine()
     monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": "other", "boot": "other"})
     said = call("runs", shop.job, "--gone", "one")
@@ -427,9 +428,7 @@ def test_a_process_is_told_apart_from_a_later_one_with_its_number() -> None:
 def test_staging_that_cannot_be_removed_stops_the_next_attempt(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
-    script = [sys.executable, KILLED, "stage a file", "after", "1", *command]
-    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    command = killed(shop, "stage a file")
     monkeypatch.setattr(charged.staging, "destroy", lambda folder: False)
     said = call(*command)
     assert said.code == 1
