@@ -3,8 +3,9 @@
 The rooms, from the bottom: `errors`, `checks`, `frozen`; `noise` (laws, samplers, the door to randomness); `kernels` (keys,
 shards, bounds, lattice, accumulators); `selection` (private partition selection); `metrics`, one file for each further family
 of them, and `query` (what is asked); `budget` (mechanisms, accounting, calibration, the plan); `ledger` (what is spent);
-`release` (staging, manifest, report). Above them `dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the
-command line). Imports go downwards only; this module imports neither Beam nor anything slow.
+`release` (staging, manifest, report); `train_model` (what is learnt) and `training` (how). Above them
+`dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the command line). Imports go downwards only; this module
+imports neither Beam nor anything slow.
 """
 
 from dp_pipelines.best import Best as Best
@@ -34,6 +35,16 @@ from dp_pipelines.query import PrivatePartitions as PrivatePartitions
 from dp_pipelines.query import PublicPartitions as PublicPartitions
 from dp_pipelines.query import Query as Query
 from dp_pipelines.query import Top as Top
+from dp_pipelines.train_model import MLP as MLP
+from dp_pipelines.train_model import BinaryLabel as BinaryLabel
+from dp_pipelines.train_model import Category as Category
+from dp_pipelines.train_model import ClassLabel as ClassLabel
+from dp_pipelines.train_model import JaxModel as JaxModel
+from dp_pipelines.train_model import LinearModel as LinearModel
+from dp_pipelines.train_model import Number as Number
+from dp_pipelines.train_model import NumberLabel as NumberLabel
+from dp_pipelines.train_model import Steps as Steps
+from dp_pipelines.train_model import TrainModel as TrainModel
 from dp_pipelines.vectors import SecondMoment as SecondMoment
 from dp_pipelines.vectors import VectorSum as VectorSum
 

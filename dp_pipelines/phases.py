@@ -13,19 +13,22 @@ that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 Bounds that say `auto`: a histogram of the column over all rows comes first, with a contribution bound and a share of its own;
 what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records hold for any bounds (budget.resolve).
 
-May import errors, checks, frozen, bounds, histogram, metrics, query.
+A train stage becomes its parts (dp_pipelines.train_stages), which read examples and no pipeline's rows.
+
+May import errors, checks, frozen, bounds, histogram, metrics, query, train_model, train_stages.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
-from dp_pipelines import bounds
+from dp_pipelines import bounds, train_stages
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.metrics import Metric
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
+from dp_pipelines.train_model import TrainModel
 
 SIPS_PARTS = (0.3, 0.55, 1.0)
 """How the rounds share the budget of a selection: each has some three tenths of the next one's part in squared noise."""
@@ -42,6 +45,7 @@ class Expanded:
             of its own: it is the union of what was selected.
         selections: for each stage that was asked for and needs them, the names of its selections.
         auto: for each stage with bounds that say `auto`, the name of the stage that releases its histograms.
+        trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
     queries: FrozenMapping[Query]
@@ -49,9 +53,10 @@ class Expanded:
     phases: tuple[tuple[str, ...], ...]
     selections: FrozenMapping[tuple[str, ...]]
     auto: FrozenMapping[str] = FrozenMapping({})
+    trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
-def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
+def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float]) -> Expanded:
     """The plain queries of what is asked.
 
     Args:
@@ -74,7 +79,17 @@ def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
     shares = dict(shares)
+    trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
+    train_stages.check_together(trained)
     for name, query in asked.items():
+        if isinstance(query, TrainModel):
+            for part, asked_of in train_stages.parts(name, query, shares[name]).items():
+                if part in asked and part != name:
+                    raise RequestError(
+                        field=f"stages.{part}", rule=f"is what a part of {name!r} is called", mend="rename it"
+                    )
+                queries[part], parts[part] = asked_of.query, asked_of.share
+            continue
         partitions = query.partitions
         if histograms := histograms_of(query):
             before = auto[name] = f"{name}.bounds"
@@ -98,9 +113,9 @@ def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
         of_metrics = math.fsum(metric.weight for metric in query.metrics.values() if metric.stddev is None)
         of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)
         alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
-        for place, (selection, part) in enumerate(zip(names, SIPS_PARTS, strict=True)):
+        for place, (selection, of_round) in enumerate(zip(names, SIPS_PARTS, strict=True)):
             queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
-            parts[selection] = of_selection * part / math.fsum(SIPS_PARTS)
+            parts[selection] = of_selection * of_round / math.fsum(SIPS_PARTS)
             rounds[place].append(selection)
         selections[name] = names
         if query.metrics:
@@ -110,9 +125,10 @@ def expand(asked: Mapping[str, Query], shares: Mapping[str, float]) -> Expanded:
     return Expanded(
         queries=FrozenMapping(queries),
         shares=FrozenMapping(parts),
-        phases=(*phases, tuple(asked)),
+        phases=(*phases, tuple(name for name in asked if name not in trained)),
         selections=FrozenMapping(selections),
         auto=FrozenMapping(auto),
+        trained=FrozenMapping(trained),
     )
 
 

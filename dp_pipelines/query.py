@@ -185,6 +185,7 @@ class Query:
         row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
+        group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
         RequestError: at once, with field, rule and mend.
@@ -206,6 +207,7 @@ class Query:
     row_id: str | None = None
     top: Top | None = None
     best: Best | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))

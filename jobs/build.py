@@ -24,6 +24,8 @@ from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
+from dp_pipelines.transforms.examples import BoundedExamples
+from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
 
 SHARD_BYTES = 2**20
@@ -113,24 +115,20 @@ def build(
     Returns:
         the staged file of each published name; they are there once the pipeline has run.
     """
-    used = tuple(dict.fromkeys(name for query in request.queries.values() for name in query.columns))
-    rows = _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
-    shaped = request.rows.where is not None or request.rows.defined or request.lookup is not None
-    if shaped or request.window is not None:
-        shape = ShapeRows(request.window, request.rows, request.lookup, used)
-        rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
+    read = [request.units.get(name, query).columns for name, query in request.queries.items()]
+    rows = _shaped(pipeline, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     shards, salt = num_shards(request), int(entropy.words(1)[0])
     files = {}
     for name in stages:
         path = staging / f"{name}.parquet"
         keys = stages[name].query.partition_columns
-        seen = rows
+        seen = _over_units(rows, request, name, shards, salt)
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
-            seen = rows | f"Without what {name} has" >> left
+            seen = seen | f"Without what {name} has" >> left
         if keys == (bounds.COLUMN,) and name not in request.queries:
             others = tuple(column for column in stages[name].query.columns if column != bounds.COLUMN)
-            seen = rows | f"As one {name}" >> beam.ParDo(AsOnePartition(others)).with_output_types(pa.Table)
+            seen = seen | f"As one {name}" >> beam.ParDo(AsOnePartition(others)).with_output_types(pa.Table)
         (
             seen
             | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)
@@ -138,6 +136,60 @@ def build(
         )
         files[path.name] = path
     return files
+
+
+def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder: pathlib.Path, salt: int) -> None:
+    """Add the steps that write the examples of a train stage to a pipeline.
+
+    Args:
+        pipeline: gets the steps.
+        request: what to read.
+        name: of the stage.
+        folder: a private one, for the examples alone.
+        salt: settles which rows and examples of a unit stay.
+    """
+    task = request.tasks[name]
+    (
+        _shaped(pipeline, request, task.columns)
+        | f"Examples of {name}"
+        >> BoundedExamples(
+            task.model,
+            folder=str(folder),
+            max_rows_per_unit=task.unit.max_rows_per_unit,
+            reads=task.columns,
+            unit_columns=task.unit.expressions,
+            num_shards=num_shards(request),
+            salt=salt,
+        )
+    )
+
+
+def _over_units(
+    rows: "beam.PCollection[pa.Table]", request: Request, name: str, shards: int, salt: int
+) -> "beam.PCollection[pa.Table]":
+    """The rows as a stage sees them: with its unit columns, where it has some. A part of a stage sees what the stage sees."""
+    whole = name if name in request.queries else name.rpartition(".")[0]
+    if whole not in request.units:
+        return rows
+    unit = request.units[whole]
+    return rows | f"Units of {name}" >> WithUnitColumns(
+        request.queries[whole].unit_columns,
+        unit.columns,
+        unit.expressions,
+        max_rows_per_unit=unit.max_rows_per_unit,
+        num_shards=shards,
+        salt=salt,
+    )
+
+
+def _shaped(pipeline: beam.Pipeline, request: Request, columns: tuple[str, ...]) -> "beam.PCollection[pa.Table]":
+    """The rows that are kept, with the columns that are read."""
+    rows = _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
+    shaped = request.rows.where is not None or request.rows.defined or request.lookup is not None
+    if shaped or request.window is not None:
+        shape = ShapeRows(request.window, request.rows, request.lookup, columns)
+        rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
+    return rows
 
 
 def _read(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":

@@ -114,8 +114,9 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--runner", metavar="NAME", default="direct", help="`direct`; others arrive with a later version")
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
-    from dp_pipelines.jobs import ledger_parsers
+    from dp_pipelines.jobs import ledger_parsers, predict_parser
 
+    predict_parser.add(command)
     ledger_parsers.add(command)
     command(
         "schema",
@@ -182,6 +183,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "run": _run,
         "ledger": _ledger,
         "runs": _runs,
+        "predict": _predict,
         "schema": _schema,
     }
     if given.command is None:
@@ -273,6 +275,17 @@ def _runs(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE
 
 
+def _predict(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import predict, summary
+
+    _note(predict.NOTE)
+    with _Stoppable(to_the_end=given.as_command):
+        done = predict.predict(given)
+    with _printing():
+        print(summary.as_json(done.to_json()) if given.json else done.text)
+    return DONE
+
+
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import job_file, summary
 
@@ -290,16 +303,16 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
 def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     """The plan of a job as JSON values, from the cache if it is there."""
     from dp_pipelines import __version__
-    from dp_pipelines.budget.describe import query_to_json
+    from dp_pipelines.budget.describe import asked_to_json
     from dp_pipelines.budget.plan import FORMAT
     from dp_pipelines.jobs import cache
     from dp_pipelines.jobs.preview import preview
 
-    queries, note = preview(file, given)
+    stages, note = preview(file, given)
     if note:
         _note(f"note: {note}")
     content = {
-        "queries": {name: query_to_json(query) for name, query in queries.items()},
+        "queries": {name: asked_to_json(asked) for name, asked in stages.items()},
         "budget": file.job.budget.model_dump(),
         "shares": {name: stage.share for name, stage in file.job.stages.items()},
         "expect": file.job.expect.model_dump() if file.job.expect else None,
@@ -309,7 +322,7 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     if plan is None:
         from dp_pipelines.jobs.run import plan_of
 
-        plan = plan_of(file, queries).to_json()
+        plan = plan_of(file, stages).to_json()
         cache.store(name, plan)
     return plan
 

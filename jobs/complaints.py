@@ -175,7 +175,7 @@ def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
         mend = nearest(str(context.get("tag", "")), listed.split(", "))
         return f"must be one of {listed}", mend if mend.startswith("did") else ""
     if kind == "union_tag_not_found":
-        return "has no kind", "add e.g. kind: count"
+        return "has no kind", "add e.g. kind: " + ("aggregate" if len(path) == 2 and path[0] == "stages" else "count")
     if kind == "string_pattern_mismatch" and path[:1] == ("stages",):
         return "must be a name of letters, digits and signs of _.- that starts with a letter or digit", "rename it"
     if kind == "string_pattern_mismatch":

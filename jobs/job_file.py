@@ -4,7 +4,8 @@ In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs n
 types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
 Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
 
-May import errors, query, metrics, budget.rounds, jobs.lines. Imported by jobs.queries, request, cache, cli.
+May import errors, query, metrics, budget.rounds, jobs.{lines, metric_models, train_models}.
+Imported by jobs.queries, request, cache, cli.
 """
 
 import pathlib
@@ -17,7 +18,8 @@ from dp_pipelines.budget.rounds import Split
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import complaints, lines
 from dp_pipelines.jobs.metric_models import AnyMetric
-from dp_pipelines.jobs.models import Model, Positive, Scalar
+from dp_pipelines.jobs.models import Model, OverUnits, Positive, Scalar
+from dp_pipelines.jobs.train_models import TrainStage
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, Strategy
 from dp_pipelines.selection.exponential import Choosing
 
@@ -175,7 +177,7 @@ class BestPartitions(Model):
     mechanism: Choosing = "permute_and_flip"
 
 
-class Stage(Model):
+class Stage(OverUnits):
     """One partitioned release."""
 
     kind: Literal["aggregate"]
@@ -186,6 +188,9 @@ class Stage(Model):
     metrics: dict[str, AnyMetric] = Field(default_factory=dict)
     top: TopPartitions | None = None
     best: BestPartitions | None = None
+
+
+AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 
 
 class Expect(Model):
@@ -211,7 +216,9 @@ class Job(Model):
     columns: dict[str, str] = Field(default_factory=dict)
     lookup: Lookup | None = None
     expect: Expect | None = None
-    stages: Annotated[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], Stage], Field(min_length=1)]
+    stages: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage], Field(min_length=1)
+    ]
 
 
 class JobFile:
@@ -260,7 +267,7 @@ def load(path: str) -> JobFile:
 def read(text: str, file: pathlib.Path, name: str) -> JobFile:
     """The job in a text; `name` stands in messages. Errors as for `load`."""
     document = lines.parse(text, name)
-    data, problems = _without_later_kinds(document)
+    data, problems = _without_unknown_kinds(document)
     job = None
     try:
         job = Job.model_validate(data)
@@ -271,28 +278,17 @@ def read(text: str, file: pathlib.Path, name: str) -> JobFile:
     return JobFile(file, job, document)
 
 
-def _without_later_kinds(document: lines.Document) -> tuple[Any, list[RequestError]]:
-    """The data less the stages of kinds that this version does not know, and what is to be said about those."""
-    data = document.data
-    stages = data.get("stages") if isinstance(data, Mapping) else None
+def _without_unknown_kinds(document: lines.Document) -> tuple[Any, list[RequestError]]:
+    """The data with stages of no known kind taken for aggregates, so that all else in them is told too; and their errors."""
+    stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     if not isinstance(stages, Mapping):
-        return data, []
-    problems = []
-    known = dict(stages)
+        return document.data, []
+    problems, known = [], dict(stages)
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
-        if isinstance(kind, str) and kind != "aggregate":
+        if isinstance(kind, str) and kind not in ("aggregate", "train"):
             field = f"{document.where(('stages', name, 'kind'))}: stages.{name}.kind"
-            if kind == "train":
-                rule, mend = "is train, which arrives with a later version", "leave this stage out for now"
-            else:
-                rule, mend = "is no kind of stage", "write kind: aggregate"
-            problems.append(RequestError(field=field, rule=rule, mend=mend))
-            if kind == "train":
-                del known[name]
-            else:
-                known[name] = {**stage, "kind": "aggregate"}
-    if problems and not known:
-        # Without a stage left there is nothing more to say about stages.
-        known = {"later": {"kind": "aggregate", "partition_by": "-", "bounds": {"max_contributions": 1}}}
-    return {**data, "stages": known}, problems
+            mend = "write kind: aggregate, or kind: train"
+            problems.append(RequestError(field=field, rule="is no kind of stage", mend=mend))
+            known[name] = {**stage, "kind": "aggregate"}
+    return {**document.data, "stages": known}, problems

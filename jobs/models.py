@@ -15,3 +15,15 @@ class Model(BaseModel):
     """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class OverUnits(Model):
+    """What a stage may compute from all rows of one privacy unit, before anything else sees its rows."""
+
+    unit_columns: Annotated[
+        dict[str, str], Field(description="Columns that are windows over one unit's own rows, in SQL.")
+    ] = Field(default_factory=dict)
+    where: Annotated[str | None, Field(description="Which rows the stage sees; may name unit columns.")] = None
+    max_rows_per_unit: Annotated[
+        int, Field(ge=1, le=2**20, description="Rows of one unit that its windows see; others are dropped by a hash.")
+    ] = 10_000

@@ -76,16 +76,46 @@ def run_pipeline(
 
     pipeline = beam.Pipeline(runner=CountingRunner(progress, len(request.source.files), list(stages)), options=options)
     files = build.build(pipeline, request, stages, folder, without or {})
+    _wait(pipeline, request, stages, progress)
+    missing = [name for name, path in files.items() if not path.is_file()]
+    if missing:
+        raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
+    return files
+
+
+def run_examples(
+    request: Request, name: str, folder: pathlib.Path, salt: int, options: Any, progress: Progress
+) -> None:
+    """Run the pipeline that writes the examples of a train stage.
+
+    Args:
+        request: what to read.
+        name: of the stage.
+        folder: a private one, for the examples alone.
+        salt: settles which rows and examples of a unit stay.
+        options: of Beam.
+        progress: is told each step.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    import apache_beam as beam
+
+    from dp_pipelines.jobs import build
+    from dp_pipelines.jobs.direct import CountingRunner
+
+    pipeline = beam.Pipeline(runner=CountingRunner(progress, len(request.source.files), [name]), options=options)
+    build.build_examples(pipeline, request, name, folder, salt)
+    _wait(pipeline, request, [name], progress)
+
+
+def _wait(pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
     progress.show("starting")
     try:
         with heard(progress):
             pipeline.run().wait_until_finish()
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
         raise public_part(error, request, stages) from None
-    missing = [name for name, path in files.items() if not path.is_file()]
-    if missing:
-        raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
-    return files
 
 
 def public_part(error: Exception, request: Request, stages: Iterable[str]) -> DpError:
@@ -98,7 +128,8 @@ def public_part(error: Exception, request: Request, stages: Iterable[str]) -> Dp
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
     for name in stages:
-        if any(f"while running '{label}/" in told for label in (name, f"Stage {name}")):
+        labels = (name, f"Stage {name}", f"Examples of {name}", f"Units of {name}")
+        if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
     return RunFailed(
         f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"

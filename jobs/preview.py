@@ -10,24 +10,30 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import params, sources
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.queries import queries
+from dp_pipelines.jobs.request import asked_for, check
+from dp_pipelines.jobs.tasks import models
 from dp_pipelines.query import Query
+from dp_pipelines.train_model import TrainModel
 
 
-def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query], str]:
-    """The queries of a job, and a note where its files were not checked.
+def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | TrainModel], str]:
+    """What each stage of a job asks for, and a note where its files were not checked.
 
     Raises:
         RequestError: the job file, a parameter or a file that is there is wrong.
     """
     declared = {name: param.type for name, param in file.job.params.items()}
     if declared and not given:
-        return queries(file), "files and expressions were not checked: give the parameters with --param"
+        return _asked(file), "files and expressions were not checked: give the parameters with --param"
     values = params.take(declared, given)
     pattern = params.into_source(file.job.source.pattern, values)
     try:
         sources.find(pattern, file.path.parent)
     except RequestError as error:
-        return queries(file), f"files and expressions were not checked: source {error.rule}"
-    from dp_pipelines.jobs.request import check
+        return _asked(file), f"files and expressions were not checked: source {error.rule}"
+    return check(file, given).stages, ""
 
-    return dict(check(file, given).queries), ""
+
+def _asked(file: JobFile) -> dict[str, Query | TrainModel]:
+    """As far as it can be known without files."""
+    return asked_for(file, queries(file), models(file))

@@ -7,7 +7,7 @@ queries cost (`dp_pipelines.budget`).
 May import errors, checks, query, kernels, jobs.{complaints, job_file, sources}. Imported by request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +26,12 @@ MOST_PUBLIC = 10_000_000
 """Rows of a public list."""
 
 
-def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
-    """The query of each stage.
+def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> dict[str, Query]:
+    """The query of each aggregate stage.
 
     Args:
         file: the job.
-        schema: of the rows as stages see them, with defined and looked-up columns; None where no file is known yet.
+        schemas: for each stage of the rows as it sees them; None where no file is known yet.
 
     Raises:
         RequestError: all that is wrong.
@@ -39,6 +39,8 @@ def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
     result: dict[str, Query] = {}
     problems: list[RequestError] = []
     for name, stage in file.job.stages.items():
+        if not isinstance(stage, Stage):
+            continue
         place = ("stages", name)
         try:
             checks.stage_name(name, "")
@@ -60,7 +62,8 @@ def queries(file: JobFile, schema: pa.Schema | None = None) -> dict[str, Query]:
             rule, mend = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
             wrong_delta = RequestError(field="delta", rule=rule, mend=f"{mend}, or list public partitions")
             problems.append(file.error(("budget",), wrong_delta))
-        if schema is not None:
+        if schemas is not None:
+            schema = schemas[name]
             wrong = _wrong_columns(query, schema, place)
             problems += [file.error(path, error) for path, error in wrong]
             if not wrong and isinstance(query.partitions, PublicPartitions):

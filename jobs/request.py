@@ -16,14 +16,16 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dp_pipelines.budget.describe import query_to_json
+from dp_pipelines.budget.describe import asked_to_json
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import expressions, lookup, params, sources, windows
+from dp_pipelines.jobs import expressions, lines, lookup, params, sources, windows
 from dp_pipelines.jobs.complaints import JobErrors, nearest, raise_all
-from dp_pipelines.jobs.job_file import Job, JobFile
+from dp_pipelines.jobs.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.params import Value
 from dp_pipelines.jobs.queries import queries
+from dp_pipelines.jobs.tasks import Task, Unit, over_units, tasks
 from dp_pipelines.query import Query
+from dp_pipelines.train_model import TrainModel
 
 Result = TypeVar("Result")
 
@@ -38,7 +40,9 @@ class Request:
         source: the files.
         rows: `where` and `columns`.
         lookup: the table that is joined, or None.
-        queries: by stage.
+        queries: by aggregate stage.
+        tasks: by train stage.
+        units: what aggregate stages compute from all rows of one unit, by stage.
         columns: the source's columns that are read.
         window: of event time, or None.
     """
@@ -49,6 +53,8 @@ class Request:
     rows: expressions.RowExpressions
     lookup: lookup.Lookup | None
     queries: Mapping[str, Query]
+    tasks: Mapping[str, Task]
+    units: Mapping[str, Unit]
     columns: tuple[str, ...]
     window: windows.RowWindow | None = None
 
@@ -61,6 +67,11 @@ class Request:
         return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
 
     @property
+    def stages(self) -> dict[str, Query | TrainModel]:
+        """What each stage asks for, in the order of the job."""
+        return asked_for(self.file, self.queries, {name: task.model for name, task in self.tasks.items()})
+
+    @property
     def window_name(self) -> str:
         """How a ledger names the window of event time; empty where there is none."""
         return self.window.name if self.window is not None else ""
@@ -70,11 +81,19 @@ class Request:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
         job = self.file.job
         content = {
-            "queries": {name: _without_nulls(query_to_json(query)) for name, query in self.queries.items()},
+            "queries": {name: _without_nulls(asked_to_json(asked)) for name, asked in self.stages.items()},
             "budget": job.budget.model_dump(mode="json", exclude_defaults=True),
             "shares": {name: stage.share for name, stage in job.stages.items()},
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def asked_for(
+    file: JobFile, of_queries: Mapping[str, Query], of_tasks: Mapping[str, TrainModel]
+) -> dict[str, Query | TrainModel]:
+    """What each stage asks for, in the order of the job."""
+    both: dict[str, Query | TrainModel] = {**of_queries, **of_tasks}
+    return {name: both[name] for name in file.job.stages}
 
 
 def check(file: JobFile, given: Sequence[str]) -> Request:
@@ -97,9 +116,14 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
     if job.lookup is not None:
         table = _placed(file, lambda: _lookup(file, available))
         available = pa.schema([*available, *table.fields])
-    _check_names(file, available, source)
-    stages = queries(file, available)
-    used = dict.fromkeys(name for query in stages.values() for name in query.columns)
+    units = over_units(file, available, values)
+    schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
+    _check_names(file, schemas, available, source)
+    of_queries, of_tasks = queries(file, schemas), tasks(file, units)
+    units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
+    read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
+    read += [query.columns for name, query in of_queries.items() if name not in units]
+    used = dict.fromkeys(name for columns in read for name in columns)
     if table is not None:
         used.setdefault(table.on)
     of_window = [window.column] if window is not None else []
@@ -110,7 +134,9 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
         source=source,
         rows=dataclasses.replace(rows, schema=pa.schema([source.schema.field(name) for name in columns])),
         lookup=table,
-        queries=stages,
+        queries=of_queries,
+        tasks=of_tasks,
+        units=units,
         columns=columns,
         window=window,
     )
@@ -161,13 +187,16 @@ def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:
     return lookup.bind(listed, declared.on, available, unit=file.job.privacy_unit)
 
 
-def _check_names(file: JobFile, available: pa.Schema, source: sources.Source) -> None:
+def _check_names(file: JobFile, schemas: Mapping[str, pa.Schema], available: pa.Schema, source: sources.Source) -> None:
     """Every column that the job names is there, once, and the unit's columns come from the source."""
     problems = []
     named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.privacy_unit]
+    of_stage: dict[lines.Path, list[str]] = {("stages", name): schema.names for name, schema in schemas.items()}
     if file.job.row_id is not None:
         named.append((("row_id",), file.job.row_id))
     for stage_name, stage in file.job.stages.items():
+        if not isinstance(stage, Stage):
+            continue
         place = ("stages", stage_name)
         named += [((*place, "partition_by"), name) for name in stage.partition_by]
         for key, metric in stage.metrics.items():
@@ -178,8 +207,8 @@ def _check_names(file: JobFile, available: pa.Schema, source: sources.Source) ->
     for path, name in named:
         if name in source.missing:
             problems.append(source.missing[name])
-        elif name not in available.names:
-            mend = nearest(name, available.names, "columns")
+        elif name not in (names := of_stage.get(path[:2], available.names)):
+            mend = nearest(name, names, "columns")
             problems.append(
                 file.error(path, RequestError(field="", rule=f"names column {name!r}, which is not there", mend=mend))
             )

@@ -23,14 +23,15 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, phases, windows
+from dp_pipelines.jobs import books, charged, phases, training, windows
 from dp_pipelines.jobs.job_file import JobFile
-from dp_pipelines.jobs.pipeline import quoting_nothing, run_pipeline
+from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.query import Query
 from dp_pipelines.release import manifest, report, staging
+from dp_pipelines.train_model import TrainModel
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -55,12 +56,12 @@ class Published:
     again: bool = False
 
 
-def plan_of(file: JobFile, queries: Mapping[str, Query], frozen: Mapping[str, Any] | None = None) -> Plan:
+def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapping[str, Any] | None = None) -> Plan:
     """The plan of a job.
 
     Args:
         file: the job.
-        queries: by stage.
+        asked: by stage.
         frozen: what a ledger has kept of the plan; None calibrates.
 
     Raises:
@@ -71,7 +72,7 @@ def plan_of(file: JobFile, queries: Mapping[str, Query], frozen: Mapping[str, An
     arguments: dict[str, Any] = {
         "epsilon": job.budget.epsilon,
         "delta": job.budget.delta,
-        "stages": queries,
+        "stages": asked,
         "shares": {name: stage.share for name, stage in job.stages.items()},
         "runs": job.budget.runs,
         "split": job.budget.split,
@@ -129,18 +130,24 @@ def run(
             ) -> dict[str, pathlib.Path]:
                 return run_pipeline(request, stages, into, options, progress, without)
 
-            return phases.run_phases(request, plan, number, folder, draws, one)
+            def examples(name: str, into: pathlib.Path, salt: int) -> None:
+                run_examples(request, name, into, salt, options, progress)
+
+            files = phases.run_phases(request, plan, number, folder, draws, one)
+            return files | training.run_training(
+                request, plan, number, folder, draws, examples, _unit(request), progress.show
+            )
 
         if ledger == NO_LEDGER:
             progress.show("planning")
-            plan = plan_of(file, dict(request.queries))
+            plan = plan_of(file, request.stages)
             identity = run_id or _identity(plan, request)
             return _unaccounted(request, plan, identity, target, stage)
         progress.show("opening the ledger")
         with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
             progress.show("planning")
             frozen = book.frozen()
-            plan = plan_of(file, dict(request.queries), frozen)
+            plan = plan_of(file, request.stages, frozen)
             if frozen is None and book.others():
                 _note(
                     stream,
@@ -178,6 +185,11 @@ def _note(stream: Any, text: str) -> None:
         print(f"note: {text}", file=stream, flush=True)
 
 
+def _unit(request: Request) -> str:
+    """The privacy unit in words."""
+    return windows.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
+
+
 def _describer(request: Request, plan: Plan, identity: str) -> Describe:
     """What writes the report and the manifest of a round beside its staged files."""
 
@@ -190,7 +202,7 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
         content = manifest.manifest(
             statement={**plan.statement(), "accounted_one_run": dict(this.accounted)},
             mechanisms=[record.to_json() for record in this.mechanisms],
-            privacy_unit=ledger.get("unit") or windows.in_words(manifest.unit_in_words(job.privacy_unit), job),
+            privacy_unit=ledger.get("unit") or _unit(request),
             files={},
             run_id=identity,
             params={name: str(value) for name, value in request.values.items()},

@@ -63,7 +63,7 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         out.print(f"[bold]{escape(stage['name'])}[/bold]{share}")
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
-        out.print("  " + _selection(stage.get("selection") or {}))
+        out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
         out.print("A count that is just above the threshold was kept because its noise was high: it is biased upwards.")
@@ -147,6 +147,20 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
             cells.append(f"{relative:.1%}" if relative is not None else "")
         table.add_row(*cells)
     return table
+
+
+def _sums(stage: Mapping[str, Any]) -> str:
+    """What a stage of clipped sums does, in words."""
+    noise = f"noise {number(stage['noise_multiplier'])} times the norm that a unit is clipped to"
+    if stage["kind"] != "train":
+        return f"one sum of {stage['coordinates']} coordinates over the training units, {noise}"
+    rate = stage["sampling_rate"]
+    over = "all training units" if rate == 1 else f"samples of {rate:g} of the training units"
+    norm = f" ({number(stage['clip_norm'])})" if stage["clip_norm"] is not None else ""
+    return (
+        f"{stage['steps']} gradient steps of {stage['coordinates']} parameters over {over}, each with {noise}{norm}; "
+        f"{stage['held_out']:.0%} of the units are held out"
+    )
 
 
 def _selection(selection: Mapping[str, Any]) -> str:

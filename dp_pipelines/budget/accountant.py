@@ -7,6 +7,10 @@ or the delta for an epsilon, of everything together. Holds: all that the records
 were fixed before. Not covered: whether the records are true (the tests of privacy say so), and other plans over the same people
 (the ledger).
 
+Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever the data,
+so the dearest group decides: all answers are the largest over the groups, each with the records that read everybody
+(docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
+
 May import errors, checks, budget.mechanism; scipy is loaded when a number is asked for. Imported by budget, release, jobs.
 """
 
@@ -21,6 +25,9 @@ from dp_pipelines.budget.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from dp_pipelines.budget.grid import Composition
+
+Rounds = list[tuple[tuple[Mechanism, ...], int]]
+"""Records, and how often they run together."""
 
 ACCURACY = 3e-5
 """Relative accuracy that is aimed at for an epsilon; what was measured stands in docs/proofs/accounting.md, 5."""
@@ -37,7 +44,10 @@ LARGEST_EPSILON = 40.0
 def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
     """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
 
+    What groups there are is left out: a unit in all of them would cost this.
+
     * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
+    * sampled_gaussian: `times` pairs of `sampled.Removed`, whose mirrors are the other direction.
     * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
     * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
     * bounded_range: `l0` times the pair of `losses.BoundedRange`.
@@ -80,6 +90,11 @@ def epsilon_of_rounds(
     """
     kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=MOST_RUNS)) for records, runs in rounds]
     delta = _from_zero(delta, "delta", 1.0)
+    return max(_epsilon(of_one, delta, accuracy) for of_one in by_group(kept))
+
+
+def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
+    """As `epsilon_of_rounds`, of the records that one unit meets."""
     draws = sum(runs * record.draws for records, runs in kept for record in records)
     composed = _composed(kept)
     least = composed.epsilon(delta * (1 - 1e-12), accuracy)
@@ -108,7 +123,7 @@ def epsilon_of_groups(
     the dearest group decides (docs/proofs/accounting.md, lemma 7).
 
     Args:
-        shared: records of one run of mechanisms that read all units.
+        shared: records of one run of mechanisms that read all units. What their own `group` says is heeded too.
         groups: for each group the records of one run of the mechanisms that read its units and no others.
         delta: as for `epsilon_of`.
         runs: how often all of it runs, with the same groups.
@@ -142,14 +157,13 @@ def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, 
     >>> round(delta_of([record], 1.0, runs=2), 6)
     0.4375
     """
-    records = list(mechanisms)
-    epsilon = _from_zero(epsilon, "epsilon", math.inf)
-    if sum(record.draws for record in records):
+    epsilon, largest = _from_zero(epsilon, "epsilon", math.inf), 0.0
+    for ((records, times),) in by_group([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))]):
+        draws = times * sum(record.draws for record in records)
         # What holds at a smaller epsilon holds at a larger one, at which the tables would cost more.
-        epsilon = min(epsilon, LARGEST_EPSILON)
-    composed = loss_distribution(records, runs=runs)
-    draws = runs * sum(record.draws for record in records)
-    return min(1.0, composed.delta(epsilon, accuracy) + _tables(draws, epsilon))
+        at = min(epsilon, LARGEST_EPSILON) if draws else epsilon
+        largest = max(largest, loss_distribution(records, runs=times).delta(at, accuracy) + _tables(draws, at))
+    return min(1.0, largest)
 
 
 def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: float) -> float:
@@ -160,8 +174,41 @@ def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: flo
     >>> tables_delta([Mechanism(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
     0.0
     """
-    draws = runs * sum(record.draws for record in mechanisms)
+    draws = runs * max(
+        sum(record.draws for record in records) for ((records, _),) in by_group([(tuple(mechanisms), 1)])
+    )
     return _tables(draws, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
+
+
+def pure_epsilon_of(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> Fraction | None:
+    """Epsilon at delta 0, with ideal noise, exactly, of all runs of all records; None where there is none.
+
+    >>> records = [Mechanism(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
+    >>> pure_epsilon_of(records, runs=2)
+    Fraction(1, 1)
+    """
+    largest = Fraction(0)
+    for ((records, _),) in by_group([(tuple(mechanisms), 1)]):
+        each = [record.pure_epsilon for record in records]
+        exact = [epsilon for epsilon in each if epsilon is not None]
+        if len(exact) < len(each):
+            return None
+        largest = max(largest, sum(exact, Fraction(0)))
+    return runs * largest
+
+
+def by_group(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> list[Rounds]:
+    """What one unit meets, for each group that there is: the records of everybody and of that group, in all rounds.
+
+    >>> all_of_it, young = (Mechanism(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
+    >>> [len(records) for ((records, runs),) in by_group([([all_of_it, young], 1)])], by_group([([all_of_it], 2)])[0][0][1]
+    ([2], 2)
+    """
+    kept = [(tuple(records), runs) for records, runs in rounds]
+    groups = {record.group: None for records, _ in kept for record in records if record.group is not None}
+    if not groups:
+        return [kept]
+    return [[(tuple(r for r in records if r.group in (None, name)), runs) for records, runs in kept] for name in groups]
 
 
 def _tables(draws: int, epsilon: float) -> float:
@@ -169,10 +216,11 @@ def _tables(draws: int, epsilon: float) -> float:
 
 
 def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition":
-    from dp_pipelines.budget import grid, losses
+    from dp_pipelines.budget import grid, losses, sampled
 
     squares: list[float] = []
     bounded: collections.Counter[losses.Bounded] = collections.Counter()
+    samples: collections.Counter[losses.Pair] = collections.Counter()
     log_not_failed: list[float] = []
     up = 1 + 2.0**-50  # more than the divisions below round down
     for record, runs in ((record, runs) for records, runs in rounds for record in records):
@@ -180,6 +228,13 @@ def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition
             assert record.scale
             assert record.l2_squared
             squares.append(runs * float(record.l2_squared / record.scale**2))
+        elif record.kind == "sampled_gaussian":
+            assert record.scale
+            assert record.l2_squared
+            assert record.rate
+            assert record.times
+            mu = math.sqrt(float(record.l2_squared / record.scale**2)) * up
+            samples[sampled.Removed(record.rate, mu)] += record.times * runs
         elif record.kind == "laplace":
             for shift, times in worst_shifts(record):
                 bounded[losses.Laplace(float(shift) * up)] += times * runs
@@ -195,6 +250,7 @@ def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition
     return grid.Composition(
         mu=math.sqrt(math.fsum(squares)) * up,
         bounded=dict(bounded),
+        sampled=dict(samples),
         failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
     )
 

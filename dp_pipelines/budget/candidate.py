@@ -3,7 +3,7 @@
 In: queries, weights, a noise level. Out: records and what they cost. Holds: what costs are said to be is what the accountant
 says of records. Not covered: which candidate is taken (budget.search) and its noise in integers (budget.settle).
 
-May import errors, frozen, query, kernels, budget (accountant, mechanism, stage).
+May import errors, frozen, query, kernels, budget (accountant, mechanism, stage, sums).
 """
 
 import dataclasses
@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import get_args
 
-from dp_pipelines.budget import accountant, stage
+from dp_pipelines.budget import accountant, stage, sums
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.stage import StageChoices
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.kernels.shape import Shape
 from dp_pipelines.query import Query
 from dp_pipelines.selection.exponential import Choosing
@@ -83,6 +84,7 @@ class Candidate:
         shapes: how far one unit moves each of them; for weighted selection an L2 norm of one unit.
         centred: families of metrics whose sums are centred.
         fixed: standard deviations that were asked for, of their statistics, in units of change (`Shape.unit`).
+        sums: what training sums up, of these statistics.
     """
 
     strategy: str | None
@@ -91,12 +93,15 @@ class Candidate:
     shapes: FrozenMapping[Shape]
     centred: Families
     fixed: FrozenMapping[float]
+    sums: FrozenMapping[ClippedVectors] = FrozenMapping({})
 
     def multiplier(self, item: str, level: float, budget: Budget) -> float:
         """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
         if item in self.fixed:
             return self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0)
         shape, weight = self.shapes[item], self.weights[item]
+        if item in self.sums:
+            return sums.influence(self.sums[item]) * budget.gaussian_exchange * level / weight
         if self.laws[item] == "laplace":
             return shape.in_total * level / weight
         return math.sqrt(shape.l2_squared) * budget.gaussian_exchange * level / weight
@@ -137,11 +142,14 @@ def ideal(
     for item, law in candidate.laws.items():
         shape = candidate.shapes[item]
         scale = Fraction(math.ceil(candidate.multiplier(item, level, budget) * steps * SCALE_GRID), SCALE_GRID)
-        yield stage.record(name, item, law, scale, shape.ideally(steps))
+        if item in candidate.sums:
+            yield stage.grouped(sums.record_of_sums(name, item, scale, steps, candidate.sums[item]), query)
+        else:
+            yield stage.grouped(stage.record(name, item, law, scale, shape.ideally(steps)), query)
     if candidate.strategy is not None:
         delta = selection_delta(budget, stages)
         epsilon = candidate.coin_epsilon(level, query) if candidate.flips else 0.0
-        yield stage.selection_failure(name, query, candidate.strategy, epsilon, delta)
+        yield stage.grouped(stage.selection_failure(name, query, candidate.strategy, epsilon, delta), query)
 
 
 def selection_delta(budget: Budget, stages: int) -> float:

@@ -4,6 +4,7 @@ In: groups of records and how often each runs, delta. Out: an epsilon for each w
 upper bound on the truth; the last is what plans are accounted with:
 
 * `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave.
+  A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
 * `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
   The part that is left to the theorem is the best of a grid.
 * `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
@@ -11,7 +12,7 @@ upper bound on the truth; the last is what plans are accounted with:
 
 Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where
 all noise counts as ideal, epsilons add up and all four are the same. May import errors, checks,
-kernels, budget (accountant, mechanism, renyi).
+kernels, budget (accountant, mechanism, renyi). Where records have groups, each way says what its dearest group costs.
 """
 
 import collections
@@ -75,6 +76,18 @@ def compare(groups: Groups, delta: float) -> Costs:
     (29.2, 9.7, 1.48, 1.38)
     """
     kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=accountant.MOST_RUNS)) for records, runs in groups]
+    each = [_compare(of_one, delta) for of_one in accountant.by_group(kept)]
+    return Costs(
+        naive=max(costs.naive for costs in each),
+        advanced=max(costs.advanced for costs in each),
+        renyi=max(costs.renyi for costs in each),
+        pld=max(costs.pld for costs in each),
+        order=max(each, key=lambda costs: costs.renyi).order,
+    )
+
+
+def _compare(kept: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> Costs:
+    """As `compare`, of the records that one unit meets."""
     if delta == 0:
         added = _composed(kept, 0.0, (0.0,))
         return Costs(naive=added, advanced=added, renyi=added, pld=added)
@@ -116,13 +129,17 @@ def _composed(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float,
     left = delta - _failure(groups)
     if left < 0:
         return math.inf
-    squares, normal, pure = _losses(groups)
+    squares, rates, normal, pure = _losses(groups)
     best = math.inf
     for slack in slacks:
         own, each = left * slack, left * (1 - slack) / max(float(normal.sum()), 1.0)
         if len(squares) and not each > 0:
             continue
-        epsilons = np.append(_gaussian_epsilons(np.sqrt(squares), each), [epsilon for epsilon, _ in pure])
+        epsilons = _gaussian_epsilons(np.sqrt(squares), np.minimum(each / rates, 1.0))
+        # Beyond 500 nothing is gained by what is lost there to an overflow.
+        amplified = np.log1p(rates * np.expm1(np.minimum(epsilons, 500.0)))
+        epsilons = np.where((rates < 1) & (epsilons < 500), amplified, epsilons)
+        epsilons = np.append(epsilons, [epsilon for epsilon, _ in pure])
         times = np.append(normal, [float(many) for _, many in pure])
         best = min(best, float(times @ epsilons))
         if own > 0:
@@ -140,30 +157,33 @@ def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
 
 def _losses(
     groups: Iterable[tuple[tuple[Mechanism, ...], int]],
-) -> tuple[Floats, Floats, list[tuple[float, int]]]:
-    """Squared shifts of Gaussian records and how many there are; epsilons of all others and how many there are."""
-    normal, pure = collections.Counter[float](), collections.Counter[float]()
+) -> tuple[Floats, Floats, Floats, list[tuple[float, int]]]:
+    """Squared shifts of Gaussian sums, rates of their samples and how many there are; epsilons of all others and how many."""
+    normal, pure = collections.Counter[tuple[float, float]](), collections.Counter[float]()
     for records, runs in groups:
         for record in records:
-            if record.kind == "gaussian":
+            if record.kind in ("gaussian", "sampled_gaussian"):
                 assert record.scale is not None
                 assert record.l2_squared is not None
-                normal[float(record.l2_squared / record.scale**2)] += runs
+                square = float(record.l2_squared / record.scale**2)
+                normal[square, record.rate or 1.0] += (record.times or 1) * runs
             elif record.kind == "laplace":
                 for shift, times in accountant.worst_shifts(record):
                     pure[float(shift)] += times * runs
             elif record.epsilon:
                 pure[record.epsilon] += (record.l0 or 1) * runs
-    return np.array([*normal], np.float64), np.array([*normal.values()], np.float64), list(pure.items())
+    squares, rates = (np.array([key[n] for key in normal], np.float64) for n in (0, 1))
+    return squares, rates, np.array([*normal.values()], np.float64), list(pure.items())
 
 
-def _gaussian_epsilons(mu: Floats, delta: float) -> Floats:
-    """The epsilon of each Gaussian mechanism at a delta (Balle and Wang 2018, theorem 8), from above."""
+def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
+    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above."""
     from scipy import special
 
     if not len(mu):
         return mu
-    low, high = np.zeros_like(mu), mu * (mu / 2 + math.sqrt(-2 * math.log(delta)) + 1)
+    low: Floats = np.zeros_like(mu)
+    high: Floats = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)) + 1)
     for _ in range(60):
         middle = (low + high) / 2
         under_q = np.exp(middle + special.log_ndtr(-mu / 2 - middle / mu))
@@ -174,11 +194,12 @@ def _gaussian_epsilons(mu: Floats, delta: float) -> Floats:
 
 def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> tuple[float, float | None]:
     """The best order; equal records are counted, as in a plan of many runs most are."""
-    squares, normal, _ = _losses(groups)
+    whole = [([record for record in records if record.kind == "gaussian"], runs) for records, runs in groups]
+    squares, _, normal, _ = _losses((tuple(records), runs) for records, runs in whole)
     others: collections.Counter[Mechanism] = collections.Counter()
     for records, runs in groups:
         for record in records:
-            if record.kind in ("laplace", "approximate_dp", "bounded_range"):
+            if record.kind in ("sampled_gaussian", "laplace", "approximate_dp", "bounded_range"):
                 others[dataclasses.replace(record, stage="s", name="n")] += runs
     best, best_order, left = math.inf, None, delta - _failure(groups)
     for order in ORDERS:

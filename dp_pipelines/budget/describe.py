@@ -6,14 +6,17 @@ In: a calibrated stage and, where declared, a guess about a typical partition. O
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp_pipelines.budget import choice
+from dp_pipelines.budget import choice, sums
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.metrics import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.query import PublicPartitions, Query, ReleasedPartitions
+from dp_pipelines.train_model import TrainModel
 
 if TYPE_CHECKING:
     from dp_pipelines.budget.plan import Expectation
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 
 CHOICE = "permute_and_flip"
 """What stands for the law of a choice by ranks, to which no noise is added."""
+
+
+def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
+    """Everything that a stage asks for."""
+    return query_to_json(asked) if isinstance(asked, Query) else task_to_json(asked)
 
 
 def query_to_json(query: Query) -> dict[str, Any]:
@@ -32,6 +40,8 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
+    if query.group is None:
+        del fields["group"]
     fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if query.best is None:
         del fields["best"]
@@ -55,6 +65,45 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
         fields["categories"] = [f"{type(value).__name__}:{value!r}" for value in fields["categories"]]
     return fields
+
+
+def task_to_json(task: TrainModel) -> dict[str, Any]:
+    """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
+    kinds = [type(part).__name__ for part in (task.label, task.model)]
+    fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
+    fields["features"] = [
+        [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
+    ]
+    return fields
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _typed(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_typed(held) for held in value]
+    return value if value is None or isinstance(value, str) else f"{type(value).__name__}:{value!r}"
+
+
+def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
+    """A stage of clipped sums as `plan --json` shows it: the steps of a train stage, or what prepares them."""
+    (statistic,) = (s for s in stage.statistics if isinstance(s.vectors, ClippedVectors))
+    vectors = statistic.vectors
+    assert isinstance(vectors, ClippedVectors)
+    described: dict[str, Any] = {
+        "name": stage.name,
+        "kind": "aggregate" if task is None else "train",
+        "share": share,
+        "metrics": {},
+        "selection": {"strategy": "public", "threshold": None, "half_keep_users": None},
+        "coordinates": vectors.size,
+        "steps": vectors.times,
+        "sampling_rate": vectors.rate,
+        "noise_multiplier": float(sums.multiplier(stage)),
+    }
+    if task is not None:
+        described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
+    return described
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:

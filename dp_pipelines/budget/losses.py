@@ -3,7 +3,7 @@
 In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `Pair` with its privacy profile; masses on a
 grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, with floating point counted in
 (docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (budget.accountant) and composition
-(budget.grid); pairs whose two directions differ, as those of subsampled mechanisms do.
+(budget.grid); the pairs of subsampled mechanisms, whose two directions differ (budget.sampled).
 
 Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
 
@@ -23,10 +23,20 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Pair(abc.ABC):
-    """A pair (P, Q) of distributions, symmetric: (Q, P) is the same pair in a mirror.
+    """A pair (P, Q) of distributions. Symmetric but where `mirror` says otherwise: (Q, P) has the same losses.
 
     Its loss is L = log(P / Q) under P; its profile is d(e) = P(L > e) - exp(e) Q(L > e), for e of either sign.
     """
+
+    @property
+    def ceiling(self) -> float:
+        """No loss is larger."""
+        return math.inf
+
+    @property
+    def mirror(self) -> "Pair":
+        """The pair (Q, P)."""
+        return self
 
     @abc.abstractmethod
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
@@ -38,7 +48,11 @@ class Pair(abc.ABC):
 
     @abc.abstractmethod
     def log_moment(self, theta: Floats) -> Floats:
-        """Log E[exp(theta L)] for theta > 0, to some units in the last place of 1 + theta * largest loss."""
+        """Log E[exp(theta L)] for theta > 0, to some units in the last place of 1 + theta * largest loss, or above it."""
+
+    def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
+        """About the same of the losses within `reach`: to choose tilts and intervals by, and nothing else."""
+        return self.log_moment(theta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +87,11 @@ class Bounded(Pair):
     """A pair whose loss is from -largest to largest."""
 
     largest: float
+
+    @property
+    def ceiling(self) -> float:
+        """See `Pair`."""
+        return self.largest
 
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
         """See `Pair`."""

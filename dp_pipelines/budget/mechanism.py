@@ -17,20 +17,24 @@ from typing import Any, Literal, get_args
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 
-Kind = Literal["gaussian", "laplace", "approximate_dp", "bounded_range", "delta"]
+Kind = Literal["gaussian", "sampled_gaussian", "laplace", "approximate_dp", "bounded_range", "delta"]
 """What a record describes: see `Mechanism`."""
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "gaussian": ("scale", "l2_squared", "l0"),
+    "sampled_gaussian": ("scale", "l2_squared", "l0", "rate", "times"),
     "laplace": ("scale", "linf", "l0", "l1"),
     "approximate_dp": ("epsilon", "delta", "l0"),
     "bounded_range": ("epsilon", "l0"),
     "delta": ("delta",),
 }
-"""The fields of each kind, beside stage, name and kind."""
+"""The fields of each kind, beside stage, name, kind and (where it is set) group."""
 
 MOST = 2**160
 """No field is larger: an L2 norm of 2**24 partitions with 2**62 steps each stays below."""
+
+MOST_TIMES = 10**9
+"""No record stands for more adaptive steps."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,9 @@ class Mechanism:
     The kinds, and what must be given for each:
 
     * `gaussian`: `scale`, `l2_squared`, `l0`. Integers get the Gaussian law of standard deviation `scale`, rounded.
+    * `sampled_gaussian`: `scale`, `l2_squared`, `l0`, `rate`, `times`. So many vector sums one after the other, each of which may
+      depend on those before. Each is over a Poisson sample of the units: every unit is in it with probability `rate`,
+      independently of everything else, and nobody learns who was. The law of each sum is as for `gaussian`.
     * `laplace`: `scale`, `linf`, `l0`, `l1`. Integers get the Laplace law of scale `scale`, floored.
     * `approximate_dp`: `epsilon`, `delta`, `l0`. Up to `l0` decisions, each (epsilon, delta)-DP (the coins of selection).
     * `bounded_range`: `epsilon`, `l0`. Up to `l0` choices whose privacy losses each lie in an interval of length epsilon
@@ -51,12 +58,16 @@ class Mechanism:
         name: what it releases, unique in its stage.
         kind: see above.
         scale: of the noise, in steps of the release lattice; the denominator is a power of two.
-        l2_squared: the square of the L2 norm of the change of all integers together, in steps.
+        l2_squared: the square of the L2 norm of the change of all integers together, in steps; of one sum where there are many.
         linf: the largest change of one integer, in steps.
-        l0: how many integers (or decisions) can change; each draws its own noise.
+        l0: how many integers (or decisions) can change; each draws its own noise. Of one sum where there are many.
         l1: the sum of all changes, in steps. More than `l0 * linf` says nothing.
         epsilon: of one decision, from 0.
         delta: of one decision, or of the failure as a whole, from 0 to below 1.
+        rate: the probability of each unit to be in a sample, above 0 and below 1.
+        times: how many sums.
+        group: the name of the units that it reads, where it does not read all: groups of a plan are disjoint, and who is in which
+            depends on the unit alone. Of any kind.
 
     Raises:
         RequestError: a field is missing, superfluous or out of its range.
@@ -76,6 +87,9 @@ class Mechanism:
     l1: int | None = None
     epsilon: float | None = None
     delta: float | None = None
+    rate: float | None = None
+    times: int | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         for field in ("stage", "name"):
@@ -83,7 +97,9 @@ class Mechanism:
                 raise RequestError(field=f"mechanism.{field}", rule="must be text that is not empty")
         if self.kind not in get_args(Kind):
             raise RequestError(field="mechanism.kind", rule="must be one of " + ", ".join(get_args(Kind)))
-        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
+        if self.group is not None and (not isinstance(self.group, str) or not self.group):
+            raise RequestError(field="mechanism.group", rule="must be text that is not empty, or left out")
+        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None} - {"group"}
         wanted = {"stage", "name", "kind", *FIELDS[self.kind]}
         if given != wanted:
             raise RequestError(
@@ -94,12 +110,16 @@ class Mechanism:
             if getattr(self, field) is not None:
                 value = checks.whole(getattr(self, field), f"mechanism.{field}", low=1, high=MOST)
                 object.__setattr__(self, field, value)
+        if self.times is not None:
+            object.__setattr__(self, "times", checks.whole(self.times, "mechanism.times", low=1, high=MOST_TIMES))
         if self.scale is not None:
             object.__setattr__(self, "scale", _scale(self.scale))
         if self.epsilon is not None:
             object.__setattr__(self, "epsilon", _from_zero(self.epsilon, "mechanism.epsilon", math.inf))
         if self.delta is not None:
             object.__setattr__(self, "delta", _from_zero(self.delta, "mechanism.delta", 1.0))
+        if self.rate is not None:
+            object.__setattr__(self, "rate", checks.number(self.rate, "mechanism.rate", above=0, below=1))
 
     @property
     def draws(self) -> int:
@@ -107,7 +127,7 @@ class Mechanism:
 
         The coins of selection are exact, and thresholds compare noise that its own record counts.
         """
-        return self.l0 or 0 if self.kind in ("gaussian", "laplace") else 0
+        return (self.l0 or 0) * (self.times or 1) if self.kind in ("gaussian", "sampled_gaussian", "laplace") else 0
 
     @property
     def pure_epsilon(self) -> Fraction | None:
@@ -124,6 +144,8 @@ class Mechanism:
         fields |= {field: getattr(self, field) for field in FIELDS[self.kind]}
         if self.scale is not None:
             fields["scale"] = f"{self.scale.numerator}/{self.scale.denominator}"
+        if self.group is not None:
+            fields["group"] = self.group
         return fields
 
     @classmethod

@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import Any
 
 from dp_pipelines import checks, phases
-from dp_pipelines.budget import accountant, compare, describe, fixed, rounds, settle
+from dp_pipelines.budget import accountant, compare, describe, fixed, minimum, rounds, settle
 from dp_pipelines.budget.candidate import Budget, Calibrated
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.rounds import Split
@@ -26,7 +26,10 @@ from dp_pipelines.budget.search import search
 from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.query import Query
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.train_stages import HELD_OUT
 
 LARGEST = accountant.LARGEST_EPSILON
 """Budgets stay below this epsilon, at which nothing is protected any more."""
@@ -76,7 +79,7 @@ class Plan:
     Args:
         epsilon: of all runs together, above 0.
         delta: of all runs together, from 0 (public partitions only) to below 1.
-        stages: queries by name.
+        stages: queries and models by name.
         shares: weight of each stage in the budget; equal where left out.
         runs: how often the plan will be run under this budget.
         split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
@@ -105,20 +108,24 @@ class Plan:
         *,
         epsilon: float,
         delta: float = 0.0,
-        stages: Mapping[str, Query],
+        stages: Mapping[str, Query | TrainModel],
         shares: Mapping[str, float] | None = None,
         runs: int = 1,
         split: Split = "constant",
         expect: Expectation | None = None,
     ) -> None:
         self._take(epsilon, delta, stages, shares, runs, split, expect)
-        self._finish(search(self.queries, self.shares, self._budget, self.split))
+        self._finish(self._calibrate(self._budget.epsilon))
+        minimum.refuse_noise(self.trained, self.calibrated, self.epsilon, self._calibrate, LARGEST)
+
+    def _calibrate(self, epsilon: float) -> Calibrated:
+        return search(self.queries, self.shares, dataclasses.replace(self._budget, epsilon=epsilon), self.split)
 
     def _take(
         self,
         epsilon: Any,
         delta: Any,
-        stages: Mapping[str, Query],
+        stages: Mapping[str, Query | TrainModel],
         shares: Mapping[str, float] | None,
         runs: Any,
         split: Any,
@@ -136,9 +143,10 @@ class Plan:
             raise RequestError(field="stages", rule="must map names to queries, at least one")
         for name, query in stages.items():
             checks.stage_name(name, "stages")
-            if not isinstance(query, Query):
-                raise RequestError(field=f"stages.{name}", rule="must be a Query")
-            fixed.check(name, query)
+            if isinstance(query, Query):
+                fixed.check(name, query)
+            elif not isinstance(query, TrainModel):
+                raise RequestError(field=f"stages.{name}", rule="must be a Query or a TrainModel")
         given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", rule="must name exactly the stages")
@@ -146,6 +154,7 @@ class Plan:
         expanded = phases.expand(stages, asked)
         self.queries, self.shares = expanded.queries, expanded.shares
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
+        self.trained = expanded.trained
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", rule="must be an Expectation")
         self.expect = expect
@@ -249,6 +258,8 @@ class Plan:
             "calibrated": self.frozen()["calibrated"],
             "mechanisms": [record.to_json() for record in self.mechanisms],
         }
+        if self.trained:
+            content["trained"] = {name: describe.task_to_json(task) for name, task in self.trained.items()}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def frozen(self) -> dict[str, Any]:
@@ -269,7 +280,7 @@ class Plan:
         *,
         epsilon: float,
         delta: float = 0.0,
-        stages: Mapping[str, Query],
+        stages: Mapping[str, Query | TrainModel],
         shares: Mapping[str, float] | None = None,
         runs: int = 1,
         split: Split = "constant",
@@ -311,13 +322,18 @@ class Plan:
             "digest": self.digest,
             "accounted": dict(self.accounted),
             "accounted_one_run": dict(self.accounted_one_run),
-            "stages": [describe.stage_to_json(stage, self._cost(stage), self.expect) for stage in self.stages.values()],
+            "stages": [self._described(stage) for stage in self.stages.values()],
             "mechanisms": [record.to_json() for record in self.mechanisms],
             "costs": {key: value for key, value in self.explain().items() if key != "records"},
         }
 
-    def _cost(self, stage: StagePlan) -> float:
-        return self.shares[stage.name] / math.fsum(self.shares.values())
+    def _described(self, stage: StagePlan) -> dict[str, Any]:
+        # Who is held out meets the evaluation instead of the steps: it takes nothing from the others.
+        whole = math.fsum(part for name, part in self.shares.items() if self.queries[name].group != HELD_OUT)
+        share = self.shares[stage.name] / whole
+        if not any(isinstance(statistic.vectors, ClippedVectors) for statistic in stage.statistics):
+            return describe.stage_to_json(stage, share, self.expect)
+        return describe.sums_to_json(stage, share, self.trained.get(stage.name))
 
 
 def _noises(choices: StageChoices) -> dict[str, Any]:

@@ -4,11 +4,15 @@ In: records and an order. Out: an upper bound on the Renyi divergence of the who
 it fails. Holds: rounded upwards by more than floating point rounds. Not covered: what a plan that is fixed beforehand really
 costs: `accountant` knows that better.
 
-Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); randomized response from its two outcomes. A change
+Of records with groups the dearest group counts, as everywhere. A unit may be in one group of this plan and in another of
+the next: what is added up over runs and plans is the most that any unit loses in each.
+
+Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); Mironov, Talwar, Zhang 2019 (Gaussian sums over
+samples, budget.sampled); randomized response from its two outcomes. A change
 that is bounded in sum is worst in as few pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the
 other, so each of its divergences is at most as large).
 
-May import errors, budget.mechanism, budget.accountant.
+May import errors, budget (accountant, mechanism, sampled).
 """
 
 import math
@@ -22,7 +26,7 @@ UP = 1 + 2.0**-40
 
 
 def divergence(records: Iterable[Mechanism], order: float) -> float:
-    """The Renyi divergence of an order above 1 between neighbours, of all records together.
+    """The Renyi divergence of an order above 1 between neighbours, of all records together; of the dearest group.
 
     Args:
         records: of one run.
@@ -33,7 +37,8 @@ def divergence(records: Iterable[Mechanism], order: float) -> float:
     >>> round(divergence([record], 4.0), 6)
     2.0
     """
-    return math.fsum(_of_record(record, order) for record in records) * UP
+    by_group = accountant.by_group([(tuple(records), 1)])
+    return max(math.fsum(_of_record(record, order) for record in of_one) for ((of_one, _),) in by_group) * UP
 
 
 def failure(records: Iterable[Mechanism], epsilon: float) -> float:
@@ -43,9 +48,12 @@ def failure(records: Iterable[Mechanism], epsilon: float) -> float:
         records: of one run.
         epsilon: at which the tables are counted.
     """
-    kept = list(records)
-    parts = [(record.delta or 0.0) * (record.l0 or 1) for record in kept if record.kind in ("approximate_dp", "delta")]
-    return math.fsum([*parts, accountant.tables_delta(kept, epsilon=epsilon)]) * UP
+    most = 0.0
+    for ((of_one, _),) in accountant.by_group([(tuple(records), 1)]):
+        parts = [(r.delta or 0.0) * (r.l0 or 1) for r in of_one if r.kind in ("approximate_dp", "delta")]
+        # The records of one unit: their own groups are one group.
+        most = max(most, math.fsum([*parts, accountant.tables_delta(of_one, epsilon=epsilon)]))
+    return most * UP
 
 
 def to_epsilon(renyi: float, order: float, delta: float) -> float:
@@ -72,6 +80,14 @@ def _of_record(record: Mechanism, order: float) -> float:
         assert record.scale is not None
         assert record.l2_squared is not None
         return order * float(record.l2_squared / record.scale**2) / 2
+    if record.kind == "sampled_gaussian":
+        from dp_pipelines.budget import sampled
+
+        assert record.scale is not None
+        assert record.l2_squared is not None
+        assert record.rate is not None
+        mu = math.sqrt(float(record.l2_squared / record.scale**2)) * UP
+        return (record.times or 1) * sampled.log_moment(record.rate, mu, order - 1) / (order - 1)
     if record.kind == "laplace":
         return math.fsum(times * _laplace(float(shift) * UP, order) for shift, times in accountant.worst_shifts(record))
     if record.kind == "approximate_dp":

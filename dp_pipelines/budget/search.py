@@ -11,7 +11,7 @@ import math
 import statistics as normal
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.budget import calibration, fixed, stage
+from dp_pipelines.budget import calibration, fixed, stage, sums
 from dp_pipelines.budget.candidate import (
     SELECTION_DELTA,
     Budget,
@@ -28,6 +28,7 @@ from dp_pipelines.budget.rounds import Split
 from dp_pipelines.budget.settle import searched, settle
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.kernels.shape import Shape
 from dp_pipelines.metrics import UNITS, Sum
 from dp_pipelines.query import PrivatePartitions, Query
@@ -69,15 +70,26 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
     if query.best is not None:
         yield _candidate(query, share, "laplace", query.best.mechanism, ())
         return
+    if any(isinstance(s.vectors, ClippedVectors) for s in stage.released_statistics(query, ()).values()):
+        if budget.delta == 0:
+            rule, mend = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
+            raise RequestError(field="delta", rule=rule, mend=mend)
+        yield _candidate(query, share, "gaussian", None, ())
+        return
     centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
-    for law in ("laplace",) if budget.delta == 0 else ("gaussian", "laplace"):
+    laws: tuple[str, ...] = ("gaussian", "laplace")
+    if budget.delta == 0:
+        laws = ("laplace",)
+    elif query.group is not None:  # what one unit moves is spread over many counts
+        laws = ("gaussian",)
+    for law in laws:
         for strategy in strategies:
             yield _candidate(query, share, law, strategy, centred)
 
 
 def _candidate(query: Query, share: float, law: str, strategy: str | None, centred: Families) -> Candidate:
     released = stage.released_statistics(query, centred)
-    laws = {key: "laplace" if statistic.kind == "ranks" else law for key, statistic in released.items()}
+    laws = {key: stage.FIXED_LAWS.get(statistic.kind, law) for key, statistic in released.items()}
     weights = dict(stage.noisy_statistics(query, centred))
     shapes = {key: stage.shape_of(statistic, query) for key, statistic in released.items()}
     if isinstance(query.partitions, PrivatePartitions):
@@ -104,6 +116,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         shapes=FrozenMapping(shapes),
         centred=centred,
         fixed=FrozenMapping({item: fixed.in_units(released[item], query, stddev) for item, stddev in asked.items()}),
+        sums=FrozenMapping({k: s.vectors for k, s in released.items() if isinstance(s.vectors, ClippedVectors)}),
     )
 
 
@@ -140,11 +153,13 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: Budget) -> Chos
         return chosen
     best = _score(queries, chosen, budget)
     for name in queries:
+        if queries[name].group is not None:  # see `candidates`
+            continue
         released = stage.released_statistics(queries[name], chosen[name].centred)
-        ranks = {key for key, statistic in released.items() if statistic.kind == "ranks"}
+        settled = {key for key, statistic in released.items() if statistic.kind in stage.FIXED_LAWS}
         for item, law in chosen[name].laws.items():
             selects = item == "selection" or (item == UNITS.name and chosen[name].strategy in ("laplace", "gaussian"))
-            if selects or item in ranks:
+            if selects or item in settled:
                 continue
             laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
             attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
@@ -215,7 +230,9 @@ def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, a
     for item, law in candidate.laws.items():
         if (item in candidate.fixed) == asked:
             shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
-            if law == "gaussian":
+            if item in candidate.sums:
+                squares += sums.squares(candidate.sums[item], scale)
+            elif law == "gaussian":
                 squares += shape.l2_squared / scale**2
             else:
                 losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))

@@ -25,6 +25,7 @@ from dp_pipelines.budget.candidate import (
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.rounds import Split
 from dp_pipelines.budget.stage import Choice, StageChoices
+from dp_pipelines.budget.sums import FINEST
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
 
@@ -140,6 +141,7 @@ def _choices(
             for item, of_item in candidate.laws.items()
             if of_item == law
         ]
+        finer += [m * FINEST for (n, i), m in multipliers.items() if i in chosen[n].sums and law == "gaussian"]
         scales[law] = max([TARGET_SCALE, *of_law, min(max(finer, default=0.0), LARGEST_SCALE[law])])
         if scales[law] > LARGEST_SCALE[law]:
             raise BudgetError(

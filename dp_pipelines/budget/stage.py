@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 from dp_pipelines.budget import choice as choosing
 from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.sums import record_of_sums
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
@@ -30,6 +32,9 @@ from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.selection import thresholds, truncated_geometric
 
 WEIGHTS = Statistic(kind="weights")
+
+FIXED_LAWS = {"ranks": "laplace", "clipped_vectors": "gaussian"}
+"""Statistics whose law is no choice."""
 
 FIXED_SCALE = 1024
 """The scale, in steps, that a noise level is given which a metric asks for; it is met to within a part in 10^5."""
@@ -274,7 +279,7 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
     fits &= not own & set(choices.centred)
     fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
     # A choice by ranks has its epsilon from the scale of the Laplace law.
-    fits &= all(laws.get(key) == "laplace" for key, statistic in released.items() if statistic.kind == "ranks")
+    fits &= all(laws.get(key) == FIXED_LAWS.get(s.kind, laws.get(key)) for key, s in released.items())
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
 
@@ -300,6 +305,9 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
                 Mechanism(stage=name, name=key, kind="gaussian", scale=noise.law.scale, l2_squared=squared, l0=most)
             )
             continue
+        if isinstance(statistic.vectors, ClippedVectors):
+            made.append(record_of_sums(name, key, noise.law.scale, choice.steps, statistic.vectors))
+            continue
         shape = shape_of(statistic, query)
         # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemma 6a).
         moved = shape.ideally(choice.steps) if key in open_yet else shape.steps(noise.step)
@@ -311,7 +319,12 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
         made.append(
             selection_failure(name, query, choices.strategy, choices.selection_epsilon, choices.selection_delta)
         )
-    return made
+    return [grouped(record, query) for record in made]
+
+
+def grouped(record: Mechanism, query: Query) -> Mechanism:
+    """The record with the group of units that the query reads."""
+    return record if query.group is None else dataclasses.replace(record, group=query.group)
 
 
 def record(stage: str, name: str, law: str, scale: Fraction, moved: Steps) -> Mechanism:

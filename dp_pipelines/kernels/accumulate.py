@@ -20,6 +20,7 @@ from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.spread import Spread
+from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import Parts, VectorLattice
 
@@ -110,7 +111,7 @@ class _Shard:
             of_rows = vectors.matrix(keys.one_array(self.wire.column(f"w{index}")))
             codes = self.codes[self.bounded.starts]
             return vectors.clipped_sums(lattice, of_rows, *contributions.rows_of_pairs(self.bounded), codes, self.size)
-        assert statistic.vectors is not None
+        assert isinstance(statistic.vectors, Moments)
         names = self.layout.feature_names(statistic.vectors)
         features = [keys.one_array(self.wire.column(name)).to_numpy()[self.bounded.rows] for name in names]
         return moments.sums_of_products(np.stack(features, axis=1), self.codes, self.size)

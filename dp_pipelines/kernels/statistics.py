@@ -2,7 +2,7 @@
 
 In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for. Holds: `shape` gives a
 bound on the change of the statistic when all rows of one unit are added or removed (docs/proofs/sensitivity.md); it is a
-law about `kernels.accumulate` that tests/privacy checks on integers. May import errors, kernels.cells,
+law about `kernels.accumulate` that tests/privacy checks on integers. May import errors, kernels.cells, kernels.clipped,
 kernels.lattice, kernels.moments, kernels.shape, kernels.vectors.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dp_pipelines.kernels.cells import Cells
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.moments import LARGEST, Moments
 from dp_pipelines.kernels.shape import Shape as Shape
@@ -29,6 +30,7 @@ Kind = Literal[
     "distinct",
     "vector_sum",
     "second_moments",
+    "clipped_vectors",
 ]
 
 COUNT_BITS = 20
@@ -47,7 +49,8 @@ class Statistic:
             `clipped_sum` of a column, clipped for each unit and partition; `weights` of the units for weighted selection;
             rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; different
             values of a column (`distinct`);
-            `vector_sum` of a column of lists, clipped for each unit and partition; `second_moments` of some columns.
+            `vector_sum` of a column of lists, clipped for each unit and partition; `second_moments` of some columns;
+            `clipped_vectors`, one for each unit, which `dp_pipelines.training` computes.
         column: the column that is read, where one is.
         lattice: how its values become integers.
         cells: the cells that are counted.
@@ -63,7 +66,7 @@ class Statistic:
     lattice: Lattice | SummandLattice | None = None
     cells: Cells | None = None
     most: int | None = None
-    vectors: VectorLattice | Moments | None = None
+    vectors: VectorLattice | Moments | ClippedVectors | None = None
 
     @property
     def width(self) -> int | None:
@@ -117,6 +120,8 @@ class Statistic:
             raise ValueError("the shape of weights is an L2 norm: see dp_pipelines.selection.thresholds")
         if isinstance(self.vectors, VectorLattice):
             return shape_of_vectors(self.vectors, max_partitions)
+        if isinstance(self.vectors, ClippedVectors):
+            return self.vectors.shape
         if self.vectors is not None:
             rows = max_partitions if max_rows is None else max_rows
             together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)

@@ -11,6 +11,9 @@ In: a plan, an account. Out: its cost in whole units. Two rules:
   the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
   selection, and with the tables of noise that would not fit into half.
 
+Where the records of a plan have groups of units, both rules charge the dearest group of each plan, and these charges add up: a
+unit may be in one group of this plan and in another of the next, and loses at most the dearest in each.
+
 Holds: which rule is better is never decided when something is admitted. The order is the one at which Gaussian noise fits in
 most often; a function of the cap alone.
 
@@ -120,7 +123,8 @@ def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
     rest = f"{_epsilon(left.epsilon)} of {_epsilon(account.cap.epsilon)} and {_delta(left.delta)} of {_delta(account.cap.delta)}"
     fits = []
     if cost.epsilon > left.epsilon > 0:
-        # The divergence of each law falls at least as fast as its noise grows (it is convex in the shift, and 0 at 0).
+        # The divergence of each law falls at least as fast as its noise grows (it is convex in the shift, or its square, and
+        # 0 at 0).
         fits.append(
             f"the same run with {_text(Fraction(cost.epsilon, left.epsilon), up=True, digits=3)} times the noise"
         )

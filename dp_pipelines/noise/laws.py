@@ -16,8 +16,11 @@ and an exact loss distribution costs time that grows with the scale. Flooring in
 noise live on the half-integers: there it is the discrete Laplace law itself, P(y) ~ exp(-|y| / t), without the
 special case at zero, so one sign bit and one geometric number draw it.
 
-Proofs: docs/proofs/noise.md. May import errors and checks, and balls when a number is asked for (importing this module
-costs nothing). Imported by selection, budget and metrics, and by noise.
+A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded Gaussian of a
+scale that no table holds (`dp_pipelines.training.noise`), and are accounted as that.
+
+Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third. May import errors and checks, and balls when a number is
+asked for (importing this module costs nothing). Imported by selection, budget, metrics and training, and by noise.
 """
 
 import abc
@@ -207,3 +210,66 @@ class FlooredLaplace(Law):
         """
         u = float(1 / self.scale)
         return math.sqrt(0.25 + 2 * math.exp(-u) / math.expm1(-u) ** 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteGaussian(Law):
+    """P(X = x) ~ exp(-x^2 / (2 s^2)) on the integers. A part of wider noise, never released by itself (see above).
+
+    Source: Canonne, Kamath, Steinke 2020.
+
+    >>> law = DiscreteGaussian(Fraction(1))
+    >>> round(law.pmf(1) / law.pmf(0), 12) == round(math.exp(-1 / 2), 12)
+    True
+    """
+
+    offset: ClassVar[Fraction] = Fraction(0)
+
+    def weights(self, x: int, least: "arb") -> "tuple[list[arb], arb]":
+        """Balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all that follow.
+
+        The last ball is below `least`. Call it inside `balls.precision`.
+
+        Args:
+            x: from 0.
+            least: above 0.
+        """
+        from flint import arb
+
+        from dp_pipelines.noise import balls
+
+        # The quotients of neighbours fall by a constant factor; after weight w with quotient r there is less than w r / (1 - r).
+        unit = balls.ball(1 / (2 * self.scale**2))
+        weight, quotient, factor = (-unit * x * x).exp(), (-unit * (2 * x + 1)).exp(), (-2 * unit).exp()
+        found = [weight]
+        while not (rest := weight * quotient / (1 - quotient)) < least:
+            weight, quotient = weight * quotient, quotient * factor
+            found.append(weight)
+        return found, arb(0).union(rest)
+
+    def upper_tail(self, x: int) -> "arb":
+        """A ball around P(X >= x): the sum of the weights from x on over the sum of all."""
+        from flint import arb
+
+        from dp_pipelines.noise import balls
+
+        tiny = arb(2) ** -200
+        above, below = self.weights(0, tiny)
+        total = 2 * (sum(above, arb(0)) + below) - 1
+        first = balls.ball(-(x * x) / (2 * self.scale**2)).exp()
+        tail, rest = self.weights(x, first * tiny)
+        return (sum(tail, arb(0)) + rest) / total
+
+    @property
+    def stddev(self) -> float:
+        """The standard deviation of X: s, for s >= 2 to within a part in 10^30 (Poisson summation); below it is summed.
+
+        >>> DiscreteGaussian(Fraction(1, 10)).stddev < 1e-10
+        True
+        """
+        s = float(self.scale)
+        if s >= 2:
+            return s
+        weights = [math.exp(-((m / s) ** 2) / 2) for m in range(math.ceil(40 * s) + 2)]
+        square = math.fsum(2 * m * m * weight for m, weight in enumerate(weights))
+        return math.sqrt(square / (2 * math.fsum(weights) - 1))

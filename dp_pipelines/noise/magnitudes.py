@@ -1,7 +1,7 @@
 """The tails of a law's magnitude as exact integers: what the tables are made of.
 
-The magnitude M of a draw is |X| for `RoundedGaussian`, and X or -(X + 1), whichever is not negative, for
-`FlooredLaplace`. In both laws P(M >= m) = 2 P(X >= m) for m >= 1, and a fair sign bit turns M into X.
+The magnitude M of a draw is |X| for `RoundedGaussian` and `DiscreteGaussian`, and X or -(X + 1), whichever is not negative, for
+`FlooredLaplace`. In all of them P(M >= m) = 2 P(X >= m) for m >= 1, and a fair sign bit turns M into X.
 
 In: a law and a number of bits B. Out: integers e_0 >= e_1 >= ... >= e_last = 0, where e_m is off from 2**B *
 P(M > m) by less than one. Holds: that bound, rigorously (balls; a ball that is too wide raises); it makes the
@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dp_pipelines.noise import balls
-from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.noise.laws import DiscreteGaussian, FlooredLaplace, Law, RoundedGaussian
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,13 +60,17 @@ def tails(law: Law, bits: int) -> list[int]:
     >>> tails(FlooredLaplace(Fraction(1)), 8)  # 256 exp(-1), 256 exp(-2), ..., and the rest is left out
     [94, 35, 13, 5, 2, 0]
     """
+    if isinstance(law, DiscreteGaussian):
+        with balls.precision():
+            found = _discrete_gaussian(law, bits)
+            return _settled(found, len(found), bits)
     n = support(law, bits)
     with balls.precision():
         if isinstance(law, RoundedGaussian):
             return _settled(_gaussian(law, n), n, bits)
         if isinstance(law, FlooredLaplace):
             return _settled(_powers(law, 1, n), n, bits)
-    raise TypeError("only RoundedGaussian and FlooredLaplace are drawn from tables")
+    raise TypeError("only RoundedGaussian, FlooredLaplace and DiscreteGaussian are drawn from tables")
 
 
 def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
@@ -99,6 +103,22 @@ def _powers(law: FlooredLaplace, step: int, n: int) -> "Iterable[arb]":
     for _ in range(n):
         yield power
         power = power * factor
+
+
+def _discrete_gaussian(law: DiscreteGaussian, bits: int) -> "list[arb]":
+    """P(|X| > m) for m = 0, 1, ..., up to the first that is below one unit: sums from the far end over the sum of all."""
+    from flint import arb
+
+    scaling = arb(2) ** bits
+    weights, rest = law.weights(0, 1 / (16 * scaling))
+    sums = list(itertools.accumulate(reversed(weights), initial=rest))[::-1]  # sums[m]: all weights from m on
+    total = 2 * sums[0] - 1
+    result = []
+    for above in sums[1:]:
+        result.append(2 * above / total)
+        if result[-1] * scaling < 1:
+            return result
+    raise AssertionError("the weights ended before their tail did")
 
 
 def _gaussian(law: RoundedGaussian, n: int) -> "Iterable[arb]":

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import balls, entropy, magnitudes, tables
-from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.noise.laws import DiscreteGaussian, FlooredLaplace, Law, RoundedGaussian
 
 TOTAL_VARIATION_BOUND = Fraction(1, 2**100)
 """No draw is further than this from its law, in total variation. For n draws under (epsilon, delta) it adds to delta
 at most n (1 + e^epsilon) times itself (docs/proofs/noise.md, theorem 5)."""
 
-LARGEST_SCALES: dict[type[Law], int] = {RoundedGaussian: 2**14, FlooredLaplace: 2**20}
+LARGEST_SCALES: dict[type[Law], int] = {RoundedGaussian: 2**14, DiscreteGaussian: 2**14, FlooredLaplace: 2**20}
 """Above these a table would take more than 2**18 columns, 4 MiB and 0.7 s to build."""
 
 ONE_DIGIT_COLUMNS = 2**13
@@ -119,8 +119,7 @@ def lay_out(
     _refuse_large(law)
     field_bits = word_bits - 1
     bits = field_bits + word_bits * (further_words or 1)
-    n = magnitudes.support(law, bits)
-    if isinstance(law, FlooredLaplace) and n > one_digit_columns:
+    if isinstance(law, FlooredLaplace) and (n := magnitudes.support(law, bits)) > one_digit_columns:
         digits: Digits = _two_digits(law, (n - 1).bit_length() // 2, word_bits, further_words or 2)
     else:
         tails = magnitudes.tails(law, bits)
@@ -144,7 +143,7 @@ def _two_digits(law: FlooredLaplace, low_bits: int, word_bits: int, further_word
 def _refuse_large(law: Law) -> None:
     largest = LARGEST_SCALES.get(type(law))
     if largest is None:
-        raise RequestError(field="law", rule="must be a RoundedGaussian or a FlooredLaplace")
+        raise RequestError(field="law", rule="must be a RoundedGaussian, FlooredLaplace or DiscreteGaussian")
     if law.scale > largest:
         raise RequestError(
             field="scale",
@@ -166,7 +165,7 @@ class Sampler:
     """Draws from a law. Equal laws share their tables, which are built on the first draw of a process.
 
     Args:
-        law: a `RoundedGaussian` or a `FlooredLaplace`.
+        law: a `RoundedGaussian`, a `FlooredLaplace` or a `DiscreteGaussian`.
         words: where words come from; for tests.
 
     Raises:

@@ -5,7 +5,7 @@ file that fetches nothing (its own content policy forbids it) and needs no scrip
 visible and escaped; the same input gives the same bytes; nothing in it but the released tables and public facts. Not
 covered: whether the manifest is true.
 
-May import pages, rounding, sections.
+May import frozen, model_section, pages, rounding, sections.
 """
 
 import math
@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.release.model_section import model_section
 from dp_pipelines.release.pages import amount, document, mapping, mappings, meters, sequence, text
 from dp_pipelines.release.rounding import public_number
 from dp_pipelines.release.sections import stage_section
@@ -30,12 +32,17 @@ LAWS = {
 }
 
 
-def render(content: Mapping[str, Any], tables: Mapping[str, pathlib.Path]) -> str:
+def render(
+    content: Mapping[str, Any],
+    tables: Mapping[str, pathlib.Path],
+    models: Mapping[str, pathlib.Path] = FrozenMapping({}),
+) -> str:
     """The page of a release.
 
     Args:
         content: the manifest, and `dataset`; any part of it may be missing.
         tables: the published Parquet file of each stage that has one.
+        models: the folder of each train stage.
 
     Returns:
         An HTML document.
@@ -49,14 +56,20 @@ def render(content: Mapping[str, Any], tables: Mapping[str, pathlib.Path]) -> st
     """
     unit = text(content.get("privacy_unit")) or "privacy unit"
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
-    names = [*(name for name in described if name), *sorted(name for name in tables if name not in described)]
+    listed = [name for name in described if name]
+    names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     return document(
         "report.html.j2",
         title=text(content.get("dataset")) or "Private release",
         run_id=text(content.get("run_id")),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit,
-        stages=[_section(name, described.get(name, {}), tables.get(name), unit) for name in names],
+        stages=[
+            model_section(name, models[name], unit)
+            if name in models
+            else _section(name, described.get(name, {}), tables.get(name), unit)
+            for name in names
+        ],
         budget=_budget(content),
         ledger=_ledger(mapping(content.get("ledger"))),
         not_covered=[text(item) for item in sequence(content.get("not_covered"))],

@@ -78,6 +78,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     described = stage.get("metrics") if isinstance(stage.get("metrics"), Mapping) else {}
     section: dict[str, Any] = {
         "name": name,
+        "model": False,
         "file": None if path is None else path.name,
         "selection": _selection(stage.get("selection"), unit),
         "rows": 0,

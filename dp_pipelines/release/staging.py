@@ -148,11 +148,13 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
         PublishError: something stands in the way; the staged folder is untouched.
     """
     target = local_path(output)
-    for path in list(staged.iterdir()):
-        if path.name.endswith(UNFINISHED):
-            path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
-        else:
+    for path in sorted(staged.rglob("*"), reverse=True):  # what is in a folder before the folder
+        if not path.name.endswith(UNFINISHED):
             _sync(path)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
     _as_others_may(staged)
     try:
         if os.path.lexists(target):
@@ -173,8 +175,8 @@ def _as_others_may(staged: pathlib.Path) -> None:
     sample.mkdir()
     mode = stat.S_IMODE(sample.stat().st_mode)
     sample.rmdir()
-    for path in staged.iterdir():
-        path.chmod(mode & 0o666)
+    for path in staged.rglob("*"):
+        path.chmod(mode if path.is_dir() else mode & 0o666)
     staged.chmod(mode)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.budget import grid
+from dp_pipelines.budget import grid, window
 from dp_pipelines.budget.grid import Composition
 from dp_pipelines.budget.losses import Bounded, Gaussian, Laplace, Pair, Response
 
@@ -74,8 +74,8 @@ def test_gaussians_on_the_grid_cost_what_the_closed_form_says(mu: float, times: 
     truth = together.epsilon(delta)
     theta = max(1e-3, math.sqrt(2 * math.log(1 / delta)) / together.mu)
     interval = grid._interval({Gaussian(mu): times}, theta, math.log(delta), truth, 1e-4)
-    part = grid._Tilted.of(Gaussian(mu), times, interval, theta, math.log(delta))
-    composed = grid._compose([part], math.log(delta), math.inf)
+    part = window.Tilted.of(Gaussian(mu), times, interval, theta, math.log(delta))
+    composed = window.compose([part], math.log(delta), math.inf)
     assert composed is not None
     assert truth * (1 - 1e-12) <= composed.epsilon(delta) <= truth * (1 + 1e-4) + 1e-12
     with mpmath.workdps(40):

@@ -14,6 +14,7 @@ from dp_pipelines.errors import RequestError
 
 GOOD = {
     "gaussian": {"scale": Fraction(65537, 64), "l2_squared": 2**70, "l0": 3},
+    "sampled_gaussian": {"scale": Fraction(4096), "l2_squared": 2**20, "l0": 3, "rate": 0.02, "times": 2000},
     "laplace": {"scale": Fraction(4096), "linf": 7, "l0": 2, "l1": 14},
     "approximate_dp": {"epsilon": 0.1, "delta": 1e-9, "l0": 8},
     "bounded_range": {"epsilon": 0.1, "l0": 8},
@@ -23,6 +24,15 @@ scales = st.builds(Fraction, st.integers(1, 2**80), st.sampled_from([1, 2, 64, 2
 sizes = st.integers(1, 2**100)
 records = st.one_of(
     st.builds(dict, kind=st.just("gaussian"), scale=scales, l2_squared=sizes, l0=sizes),
+    st.builds(
+        dict,
+        kind=st.just("sampled_gaussian"),
+        scale=scales,
+        l2_squared=sizes,
+        l0=sizes,
+        rate=st.floats(0, 1, exclude_min=True, exclude_max=True),
+        times=st.integers(1, 10**9),
+    ),
     st.builds(dict, kind=st.just("laplace"), scale=scales, linf=sizes, l0=sizes, l1=sizes),
     st.builds(
         dict,
@@ -40,9 +50,14 @@ def record(kind: str, **changed: object) -> Mechanism:
     return Mechanism(**{"stage": "weekly", "name": "orders", "kind": kind, **GOOD[kind], **changed})  # type: ignore[arg-type]
 
 
-@given(fields=records, stage=st.text(min_size=1), name=st.text(min_size=1))
-def test_a_record_survives_json_digit_for_digit(fields: dict[str, object], stage: str, name: str):
-    one = Mechanism(stage=stage, name=name, **fields)  # type: ignore[arg-type]
+@given(
+    fields=records,
+    stage=st.text(min_size=1),
+    name=st.text(min_size=1),
+    group=st.one_of(st.none(), st.text(min_size=1)),
+)
+def test_a_record_survives_json_digit_for_digit(fields: dict[str, object], stage: str, name: str, group: str | None):
+    one = Mechanism(stage=stage, name=name, group=group, **fields)  # type: ignore[arg-type]
     text = json.dumps(one.to_json())
     again = Mechanism.from_json(json.loads(text))
     assert again == one
@@ -64,7 +79,7 @@ def test_json_holds_exactly_the_fields_of_the_kind():
 
 
 @pytest.mark.parametrize("kind", GOOD)
-@pytest.mark.parametrize("field", ["scale", "l2_squared", "linf", "l0", "l1", "epsilon", "delta"])
+@pytest.mark.parametrize("field", ["scale", "l2_squared", "linf", "l0", "l1", "epsilon", "delta", "rate", "times"])
 def test_a_missing_or_superfluous_field_is_refused(kind: str, field: str):
     changed = {field: None} if field in FIELDS[kind] else {field: 1}
     with pytest.raises(RequestError, match=f"mechanism.{field}.*exactly the fields"):
@@ -96,6 +111,11 @@ def test_what_is_not_plainly_such_a_number_is_refused(kind: str, wrong: object):
         ("approximate_dp", "delta", 1),
         ("approximate_dp", "delta", 1.5),
         ("delta", "delta", 1.0),
+        ("sampled_gaussian", "rate", 0.0),
+        ("sampled_gaussian", "rate", 1.0),
+        ("sampled_gaussian", "times", 0),
+        ("sampled_gaussian", "times", 10**9 + 1),
+        ("sampled_gaussian", "times", 2.5),
     ],
 )
 def test_what_would_mean_no_noise_or_no_bound_is_refused(kind: str, field: str, wrong: object):
@@ -138,4 +158,16 @@ def test_records_are_frozen_and_equal_by_value():
 
 
 def test_only_noise_is_drawn_from_tables():
-    assert [record(kind).draws for kind in GOOD] == [3, 2, 0, 0, 0]
+    assert [record(kind).draws for kind in GOOD] == [3, 6000, 2, 0, 0, 0]
+
+
+def test_a_group_is_written_only_where_it_is_set():
+    assert "group" not in record("gaussian").to_json()
+    assert record("gaussian", group="held out").to_json() == record("gaussian").to_json() | {"group": "held out"}
+    assert record("gaussian", group="held out") != record("gaussian")
+
+
+@pytest.mark.parametrize("group", ["", 3, ["a"], True])
+def test_a_group_that_is_no_name_is_refused(group: object):
+    with pytest.raises(RequestError, match="mechanism.group"):
+        record("laplace", group=group)

@@ -26,6 +26,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "published": (Ledger, "published"),
     "end": (Ledger, "end"),
     "destroy": (staging, "destroy"),
+    "freeze": (Ledger, "freeze"),
 }
 """Where each step is done."""
 

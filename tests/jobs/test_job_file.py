@@ -145,7 +145,7 @@ def test_a_public_file_that_is_no_list_of_partitions_is_refused(
     job = job_file.read(text, tmp_path / "job.yaml", "job.yaml")
     numbers = {name: pa.int64() for name in ("CUSTOMER_ID", "PRODUCT_SUBCLASS", "week", "SALES_PRICE")}
     with pytest.raises(RequestError, match=words) as caught:
-        queries(job, pa.schema({**numbers, "REGION": pa.string()}))
+        queries(job, dict.fromkeys(job.job.stages, pa.schema({**numbers, "REGION": pa.string()})))
     assert caught.value.field == "job.yaml:29: stages.regions.partitions.public_file"
 
 

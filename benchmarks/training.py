@@ -1,0 +1,241 @@
+"""The benchmark of models: customers of Ta Feng who return within 14 days, trained beside a report under one budget.
+
+In: examples/ta_feng/customers.yaml and the data of examples/ta_feng/fetch.py. Out: docs/benchmarks/training.md and .png; progress
+on stderr; exit code 1 if the model is worse than the goals. Holds: one plan pays for the report's metrics, partition selection,
+bins, moments, training and evaluation; AUC and accuracy are computed exactly, outside of the release, over all held-out
+examples. Users are divided anew for each split; each release is drawn several times. The settings are those of the job file,
+chosen by trying some on this very data set (and no privacy cost is counted for that).
+
+    python benchmarks/training.py [--splits 3] [--runs 3] [--quick] [--out docs/benchmarks]
+"""
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import training_baselines
+from errors import Floats
+from measure import REPOSITORY, say, versions
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.jobs import beam_options, job_file, phases, pipeline
+from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.jobs.request import Request, check
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training import fit, stored
+from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.training.description import Statement
+from dp_pipelines.training.split import split
+
+JOB = REPOSITORY / "examples" / "ta_feng" / "customers.yaml"
+STAGE = "returns"
+GOALS = {1.0: (0.780, 0.708), 3.0: (0.783, 0.0)}
+"""Least AUC and accuracy, by epsilon."""
+
+EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
+PACKAGES = ("numpy", "scipy", "scikit-learn", "apache-beam")
+CLIPS = (2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+    """How well one model does on the held-out examples."""
+
+    auc: float
+    accuracy: float
+
+
+def auc(scores: Floats, labels: Floats) -> float:
+    """The probability that a positive example has the larger score, ties counted as half.
+
+    >>> auc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([0.0, 0.0, 1.0, 1.0]))
+    0.875
+    """
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    positive = labels.sum()
+    return float((ranks[labels == 1].sum() - positive * (positive + 1) / 2) / (positive * (len(labels) - positive)))
+
+
+def judged(scores: Floats, labels: Floats) -> Result:
+    """AUC and accuracy of log odds."""
+    return Result(auc=auc(scores, labels), accuracy=float(np.mean((scores > 0) == (labels == 1))))
+
+
+class Data:
+    """The examples, made once by the pipeline."""
+
+    def __init__(self, request: Request, folder: pathlib.Path) -> None:
+        self.request, self.folder = request, folder
+        with Progress(sys.stderr) as progress:
+            options = beam_options.pipeline_options_of([])
+            pipeline.run_examples(request, STAGE, folder, 20261121, options, progress)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """All examples."""
+        return stored.tables(self.folder)
+
+    def parts(self, task: TrainModel, key: bytes) -> tuple[pa.Table, pa.Table]:
+        """Training and held-out examples."""
+        table = pa.concat_tables(self.tables())
+        out = split([table.column(name) for name in task.unit_columns], key=key, held_out=task.held_out)
+        return table.filter(pa.array(~out)), table.filter(pa.array(out))
+
+
+def planned(request: Request, epsilon: float, clip_norm: float | None = None) -> tuple[Plan, TrainModel]:
+    """The job's plan at another epsilon, and its task with another clip norm."""
+    stages = request.stages
+    task = stages[STAGE]
+    assert isinstance(task, TrainModel)
+    task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, clip_norm=clip_norm))
+    shares = {name: stage.share for name, stage in request.file.job.stages.items()}
+    budget = request.file.job.budget
+    return Plan(epsilon=epsilon, delta=budget.delta, stages={**stages, STAGE: task}, shares=shares), task
+
+
+def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int) -> Artefact:
+    """One release of the model."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = fit.Fit(
+            name=STAGE,
+            task=task,
+            stages=plan.round(1).stages,
+            tables=data.tables,
+            folder=pathlib.Path(folder),
+            draws=phases.InMemory(),
+            key=key,
+            salt=salt,
+            tell=lambda text: None,
+        )
+        statement = Statement(unit="customer", epsilon=plan.epsilon, delta=plan.delta, plan=plan.digest)
+        return one.run(statement).artefact
+
+
+def results(data: Data, epsilon: float, splits: int, runs: int, clip_norm: float | None = None) -> list[Result]:
+    """Of several splits and several releases on each."""
+    plan, task = planned(data.request, epsilon, clip_norm)
+    found = []
+    for number in range(splits):
+        key = f"split {number}".encode()
+        _, held_out = data.parts(task, key)
+        for run in range(runs):
+            model = trained(data, plan, task, key, run)
+            found.append(judged(model.scores(held_out), model.encoder.labels(held_out)))
+            say(f"epsilon {epsilon:g}, split {number}: AUC {found[-1].auc:.4f}, accuracy {found[-1].accuracy:.4f}")
+    return found
+
+
+def mean(found: list[Result]) -> tuple[float, float, float]:
+    """Mean AUC, mean accuracy, and the standard deviation of AUC."""
+    aucs = [one.auc for one in found]
+    return float(np.mean(aucs)), float(np.mean([one.accuracy for one in found])), float(np.std(aucs))
+
+
+def row(name: str, found: list[Result]) -> str:
+    """A line of the table."""
+    area, accuracy, spread = mean(found)
+    return f"| {name} | {area:.4f} | {spread:.4f} | {accuracy:.4f} |"
+
+
+def plot(
+    path: pathlib.Path, by_epsilon: dict[float, list[Result]], by_clip: dict[float, list[Result]], best: float
+) -> None:
+    """AUC over epsilon and over the clip norm."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axes, found, label in ((left, by_epsilon, "epsilon"), (right, by_clip, "clip norm, at epsilon 1")):
+        areas = [mean(of_one) for of_one in found.values()]
+        axes.errorbar(list(found), [a[0] for a in areas], [a[2] for a in areas], marker="o", capsize=3)
+        axes.axhline(best, linestyle="--", color="grey")
+        axes.set_xscale("log")
+        axes.set_xlabel(label)
+    left.set_ylabel("AUC on held-out customers")
+    right.text(0.98, 0.03, "dashed: the same features without privacy", transform=right.transAxes, ha="right", size=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> int:
+    """The command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Private models beside a private report, under one budget.")
+    parser.add_argument("--splits", type=int, default=3, help="divisions of the users (default 3)")
+    parser.add_argument("--runs", type=int, default=3, help="releases on each (default 3)")
+    parser.add_argument("--quick", action="store_true", help="leave out the plots and the baselines")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks", help="folder to write")
+    options = parser.parse_args()
+    request = check(job_file.load(str(JOB)), [])
+    with tempfile.TemporaryDirectory() as folder:
+        data = Data(request, pathlib.Path(folder))
+        wanted = (1.0, 3.0) if options.quick else EPSILONS
+        runs = {epsilon: options.runs if epsilon in GOALS else 1 for epsilon in wanted}
+        by_epsilon = {epsilon: results(data, epsilon, options.splits, runs[epsilon]) for epsilon in wanted}
+        failed = [
+            f"epsilon {epsilon:g}: AUC {mean(by_epsilon[epsilon])[0]:.4f}, accuracy {mean(by_epsilon[epsilon])[1]:.4f}"
+            for epsilon, (area, accuracy) in GOALS.items()
+            if mean(by_epsilon[epsilon])[0] < area or mean(by_epsilon[epsilon])[1] < accuracy
+        ]
+        if not options.quick:
+            _, task = planned(request, 1.0)
+            others = training_baselines.all_of(data, task, options.splits, judged)
+            by_clip = {clip: results(data, 1.0, options.splits, 1, clip) for clip in CLIPS}
+            write(options.out, request, by_epsilon, by_clip, others, options)
+        for epsilon, found in by_epsilon.items():
+            print(f"epsilon {epsilon:g}: AUC {mean(found)[0]:.4f}, accuracy {mean(found)[1]:.4f}")
+        for line in failed:
+            print(f"below its goal: {line}")
+    return 1 if failed else 0
+
+
+def write(
+    out: pathlib.Path,
+    request: Request,
+    by_epsilon: dict[float, list[Result]],
+    by_clip: dict[float, list[Result]],
+    others: dict[str, list[Result]],
+    options: argparse.Namespace,
+) -> None:
+    """The page and its plot."""
+    plan, _ = planned(request, 1.0)
+    metrics = sum(len(query.metrics) for query in request.queries.values())
+    lines = [
+        "# A model beside a report, under one budget",
+        "",
+        "Written by `benchmarks/training.py`; do not edit.",
+        "",
+        f"Customers of Ta Feng who return within 14 days of a basket. One ({plan.epsilon:g}, {plan.delta:g}) covers {metrics} "
+        f"metrics in {len(request.queries)} stages, partition selection, the bins of features, second moments, counts, "
+        f"{request.tasks[STAGE].model.steps.steps} training steps and the evaluation (`examples/ta_feng/customers.yaml`).",
+        f"Mean of {options.splits} divisions of the users, {options.runs} releases each at epsilon 1 and 3, exact figures on",
+        "the held-out customers. The features and settings were chosen by trying some on this very data set; nothing is",
+        "counted for that.",
+        "",
+        "| trained with | AUC | its standard deviation | accuracy |",
+        "|---|---:|---:|---:|",
+        *(row(f"epsilon {epsilon:g} over everything", found) for epsilon, found in by_epsilon.items()),
+        *(row(name, found) for name, found in others.items()),
+        "",
+        "| clip norm, at epsilon 1 | AUC | its standard deviation | accuracy |",
+        "|---|---:|---:|---:|",
+        *(row(f"{clip:g}", found) for clip, found in by_clip.items()),
+        "",
+        "![AUC over epsilon and over the clip norm](training.png)",
+        "",
+        "Versions: "
+        + ", ".join(f"{name} {number}" for name, number in versions(pathlib.Path(sys.executable), PACKAGES).items()),
+    ]
+    (out / "training.md").write_text("\n".join(lines) + "\n")
+    best = mean(others[training_baselines.LOGISTIC])[0]
+    plot(out / "training.png", by_epsilon, by_clip, best)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""Replays of the stages that are released by `release.draw`: their noise and what selects their partitions.
+
+In: a frozen stage, how many replays, with the unit or without. Out: scores, and residuals for their records. How: in one call of
+`draw_release` each partition is a replay of its own (or one of the several that a unit changes), since all draw their own noise.
+Holds: what is looked at is what metrics get to see, on the release lattice. Not covered: the kernels before, and what metrics make
+of noisy statistics, which is post-processing.
+
+May import budget.stage, kernels, metrics, noise, release.draw, selection, audit, numpy, pyarrow.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.audit import worst
+from dp_pipelines.budget.stage import Noise, Selection, StagePlan
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.cells import Around
+from dp_pipelines.kernels.spread import Spread
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.vectors import Parts
+from dp_pipelines.metrics import UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.release.draw import draw_release
+from dp_pipelines.selection import truncated_geometric
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+PORTION = 2**17
+"""Integers that are drawn at a time."""
+
+SURELY = 40
+"""Scales of noise above a threshold, where a partition is kept whatever is drawn."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe(Metric):
+    """A metric that publishes nothing and keeps the noisy statistics that it is given."""
+
+    needs_row_bound = False
+    seen: dict[Statistic, Noisy] = dataclasses.field(default_factory=dict, compare=False, hash=False)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return ()
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        self.seen.update(noisy)
+        size = max((len(one.values) for one in noisy.values()), default=0)
+        return np.zeros(size), np.zeros(size)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Portion:
+    """Some replays.
+
+    Args:
+        scores: one for each replay.
+        residuals: by name of statistic, released steps less exact steps: one row for each replay, one column for each integer of it.
+    """
+
+    scores: Floats
+    residuals: Mapping[str, Floats]
+
+
+def noisy_numbers(stage: StagePlan) -> list[int]:
+    """The places of statistics with one noisy number for a partition."""
+    pairs = zip(stage.statistics, stage.noises, strict=True)
+    return [i for i, (s, noise) in enumerate(pairs) if noise is not None and s.width is None]
+
+
+def noisy_lists(stage: StagePlan) -> list[int]:
+    """The places of statistics with many noisy numbers for a partition, ranks not among them."""
+    pairs = enumerate(zip(stage.statistics, stage.noises, strict=True))
+    return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and s.kind != "ranks"]
+
+
+def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Portion]:
+    """Replays of all statistics with one number for a partition, in partitions that are kept.
+
+    Args:
+        stage: the frozen stage.
+        replays: how many.
+        with_unit: whether the unit is there.
+    """
+    stage = _only(stage, noisy_numbers(stage))
+    places = noisy_numbers(stage)
+    totals_of = _sure(stage)
+    changes = {i: worst.change(stage, stage.statistics[i], _noise(stage, i), least=totals_of[i]) for i in places}
+    across = max(change.pieces for change in changes.values())
+    probe = Probe()
+    watched = _watched(stage, probe)
+    for size in _sizes(replays, across * len(places)):
+        columns = [np.full((size, across), total, np.int64) for total in totals_of]
+        for i, change in changes.items():
+            columns[i][:] = change.before
+            if with_unit:
+                columns[i][:, : change.pieces] = change.after
+        draw_release(_totals(stage, [column.ravel() for column in columns]), watched)
+        scores, residuals = np.zeros(size), {}
+        for i, change in changes.items():
+            statistic, noise = stage.statistics[i], change.noise
+            released = (probe.seen[statistic].values / noise.unit).reshape(size, across)
+            scores += change.score(released[:, : change.pieces]).sum(axis=1)
+            residuals[statistic.name] = released - worst.coarse(columns[i].ravel(), noise).reshape(size, across)
+        yield Portion(scores=scores, residuals=residuals)
+
+
+def lists(stage: StagePlan, place: int, replays: int, *, with_unit: bool) -> Iterator[Portion]:
+    """Replays of one statistic with many numbers for a partition: each number is a replay of its own, or a piece of one.
+
+    Args:
+        stage: the frozen stage.
+        place: of the statistic.
+        replays, with_unit: as for `numbers`.
+    """
+    statistic, noise = stage.statistics[place], _noise(stage, place)
+    width = statistic.width
+    assert width is not None
+    change = worst.change(stage, statistic, noise)
+    probe = Probe()
+    alone = _only(dataclasses.replace(stage, selection=None), [place])
+    watched = _watched(alone, probe)
+    value = change.after if with_unit else change.before
+    steps = change.steps_after if with_unit else change.steps_before
+    for size in _sizes(replays, change.pieces):
+        held = np.full((-(-size * change.pieces // width), width), value, np.int64)
+        draw_release(_with_lists(alone, statistic, held), watched)
+        released = (probe.seen[statistic].values / noise.unit).ravel()[: size * change.pieces].reshape(size, -1)
+        yield Portion(scores=change.score(released).sum(axis=1), residuals={statistic.name: released - steps})
+
+
+def ranks(stage: StagePlan, place: int, counts: Integers) -> Integers:
+    """The candidate chosen for each of some partitions, of a statistic of ranks: the first or the second.
+
+    Args:
+        stage: the frozen stage.
+        place: of the statistic, whose further candidates are left out.
+        counts: (partitions, 5): below the first, on it, between both, on the second, above it.
+    """
+    statistic = stage.statistics[place]
+    assert isinstance(statistic.cells, Around)
+    cells = dataclasses.replace(statistic.cells, candidates=statistic.cells.candidates[:2])
+    two = dataclasses.replace(statistic, cells=cells)
+    statistics = tuple(two if i == place else s for i, s in enumerate(stage.statistics))
+    alone = _only(dataclasses.replace(stage, statistics=statistics, selection=None), [place])
+    probe = Probe()
+    draw_release(_with_lists(alone, two, counts), _watched(alone, probe))
+    return probe.seen[two].values.astype(np.int64)
+
+
+def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
+    """Which of some partitions, all alike, are kept.
+
+    Args:
+        stage: a frozen stage with selection.
+        users: units of each.
+        weights: their weights together.
+        partitions: how many.
+    """
+    query = dataclasses.replace(stage.query, metrics={}, top=None)
+    bare = dataclasses.replace(_only(stage, []), query=query)
+    columns = []
+    for statistic in bare.statistics:
+        columns.append(np.full(partitions, weights if statistic.kind == "weights" else users, np.int64))
+    table = draw_release(_totals(bare, columns), bare)
+    found = np.zeros(partitions, np.bool_)
+    found[table.column(stage.query.partition_columns[0]).to_numpy()] = True
+    return found
+
+
+def total_at(selection: Selection, steps: float) -> int:
+    """The total of the compared statistic that is nearest to so many release steps."""
+    assert selection.noise is not None
+    return max(0, round(steps * selection.noise.step / 2**selection.noise.fine_bits))
+
+
+def _noise(stage: StagePlan, place: int) -> Noise:
+    noise = stage.noises[place]
+    assert noise is not None
+    return noise
+
+
+def _sizes(replays: int, width: int) -> Iterator[int]:
+    """How many replays at a time."""
+    most = max(64, PORTION // width)
+    for begin in range(0, replays, most):
+        yield min(most, replays - begin)
+
+
+def _only(stage: StagePlan, places: list[int]) -> StagePlan:
+    """The stage with some of its noisy statistics, and what selects its partitions."""
+    needed = {*places, _units(stage)} | ({stage.selection.statistic} if stage.selection is not None else set())
+    left = sorted(needed)
+    noises = tuple(stage.noises[i] if i in places else None for i in left)
+    selection = stage.selection
+    if selection is not None:
+        selection = dataclasses.replace(selection, statistic=left.index(selection.statistic))
+    return dataclasses.replace(
+        stage, statistics=tuple(stage.statistics[i] for i in left), noises=noises, selection=selection
+    )
+
+
+def _units(stage: StagePlan) -> int:
+    return [statistic.name for statistic in stage.statistics].index(UNITS.name)
+
+
+def _watched(stage: StagePlan, probe: Probe) -> StagePlan:
+    """The stage with the probe in place of its metrics."""
+    return dataclasses.replace(stage, query=dataclasses.replace(stage.query, metrics={"replay": probe}, top=None))
+
+
+def _sure(stage: StagePlan) -> list[int]:
+    """For each statistic a total with which a partition is kept whatever is drawn."""
+    found = [worst.LEAST] * len(stage.statistics)
+    selection = stage.selection
+    if selection is None:
+        return found
+    units = _units(stage)
+    found[units] = max(found[units], selection.min_users + 1)
+    if selection.noise is None:
+        table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
+        found[units] = max(found[units], len(table) + selection.min_users)
+    else:
+        steps = selection.threshold + math.ceil(SURELY * max(1, selection.noise.law.scale))
+        found[selection.statistic] = max(found[selection.statistic], total_at(selection, steps) + 1)
+    return found
+
+
+def _totals(stage: StagePlan, columns: list[Integers]) -> Totals:
+    """Totals with one number for each statistic and partition."""
+    keys: tuple[Any, ...] = (pa.array(np.arange(len(columns[0]))),) * len(stage.query.partition_columns)
+    high, low = zip(*map(worst.words, columns), strict=True)
+    return Totals(partitions=keys, high=high, low=low)
+
+
+def _with_lists(stage: StagePlan, statistic: Statistic, matrix: Integers) -> Totals:
+    """Totals with a matrix of numbers for one statistic; the others hold what nobody reads."""
+    size, place = len(matrix), stage.statistics.index(statistic)
+    totals = _totals(stage, [np.full(size, worst.LEAST, np.int64)] * len(stage.statistics))
+    if statistic.vectors is not None:
+        rows = np.arange(size)
+        return dataclasses.replace(totals, vectors={place: Parts(vectors=matrix, order=rows, codes=rows)})
+    spread = Spread(width=matrix.shape[1], places=np.arange(matrix.size), counts=matrix.ravel())
+    return dataclasses.replace(totals, cells={place: spread})

@@ -1,0 +1,119 @@
+"""Whether noise has the standard deviation that its record says, and whether no draw is used twice.
+
+In: what was released less the exact totals, over the standard deviation of the record, some replays at a time. Out: the ratio of
+both, and the evidence against it; the largest correlation, and the evidence against none. Holds: only too little noise is found
+wrong: more costs accuracy alone. Not covered: other properties of a law than its variance (tests/noise has those).
+
+May import audit.evidence, noise.laws, numpy.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.audit import evidence
+from dp_pipelines.noise.laws import FlooredLaplace, Law
+
+Floats = NDArray[np.float64]
+
+MOST_COLUMNS = 256
+"""Draws of a replay between which all correlations are looked at; of more, so many of them."""
+
+FOURTH = {"gaussian": 3.0, "laplace": 6.0}
+SMALL = 4
+"""Below this scale the fourth moment of a rounded law is not that of the smooth one."""
+
+
+def fourth_moment(law: Law) -> float:
+    """Of a draw in its standard deviations, from above.
+
+    >>> from fractions import Fraction
+    >>> fourth_moment(FlooredLaplace(Fraction(1000)))
+    6.06
+    """
+    smooth = FOURTH["laplace" if isinstance(law, FlooredLaplace) else "gaussian"]
+    if law.scale >= SMALL:
+        return smooth * 1.01
+    offset, most = float(law.offset), math.ceil(60 * max(1.0, float(law.scale)))
+    return 1.01 * math.fsum((x + offset) ** 4 * law.pmf(x) for x in range(-most, most)) / law.stddev**4
+
+
+@dataclasses.dataclass(eq=False)
+class Squares:
+    """The mean square of residuals that belong to one record."""
+
+    fourth: float
+    n: int = 0
+    total: float = 0.0
+
+    def add(self, residuals: Floats) -> None:
+        """Some more."""
+        self.n += residuals.size
+        self.total += float(np.sum(np.square(residuals)))
+
+    @property
+    def ratio(self) -> float:
+        """The standard deviation found, over that of the record."""
+        return math.sqrt(self.total / self.n)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the ratio."""
+        return math.sqrt((self.fourth - 1) / self.n) / 2
+
+    @property
+    def evidence(self) -> float:
+        """That it is below 1."""
+        return evidence.deficit(self.total / self.n, self.n, self.fourth)
+
+
+class Products:
+    """The mean products of the columns of matrices: each row is a replay, each column a draw of it; and of rows with later rows."""
+
+    def __init__(self) -> None:
+        self._sums: Floats | None = None
+        self._rows = 0
+        self._before: Floats | None = None
+        self._shifted = 0.0
+        self._pairs = 0
+
+    def add(self, residuals: Floats) -> None:
+        """Some more replays; as many columns each time."""
+        columns = residuals
+        if residuals.shape[1] > MOST_COLUMNS:
+            # Neighbours, since what is used again is used soon; and some from far away.
+            far = np.linspace(MOST_COLUMNS // 2, residuals.shape[1] - 1, MOST_COLUMNS // 2).astype(int)
+            columns = residuals[:, np.r_[: MOST_COLUMNS // 2, far]]
+        sums = columns.T @ columns
+        self._sums = sums if self._sums is None else self._sums + sums
+        self._rows += len(columns)
+        first = columns[:, 0]
+        if self._before is not None:
+            size = min(len(first), len(self._before))
+            self._shifted += float(first[:size] @ self._before[:size])
+            self._pairs += size
+        self._before = first.copy()
+
+    @property
+    def largest(self) -> float:
+        """The largest correlation of two draws of a replay."""
+        if self._sums is None or len(self._sums) < 2:
+            return 0.0
+        spread = np.sqrt(np.maximum(np.diag(self._sums), 1e-300))
+        related = np.abs(self._sums / spread[:, None] / spread)
+        np.fill_diagonal(related, 0.0)
+        return float(related.max())
+
+    @property
+    def evidence(self) -> float:
+        """That two draws of a replay, or those of two replays, are related."""
+        if self._sums is None:
+            return 0.0
+        size = len(self._sums)
+        within = evidence.related(self.largest, self._rows, size * (size - 1) // 2) if size > 1 else 0.0
+        if not self._pairs:
+            return within
+        mean = abs(self._shifted) / self._pairs * self._rows / max(float(self._sums[0, 0]), 1e-300)
+        return max(0.0, max(within, evidence.related(mean, self._pairs, 1)) - math.log(2))

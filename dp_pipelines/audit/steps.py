@@ -1,0 +1,264 @@
+"""Replays of training: `trainer.train` itself, and the release of second moments, with and without one worst-case unit.
+
+In: a frozen stage of sums of clipped vectors, the model. Out: for many replays what a reader of all released parameters learns.
+How: a model with as many parameters as there are replays, and for each parameter one unit whose vector, of the full clip
+norm, lies along it. Each unit has the norm that is allowed, a coin of its own in each step, and noise of its own. So each coordinate
+is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from the parameters that
+the loop shows, by public numbers alone: a divisor that depended on the data would show as noise that is too small or too large.
+Beside them stand units whose vectors are zero, so that each step has somebody to sample.
+
+How long a vector the model's own kernel lets through is measured, on units made to be extreme: it is what is added.
+
+Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel does with other units
+(tests/training), and the statements of `fit` around the release of moments, which are written again here.
+
+May import budget, train_model, training, audit, numpy.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
+from dp_pipelines.training import moments, trainer
+from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.kernels import kernel_of
+from dp_pipelines.training.noise import NoisySum
+
+if TYPE_CHECKING:
+    from dp_pipelines.training.trainer import Kernel
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+ACROSS = 4096
+"""Replays that are trained together: with more, the rounding of the noise's lattice would be a larger part of the noise."""
+
+MOST_NUMBERS = 2**24
+"""Noisy sums in memory."""
+
+OTHERS = 64
+"""Units without a vector that a step samples on average: that none is there happens once in 10^27 steps."""
+
+DIVISOR = 4096.0
+"""Stands for the released number of examples: any public number does."""
+
+EXTREME = 1e6
+"""By how much the features of extreme units are too long."""
+
+REACHED = 1 - 2e-6
+"""A vector of this part of the norm is what a worst unit has at least: kernels clip to a little less than the norm."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Replays that were trained together.
+
+    Args:
+        sums: (steps, replays), the noisy sums over the clip norm.
+        inside: in how many steps each replay's unit was sampled; without the unit None.
+        sizes: how many units each step sampled.
+        units: how many there were.
+    """
+
+    sums: Floats
+    inside: Places | None
+    sizes: Places
+    units: int
+
+
+@dataclasses.dataclass(eq=False)
+class _OneEach:
+    """A kernel of which each parameter belongs to one unit. It notes the parameters that each step begins with."""
+
+    size: int
+    vector: float
+    others: int
+    slack: float
+    units_per_chunk: int
+    seen: list[Floats] = dataclasses.field(default_factory=list)
+    inside: Places = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    sizes: list[int] = dataclasses.field(default_factory=list)
+
+    def initial(self) -> Floats:
+        self.inside = np.zeros(self.size, np.int64)
+        return np.zeros(self.size)
+
+    def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
+        if not self.seen or self.seen[-1] is not parameters:
+            self.seen.append(parameters)
+            self.sizes.append(0)
+        self.sizes[-1] += chunk.units
+        places = chunk.labels.astype(np.int64) - self.others
+        places = places[places >= 0]
+        np.add.at(self.inside, places, 1)
+        result = np.zeros(self.size)
+        result[places] = self.vector * clip_norm
+        return result
+
+
+@dataclasses.dataclass(frozen=True)
+class _Places:
+    """Units that consist of their place alone."""
+
+    units: int
+
+    def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
+        for begin in range(0, self.units, units_per_chunk):
+            yield self.take(np.arange(begin, min(self.units, begin + units_per_chunk)))
+
+    def take(self, units: Places) -> Chunk:
+        return Chunk(np.zeros((len(units), 1), np.float32), units.astype(np.float64), np.arange(len(units) + 1))
+
+
+class _Kept:
+    """States, in memory."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.content.get(name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        self.content.setdefault(name, content)
+
+
+def trials(
+    asked: Steps, multiplier: Fraction, vector: float, kernel: "Kernel | None", replays: int, *, with_unit: bool
+) -> Iterator[Trial]:
+    """Train models.
+
+    Args:
+        asked: the steps of the task.
+        multiplier: of the noise, as a run takes it from the plan.
+        vector: the length of the unit's vector, over the clip norm.
+        kernel: the task's own, whose slack and chunks are taken.
+        replays: how many.
+        with_unit: whether each has its unit.
+    """
+    steps = dataclasses.replace(asked, learning_rate=asked.learning_rate or 1.0)
+    clip_norm = steps.clip_norm or 1.0
+    others = 1 if steps.sampling_rate == 1 else math.ceil(OTHERS / steps.sampling_rate)
+    across = max(64, min(ACROSS, MOST_NUMBERS // steps.steps))
+    for begin in range(0, replays, across):
+        each = _OneEach(
+            size=min(across, replays - begin),
+            vector=vector,
+            others=others,
+            slack=0.0 if kernel is None else kernel.slack,
+            units_per_chunk=getattr(kernel, "units_per_chunk", trainer.UNITS_PER_CHUNK),
+        )
+        kept = _Kept()
+        units = others + (each.size if with_unit else 0)
+        trainer.train(
+            each, _Places(units), steps, clip_norm=clip_norm, multiplier=multiplier, divisor=DIVISOR, draws=kept, name="replay"
+        )
+        last = trainer.State.from_bytes(kept.content[f"replay.step-{steps.steps}"])
+        yield Trial(
+            sums=_noisy_sums([*each.seen, last.parameters], steps, DIVISOR) / clip_norm,
+            inside=each.inside if with_unit else None,
+            sizes=np.array(each.sizes),
+            units=units,
+        )
+
+
+def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
+    """The noisy sums that lead from parameters to parameters: what anybody can compute who sees all of them."""
+    if len(path) != steps.steps + 1:
+        raise AssertionError("the loop took another number of steps than it was asked for")
+    momentum, sums = np.zeros(len(path[0])), np.empty((steps.steps, len(path[0])))
+    for step, (before, after) in enumerate(zip(path, path[1:], strict=False)):
+        moved = (before - after) / (steps.learning_rate or 1.0)
+        sums[step] = (moved - steps.momentum * momentum) * (divisor * steps.sampling_rate)
+        momentum = moved
+    return sums
+
+
+def score(sums: Floats, multiplier: float, rate: float) -> Floats:
+    """The logarithm of how much more probable noisy sums (steps, replays) are with the unit than without, for each replay."""
+    mu = 1 / multiplier
+    loss = sums * (mu * mu) - mu * mu / 2
+    if rate < 1:
+        loss = np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
+    result: Floats = loss.sum(axis=0)
+    return result
+
+
+def moments_trials(multiplier: Fraction, vector: float, replays: int, *, with_unit: bool) -> Iterator[Floats]:
+    """Noisy sums of second moments over their norm, each coordinate for a unit of its own: as `fit` releases them."""
+    for begin in range(0, replays, ACROSS):
+        size = min(ACROSS, replays - begin)
+        noise = NoisySum(size=size, norm=1.0, multiplier=multiplier, slack=moments.SLACK)
+        yield noise.release(np.full(size, vector if with_unit else 0.0))
+
+
+def reach_of_moments(width: int) -> float:
+    """The longest vector that `moments` lets a unit made to be extreme add, over the norm."""
+    found = [float(np.linalg.norm(moments.clipped_moments(_Rows(rows), 1.0))) for rows in _extreme_rows(width)]
+    return max(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """One unit."""
+
+    features: NDArray[np.float32]
+
+    @property
+    def width(self) -> int:
+        return self.features.shape[1]
+
+    def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
+        yield _unit(self.features, 1.0)
+
+
+def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
+    """The longest vector that a model's kernel lets a unit made to be extreme add, over the clip norm.
+
+    Units with one row and with many, with features far beyond what an encoder gives and with usual ones, and each end of the
+    labels, at three settings of the parameters.
+    """
+    clip_norm = task.steps.clip_norm or 1.0
+    start = np.array(kernel.initial(), np.float64)
+    wave = np.where(np.arange(len(start)) % 2, 1.0, -1.0)
+    longest = 0.0
+    for rows in _extreme_rows(task.width):
+        for label in _labels(task.label):
+            for parameters in (start, start + wave, start - EXTREME * wave):
+                added = kernel.clipped_sum(parameters, _unit(rows, label), clip_norm)
+                longest = max(longest, float(np.linalg.norm(added)))
+    return longest / clip_norm
+
+
+def kernel_for(task: TrainModel) -> "Kernel":
+    """The kernel of a task, from public bytes.
+
+    Raises:
+        RequestError: it needs a library that is not installed.
+    """
+    return kernel_of(task, b"audit")
+
+
+def _unit(rows: NDArray[np.float32], label: float) -> Chunk:
+    return Chunk(rows, np.full(len(rows), label), np.array([0, len(rows)]))
+
+
+def _extreme_rows(width: int) -> list[NDArray[np.float32]]:
+    one = np.zeros((1, width), np.float32)
+    one[0, 0] = 1
+    rows = [one, np.ones((1, width), np.float32), np.ones((64, width), np.float32)]
+    return [scale * each for each in rows for scale in (np.float32(1), np.float32(EXTREME))]
+
+
+def _labels(label: Label) -> tuple[float, ...]:
+    if isinstance(label, BinaryLabel):
+        return 0.0, 1.0
+    if isinstance(label, ClassLabel):
+        return 0.0, float(len(label.classes) - 1)
+    return label.min_value, label.max_value

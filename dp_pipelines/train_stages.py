@@ -1,0 +1,183 @@
+"""The parts of a train stage: what it releases, step by step, each a stage of its own in the one plan.
+
+In: what a model learns. Out: a query for each part, with its share of the budget. Holds: all parts but the evaluation read the
+training units alone, the evaluation reads the held-out units alone: two groups of units, of which each unit is in one, whatever
+other units do (docs/proofs/accounting.md, lemma 7). Not covered: running them (`dp_pipelines.training`).
+
+May import errors, bounds, metrics, query, clipped_sums, histogram, quantiles, train_model. Imported by phases, training, jobs.
+"""
+
+import dataclasses
+import math
+
+from dp_pipelines import bounds
+from dp_pipelines.clipped_sums import ClippedSums
+from dp_pipelines.errors import RequestError
+from dp_pipelines.histogram import Histogram
+from dp_pipelines.metrics import Count, Metric, PrivacyIdCount
+from dp_pipelines.quantiles import Quantiles
+from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
+from dp_pipelines.train_model import Category, Number, NumberLabel, TrainModel
+
+TRAINING, HELD_OUT = "training", "held out"
+"""The groups of units."""
+
+PARTS = {"bins": 0.12, "vocabulary": 0.1, "users": 0.05, "moments": 0.26}
+"""How the parts share a stage's budget; the steps have the rest. What prepares the features is needed once and roughly, the steps
+are many: of squared noise, which is what adds up, about a thirtieth goes to bins, a sixth to moments, four fifths to steps."""
+
+BIN_EXAMPLES = 8
+"""Examples of one unit that the bins of features are made from."""
+
+VOCABULARY = 4
+"""Values of a category that one unit may vote for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part: its query, and its share of the budget."""
+
+    query: Query
+    share: float
+
+
+def bins_of(name: str) -> str:
+    """The name of the stage that releases the ends of the bins."""
+    return f"{name}.bins"
+
+
+def vocabulary_of(name: str, feature: str) -> str:
+    """The name of the stage that selects the values of a category."""
+    return f"{name}.vocabulary.{feature}"
+
+
+def users_of(name: str) -> str:
+    """The name of the stage that counts the training units, and their examples."""
+    return f"{name}.users"
+
+
+def moments_of(name: str) -> str:
+    """The name of the stage that releases second moments."""
+    return f"{name}.moments"
+
+
+def evaluation_of(name: str) -> str:
+    """The name of the stage that counts held-out examples by label and score."""
+    return f"{name}.evaluation"
+
+
+def binned(task: TrainModel) -> dict[str, Number]:
+    """The features whose bins are released, by name."""
+    found = {name: f for name, f in task.features.items() if isinstance(f, Number)}
+    return {name: f for name, f in found.items() if f.edges is None and f.cells > 1}
+
+
+def unbinned(task: TrainModel) -> tuple[str, ...]:
+    """The features with one bin alone, which needs no ends."""
+    found = {name: f for name, f in task.features.items() if isinstance(f, Number)}
+    return tuple(name for name, f in found.items() if f.edges is None and f.cells == 1)
+
+
+def chosen(task: TrainModel) -> dict[str, Category]:
+    """The features whose values are selected, by name."""
+    found = {name: f for name, f in task.features.items() if isinstance(f, Category)}
+    return {name: f for name, f in found.items() if f.most is not None}
+
+
+def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
+    """All parts of a train stage, in the order in which they run.
+
+    Args:
+        name: of the stage.
+        task: what is learnt.
+        share: of the budget.
+
+    >>> from dp_pipelines.train_model import BinaryLabel
+    >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
+    ...                   features={"visits": Number(column="visits", min_value=0, max_value=60)})
+    >>> list(parts("returns", task, 1.0))
+    ['returns.bins', 'returns.users', 'returns.moments', 'returns', 'returns.evaluation']
+    """
+    wanted: list[tuple[str, str, Query]] = []
+    if numbers := binned(task):
+        metrics: dict[str, Metric] = {
+            feature: Quantiles(
+                number.column,
+                quantiles=[cut / number.cells for cut in range(1, number.cells)],
+                min_value=number.min_value,
+                max_value=number.max_value,
+            )
+            for feature, number in numbers.items()
+        }
+        wanted.append(("bins", bins_of(name), _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit))))
+    for feature, category in chosen(task).items():
+        wanted.append(("vocabulary", vocabulary_of(name, feature), _votes(task, category)))
+    sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
+    wanted.append(("users", users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
+    if task.whiten:
+        size = task.width * (task.width + 1) // 2
+        wanted.append(("moments", moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)})))
+    steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
+    several = max(1, len(chosen(task)))
+    shares = {stage: share * PARTS[kind] / (several if kind == "vocabulary" else 1) for kind, stage, _ in wanted}
+    made = {stage: Part(query=query, share=shares[stage]) for _, stage, query in wanted}
+    made[name] = Part(query=_over_all(task, {"steps": steps}), share=share - math.fsum(shares.values()))
+    # Held-out units meet this part alone, so that it may cost what all others together do.
+    held_out = math.sqrt(math.fsum(part.share**2 for part in made.values()))
+    made[evaluation_of(name)] = Part(query=evaluation_query(task), share=held_out)
+    return made
+
+
+CELL = "cell"
+"""The column of held-out examples by which they are counted."""
+
+
+def cell_count(task: TrainModel) -> int:
+    """Into how many cells held-out examples are counted: by label and score (training.evaluation says which is which)."""
+    if isinstance(task.label, NumberLabel):
+        return task.evaluation_cells
+    return task.evaluation_cells * max(2, task.label.outputs)
+
+
+def evaluation_query(task: TrainModel) -> Query:
+    """The counts of held-out examples by cell."""
+    edges = [float(cell) for cell in range(cell_count(task) + 1)]
+    rows = min(task.evaluation_examples, task.max_examples_per_unit)
+    counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
+    return dataclasses.replace(_over_all(task, counts, rows), group=HELD_OUT)
+
+
+def check_together(tasks: dict[str, TrainModel]) -> None:
+    """Units are divided once for a whole plan: all train stages hold out the same part of the same units.
+
+    Raises:
+        RequestError: they do not.
+    """
+    names = list(tasks)
+    for name in names[1:]:
+        if tasks[name].held_out != tasks[names[0]].held_out:
+            rule = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
+            raise RequestError(field=f"stages.{name}.held_out", rule=rule, mend="hold out the same part in both")
+
+
+def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1) -> Query:
+    return Query(
+        privacy_unit=task.unit_columns,
+        partition_by=bounds.COLUMN,
+        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
+        metrics=metrics,
+        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
+        group=TRAINING,
+    )
+
+
+def _votes(task: TrainModel, category: Category) -> Query:
+    return Query(
+        privacy_unit=task.unit_columns,
+        partition_by=category.column,
+        bounds=ContributionBounds(max_partitions_contributed=VOCABULARY, max_contributions_per_partition=1),
+        metrics={"users": PrivacyIdCount()},
+        partitions=PrivatePartitions(),
+        top=Top(k=(category.most or 1) + 1, by="users"),  # one more, since a null may be among them
+        group=TRAINING,
+    )

@@ -1,0 +1,199 @@
+"""What a model is, beside its numbers: the task, how rows become its examples, and what protects whom; as JSON and back.
+
+In: a `TrainModel`, its encoder; texts of a job file; public facts of a plan. Out: JSON values; the same objects again. Holds:
+nothing that is read is executed; what does not fit is refused with the place where it stands. Not covered: what the texts mean
+(`jobs.predict` binds them).
+
+May import errors, frozen, train_model, training.encoder.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
+from dp_pipelines.training.encoder import Encoder
+
+NOT_COVERED = (
+    "predictions: what is computed from this model and one unit's rows tells about that unit, whoever gets to see it",
+    "features that tell of a time after the one of the prediction: the model would look better than it can be",
+)
+"""What the statement of every model says beside what the release says."""
+
+_MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
+_PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """How rows of the source become examples, as the job file says it; all of it may be empty.
+
+    Args:
+        source: types of the source's columns that are read, by name, as Arrow writes them.
+        quoted: of CSV: whether cells may stand in quotation marks.
+        where, columns: over one row, in SQL.
+        lookup: the name of the key column, where a public table is joined.
+        params: the parameters of the run: type and text by name.
+        unit_columns: over the rows of one unit, in SQL.
+        max_rows_per_unit: rows of one unit that windows see at most.
+        examples_where: which rows become examples, in SQL.
+    """
+
+    source: Mapping[str, str] = FrozenMapping({})
+    quoted: bool = True
+    where: str | None = None
+    columns: Mapping[str, str] = FrozenMapping({})
+    lookup: str | None = None
+    params: Mapping[str, tuple[str, str]] = FrozenMapping({})
+    unit_columns: Mapping[str, str] = FrozenMapping({})
+    max_rows_per_unit: int | None = None
+    examples_where: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("source", "columns", "unit_columns"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
+                raise RequestError(field=f"preparation.{name}", rule="must map names to texts")
+            object.__setattr__(self, name, FrozenMapping(given))
+        if not isinstance(self.params, Mapping):
+            raise RequestError(field="preparation.params", rule="must map names to types and texts")
+        params = {name: tuple(value) for name, value in self.params.items()}
+        if any(len(value) != 2 or not all(isinstance(text, str) for text in value) for value in params.values()):
+            raise RequestError(field="preparation.params", rule="must map names to types and texts")
+        object.__setattr__(self, "params", FrozenMapping(params))
+        for name in ("where", "lookup", "examples_where"):
+            if not isinstance(getattr(self, name), str | None):
+                raise RequestError(field=f"preparation.{name}", rule="must be a text")
+        if not isinstance(self.quoted, bool):
+            raise RequestError(field="preparation.quoted", rule="must be true or false")
+        if self.max_rows_per_unit is not None:
+            checks.whole(self.max_rows_per_unit, "preparation.max_rows_per_unit", low=1, high=2**40)
+
+    @property
+    def needs_units(self) -> bool:
+        """Whether an example needs all rows of its unit."""
+        return bool(self.unit_columns)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
+        plain["params"] = {name: list(value) for name, value in self.params.items()}
+        return plain
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What is promised, and to whom.
+
+    Args:
+        unit: the privacy unit in words.
+        epsilon, delta: what everything that the plan releases costs in all of its runs, as computed; the model alone costs less.
+        plan: the digest of the plan.
+        not_covered: what the promise does not cover.
+    """
+
+    unit: str
+    epsilon: float
+    delta: float
+    plan: str
+    not_covered: Sequence[str] = NOT_COVERED
+
+    def __post_init__(self) -> None:
+        for name in ("unit", "plan"):
+            if not isinstance(getattr(self, name), str):
+                raise RequestError(field=f"privacy.{name}", rule="must be a text")
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
+                raise RequestError(field=f"privacy.{name}", rule="must be a finite number of at least 0")
+            object.__setattr__(self, name, float(value))
+        if isinstance(self.not_covered, str) or not all(isinstance(text, str) for text in self.not_covered):
+            raise RequestError(field="privacy.not_covered", rule="must be a list of texts")
+        object.__setattr__(self, "not_covered", tuple(self.not_covered))
+
+    @property
+    def words(self) -> str:
+        """The promise as a sentence.
+
+        >>> Statement(unit="value of customer", epsilon=1.0, delta=1e-6, plan="").words[:75]
+        'adding or removing all rows of one value of customer changes the probabilit'
+        """
+        return (
+            f"adding or removing all rows of one {self.unit} changes the probability of any outcome of all that the plan of "
+            f"this model releases, in all of its runs, by at most a factor e^{self.epsilon:.6g}, and {self.delta:.6g}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return {**dataclasses.asdict(self), "not_covered": list(self.not_covered), "words": self.words}
+
+
+def task_to_json(task: TrainModel) -> dict[str, Any]:
+    """A task less its label and features, which the encoder has."""
+    kind = next(kind for kind, of in _MODELS.items() if isinstance(task.model, of))
+    return {
+        "privacy_unit": list(task.unit_columns),
+        "model": {"kind": kind, **_plain(task.model)},
+        "steps": _plain(task.steps),
+        **{name: getattr(task, name) for name in _PLAIN},
+    }
+
+
+def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
+    """The task that `task_to_json` wrote.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> from dp_pipelines.train_model import BinaryLabel, Number
+    >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), model=MLP(hidden=[8]),
+    ...                   features={"x": Number(column="x", min_value=0, max_value=1, edges=[0.5])})
+    >>> task_from_json(task_to_json(task), Encoder.of(task)) == task
+    True
+    """
+    try:
+        model = dict(content["model"])
+        kind = _MODELS[model.pop("kind")]
+        return TrainModel(
+            privacy_unit=content["privacy_unit"],
+            label=encoder.label,
+            features=encoder.features,
+            model=kind(**model),
+            steps=Steps(**content["steps"]),
+            **{name: content[name] for name in _PLAIN},
+        )
+    except RequestError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise RequestError(field="task", rule="is none that this version knows") from None
+
+
+def preparation_from_json(content: Any) -> Preparation:
+    """Errors: RequestError as for `task_from_json`."""
+    found: Preparation = _from(Preparation, content, "preparation")
+    return found
+
+
+def statement_from_json(content: Any) -> Statement:
+    """Errors: RequestError as for `task_from_json`."""
+    fields = {name: value for name, value in content.items() if name != "words"} if isinstance(content, dict) else {}
+    found: Statement = _from(Statement, fields, "privacy")
+    return found
+
+
+def _from(kind: Any, content: Any, field: str) -> Any:
+    try:
+        return kind(**content)
+    except RequestError:
+        raise
+    except (TypeError, ValueError, AttributeError):
+        raise RequestError(field=field, rule="is none that this version knows") from None
+
+
+def _plain(described: Any) -> dict[str, Any]:
+    fields = {field.name: getattr(described, field.name) for field in dataclasses.fields(described)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}

@@ -1,0 +1,195 @@
+"""A train stage from bounded examples to a model and its evaluation: every release in its order, each drawn once.
+
+In: the frozen parts of a train stage, tables of examples (whole units each), a private folder, a place that keeps draws. Out: the
+artefact, the evaluation. Holds: units are divided by a keyed hash, for all runs of a plan alike: what feeds the model is released
+from the training units alone, the evaluation from the held-out units alone. A release on which a later step depends is kept
+as its first complete result before that step begins, so that no retry draws it again. Nothing else about the data leaves.
+Not covered: where the examples come from (transforms.examples), publishing what is returned, and the folder's end.
+
+May import budget, kernels, train_model, train_stages and this room.
+"""
+
+import dataclasses
+import io
+import math
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dp_pipelines import bounds, train_stages
+from dp_pipelines.budget import sums
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training import evaluation, moments, statistics, trainer
+from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.examples import Examples
+from dp_pipelines.training.kernels import kernel_of
+from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.split import split
+
+CLIP = 1.5
+"""The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so that some three examples that
+pull together count in full. On Ta Feng half of it or twice as much lose nothing (docs/benchmarks/training.md)."""
+
+Tables = Callable[[], Iterator[pa.Table]]
+
+
+class Draws(Protocol):
+    """Keeps what earlier steps have released."""
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        ...
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it, for ever."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fitted:
+    """What a train stage releases."""
+
+    artefact: Artefact
+    evaluation: evaluation.Evaluation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """One run of a train stage.
+
+    Args:
+        name: of the stage.
+        task: what is learnt.
+        stages: the frozen parts of the stage, by name (`train_stages`); others are not looked at.
+        tables: gives all examples, each time it is called; each table holds whole units.
+        folder: it exists and is private.
+        draws: keeps what later steps depend on.
+        key: divides the units: the same for all runs of a plan. It is no secret.
+        salt: the run's own 64-bit number, which settles what contributions stay.
+        tell: is told what is being done, in public words.
+    """
+
+    name: str
+    task: TrainModel
+    stages: Mapping[str, StagePlan]
+    tables: Tables
+    folder: pathlib.Path
+    draws: Draws
+    key: bytes
+    salt: int
+    tell: Callable[[str], None]
+
+    def run(self, statement: Statement, preparation: Preparation | None = None) -> Fitted:
+        """Release everything, in order.
+
+        Args:
+            statement: what is promised of the model, for its file.
+            preparation: how rows become examples, for its file.
+        """
+        encoder = self._encoder()
+        sizes = self._table(train_stages.users_of(self.name))
+        users, number = (float(sizes.column(name)[0].as_py()) for name in ("users", "examples"))
+        self.tell(f"preparing the examples of {self.name}")
+        examples = Examples.write(self.folder, "encoded", self._of(held_out=False), encoder, self.task.unit_columns)
+        whitening, typical = None, encoder.row_norm
+        if self.task.whiten:
+            whitening, typical = self._whitening(encoder, examples, users)
+            examples = examples.times(self.folder, "whitened", whitening)
+        kernel = kernel_of(self.task, self.key)
+        trained = trainer.train(
+            kernel,
+            examples,
+            self.task.steps,
+            clip_norm=self.task.steps.clip_norm or CLIP * typical,
+            multiplier=sums.multiplier(self.stages[self.name]),
+            divisor=number,
+            draws=self.draws,
+            name=self.name,
+            tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
+        )
+        artefact = Artefact(
+            task=self.task,
+            encoder=encoder,
+            parameters=trained.parameters,
+            whitening=whitening,
+            privacy=statement,
+            preparation=preparation or Preparation(),
+            path=trained.path,
+        )
+        self.tell(f"evaluating {self.name}")
+        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact))
+
+    def _of(self, *, held_out: bool) -> Iterator[pa.Table]:
+        """The examples of one group of units."""
+        for table in self.tables():
+            units = [table.column(name) for name in self.task.unit_columns]
+            chosen = split(units, key=self.key, held_out=self.task.held_out)
+            yield table.filter(pa.array(chosen if held_out else ~chosen))
+
+    def _encoder(self) -> Encoder:
+        numbers, categories = train_stages.binned(self.task), train_stages.chosen(self.task)
+        edges: dict[str, tuple[float, ...]] = {}
+        for name in train_stages.unbinned(self.task):
+            edges[name] = ()
+        if numbers:
+            released = self._table(train_stages.bins_of(self.name))
+            edges |= {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
+        vocabulary = {
+            name: statistics.categories_of(self._table(train_stages.vocabulary_of(self.name, name)), category, "users")
+            for name, category in categories.items()
+        }
+        return Encoder.of(self.task, edges=edges, vocabulary=vocabulary)
+
+    def _table(self, name: str) -> pa.Table:
+        """A released table of the training units, drawn once."""
+        if self.draws.get(name) is None:
+            self.tell(f"releasing {name}")
+            released = statistics.release(self.stages[name], self._of(held_out=False), self.salt)
+            content = io.BytesIO()
+            pyarrow.parquet.write_table(released, content)
+            self.draws.keep(name, content.getvalue())
+        kept = self.draws.get(name)
+        assert kept is not None
+        return pyarrow.parquet.read_table(io.BytesIO(kept))
+
+    def _whitening(self, encoder: Encoder, examples: Examples, users: float) -> tuple[NDArray[np.float64], float]:
+        """The matrix, and the norm of a typical whitened row: both follow from what is released of the moments."""
+        name = train_stages.moments_of(self.name)
+        noise = NoisySum(
+            size=moments.size(encoder.width),
+            norm=moments.norm(encoder.row_norm),
+            multiplier=sums.multiplier(self.stages[name]),
+            slack=moments.SLACK,
+        )
+        if self.draws.get(name) is None:
+            self.tell(f"releasing {name}")
+            released = noise.release(moments.clipped_moments(examples, encoder.row_norm))
+            self.draws.keep(name, released.astype("<f8").tobytes())
+        kept = self.draws.get(name)
+        assert kept is not None
+        noisy = np.frombuffer(kept, "<f8")
+        width = moments.effective_width(noisy, users, noise.stddev)
+        return moments.whitening(noisy, users, noise.stddev), math.sqrt(max(width, 1.0))
+
+    def _evaluation(self, artefact: Artefact) -> evaluation.Evaluation:
+        stage = self.stages[train_stages.evaluation_of(self.name)]
+        released = statistics.release(stage, (self._counted(artefact, t) for t in self._of(held_out=True)), self.salt)
+        counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
+        return evaluation.summary(self.task, counts, stddevs[0])
+
+    def _counted(self, artefact: Artefact, table: pa.Table) -> pa.Table:
+        """Held-out examples with the cell that each counts in."""
+        labels = artefact.encoder.labels(table)
+        cells = evaluation.cells(self.task, artefact.scores(table), labels)
+        columns = {name: table.column(name) for name in self.task.unit_columns}
+        columns[bounds.COLUMN] = pa.array([bounds.COLUMN] * table.num_rows, pa.string())
+        columns[train_stages.CELL] = pa.array(cells)
+        return pa.table(columns)

@@ -1,0 +1,108 @@
+"""A network of dense layers: its shapes, first parameters, and what it says of a row.
+
+In: sizes, a label, parameters as one vector. Out: layers, first parameters, scores. Holds: the vector holds, layer by layer,
+a matrix with a row for each input and a last row for the bias, row by row; the first parameters are a function of public bytes,
+the same on every machine; each row of a result depends on the same row of the input alone, as far as matrix products do.
+Loss: as for linear models: the logistic one of a binary label, cross-entropy of classes, half the square of a number's error, its
+declared range scaled to [0, 1].
+
+May import train_model, numpy.
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.train_model import ClassLabel, Label, NumberLabel
+
+Floats = NDArray[np.float64]
+
+ROWS = 4096
+"""Rows that go through the network at a time."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layer:
+    """The parameters of a layer in float32.
+
+    Args:
+        forth: (inputs + 1, outputs), the bias last.
+        back: (outputs, inputs), without it.
+    """
+
+    forth: NDArray[np.float32]
+    back: NDArray[np.float32]
+
+
+Layers = list[Layer]
+
+
+def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, int]]:
+    """The shape of each layer's parameters, the bias counted.
+
+    >>> shapes(64, (256, 64), 2)
+    [(65, 256), (257, 64), (65, 2)]
+    """
+    sizes = (width, *hidden, outputs)
+    return [(before + 1, after) for before, after in zip(sizes, sizes[1:], strict=False)]
+
+
+def layers(of: Sequence[tuple[int, int]], parameters: Floats) -> Layers:
+    """The layers in a vector of parameters."""
+    found, begin = [], 0
+    for rows, columns in of:
+        with np.errstate(over="ignore"):
+            forth = parameters[begin : begin + rows * columns].reshape(rows, columns).astype(np.float32)
+        found.append(Layer(forth, np.ascontiguousarray(forth[:-1].T)))
+        begin += rows * columns
+    return found
+
+
+def uniform(size: int, key: bytes) -> Floats:
+    """Numbers between -1 and 1 that look random: a hash of a public key.
+
+    >>> bool((uniform(3, b"a") == uniform(3, b"a")).all()), bool((uniform(3, b"a") == uniform(3, b"b")).any())
+    (True, False)
+    """
+    words = np.frombuffer(hashlib.shake_256(b"dp_pipelines network " + key).digest(4 * size), "<u4")
+    return (words.astype(np.float64) + 0.5) * 2.0**-31 - 1.0
+
+
+def initial(of: Sequence[tuple[int, int]], key: bytes) -> Floats:
+    """First parameters: weights of variance 1 / inputs, no bias, and a last layer of zeros, which predicts nothing."""
+    parts = []
+    for number, (rows, columns) in enumerate(of):
+        matrix = np.zeros((rows, columns))
+        if number < len(of) - 1:
+            drawn = uniform((rows - 1) * columns, key + number.to_bytes(4, "little"))
+            matrix[:-1] = drawn.reshape(rows - 1, columns) * math.sqrt(3 / (rows - 1))
+        parts.append(matrix.reshape(-1))
+    return np.concatenate(parts)
+
+
+def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
+    """What the network says of each row: a logit, a value in the label's own range, or (rows, classes) logits.
+
+    Args:
+        of: the shapes of the layers.
+        label: what is predicted.
+        parameters: one vector.
+        features: (rows, width).
+    """
+    found, result = layers(of, parameters), np.zeros((len(features), of[-1][1]))
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(features), ROWS):
+            values = features[begin : begin + ROWS].astype(np.float32)
+            for number, layer in enumerate(found):
+                values = values @ layer.forth[:-1] + layer.forth[-1]
+                values = np.tanh(values) if number + 1 < len(found) else values
+            result[begin : begin + ROWS] = values
+    if isinstance(label, NumberLabel):
+        result = label.min_value + (label.max_value - label.min_value) * result
+    return result if isinstance(label, ClassLabel) else result[:, 0]
+

@@ -1,0 +1,145 @@
+"""Poisson samples of privacy units: each is in with the same probability, independently, exactly.
+
+In: a probability and a number of units. Out: the places of those that are in, rising. Holds: given ideal words the law is exactly
+that of independent coins with the probability of the float `rate`, no more and no less: a distance of zero
+(docs/proofs/training.md, 2). No float decides. Not covered: the time of a call depends on how many units there are and how many
+are drawn; who was drawn must stay secret, as the plan's amplification assumes.
+
+How: the number of units that are skipped before the next one has a geometric law. A word of 64 bits is compared with its
+distribution function, cut to 64 bits; where they are equal, further words and exact fractions decide. Longer gaps than the table
+holds go on from there: the law has no memory.
+
+INTERNAL, as `noise.samplers`: the source of words is for tests. May import checks, noise. Imported by training.
+"""
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+from dp_pipelines.noise import entropy
+from dp_pipelines.noise.tables import WordSource
+
+Places = NDArray[np.int64]
+
+LONGEST = 4096
+"""Gaps below this are drawn with one word; longer ones with more."""
+
+MOST_GAPS = 2**16
+"""Gaps drawn at a time."""
+
+WORD = 64
+
+_BITS = 320
+"""Of the bounds from which the table is made: so narrow that the exact fraction is almost never needed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitSampler:
+    """Draws Poisson samples.
+
+    Args:
+        rate: the probability of each unit, above 0; 1 takes all.
+        words: where words come from; for tests.
+
+    Raises:
+        RequestError: `rate` is no such number.
+
+    >>> UnitSampler(1.0).draw(3).tolist()
+    [0, 1, 2]
+    >>> places = UnitSampler(0.5).draw(1000)
+    >>> 300 < len(places) < 700, bool((np.diff(places) > 0).all())
+    (True, True)
+    """
+
+    rate: float
+    words: WordSource = dataclasses.field(default=entropy.words, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.rate != 1:
+            checks.number(self.rate, "rate", above=0, below=1)
+
+    def draw(self, units: int) -> Places:
+        """Which of the places 0 .. units - 1 are in, rising.
+
+        Args:
+            units: how many there are, from 0.
+        """
+        if self.rate == 1:
+            return np.arange(units, dtype=np.int64)
+        table = _table(float(self.rate))
+        parts, begin = [], 0
+        while begin < units:
+            left = units - begin
+            # About as many gaps as are left, and some more: whether they suffice is seen only when they are added up.
+            wanted = left * self.rate + left / len(table)
+            gaps = self._gaps(min(MOST_GAPS, math.ceil(wanted + 5 * math.sqrt(wanted)) + 1), table)
+            found = gaps < len(table)
+            ends = begin + np.cumsum(gaps + found)
+            places = ends[found] - 1
+            parts.append(places[: np.searchsorted(places, units)])
+            begin = int(ends[-1])
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _gaps(self, n: int, table: NDArray[np.uint64]) -> Places:
+        """Independent gaps: how many units are skipped; len(table) says that so many are, and what then is not drawn."""
+        words = self.words(n)
+        gaps = np.searchsorted(table, words, side="left")
+        # A word that equals an entry does not say on which side of the exact probability it lies.
+        near = table[np.minimum(gaps, len(table) - 1)]
+        for place in np.flatnonzero(near == words).tolist():
+            gaps[place] = self._settled(int(words[place]), table)
+        return gaps
+
+    def _settled(self, word: int, table: NDArray[np.uint64]) -> int:
+        """The gap where the first word leaves it open: how many of P(gap < 1), P(gap < 2), ... are at most u.
+
+        u is the uniform number whose digits are `word` and further words.
+        """
+        digits = [word]
+        low, high = (int(np.searchsorted(table, np.uint64(word), side=side)) for side in ("left", "right"))
+        while low < high:
+            middle = (low + high) // 2
+            if self._reaches(digits, middle + 1):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _reaches(self, digits: list[int], m: int) -> bool:
+        """Whether u is at least P(gap < m), with as many further digits of u as that needs."""
+        stays = 1 - Fraction(self.rate)
+        bits = m * (stays.denominator.bit_length() - 1)
+        left = (1 << bits) - stays.numerator**m  # P(gap < m) in units of 2**-bits
+        place = 0
+        while left:
+            if place == len(digits):
+                digits.append(int(self.words(1)[0]))
+            digit = left << WORD >> bits
+            if digits[place] != digit:
+                return bool(digits[place] > digit)
+            left = (left << WORD) - (digit << bits)
+            place += 1
+        return True
+
+
+@functools.lru_cache(maxsize=8)
+def _table(rate: float) -> NDArray[np.uint64]:
+    """The whole parts of 2**64 P(gap < m) = 2**64 (1 - (1 - rate)^m) for m = 1, 2, ..."""
+    stays = 1 - Fraction(rate)
+    # Past 2**-32 longer gaps are so rare that a second word costs nothing.
+    longest = LONGEST if rate < 1e-9 else min(LONGEST, math.ceil(32 * math.log(2) / -math.log1p(-rate)))
+    # (1 - rate)^m lies between low and high, in units of 2**-320.
+    low = high = 1 << _BITS
+    shift = stays.denominator.bit_length() - 1
+    table = []
+    for m in range(1, longest + 1):
+        low = low * stays.numerator >> shift
+        high = -(-high * stays.numerator >> shift)
+        below, above = ((1 << _BITS) - bound >> _BITS - WORD for bound in (high, low))
+        table.append(below if below == above else math.floor((1 - stays**m) * 2**WORD))
+    return np.array(table, dtype=np.uint64)

@@ -1,0 +1,123 @@
+"""What a trained model says of encoded rows, in NumPy: predictions need no JAX.
+
+In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a logit of each class, or a value, for each row; for
+a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training (`Examples.times`), scores
+are those of the kernels; what overflows is infinite and never an error. Not covered: a `JaxModel`, whose object the caller hands
+over.
+
+May import errors, train_model, training.{examples, linear, network}, numpy.
+"""
+
+import importlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.train_model import MLP, JaxModel, LinearModel, NumberLabel, TrainModel
+from dp_pipelines.training import network
+from dp_pipelines.training.examples import FEATURE_BITS, whole_numbers
+from dp_pipelines.training.linear import LinearKernel
+
+Floats = NDArray[np.float64]
+
+
+def whitened(rows: NDArray[np.float32], matrix: Floats) -> NDArray[np.float32]:
+    """Encoded rows times a matrix, exact before it is rounded to float32, as `Examples.times` has it."""
+    whole, exponent = whole_numbers(matrix)
+    product = np.rint(rows.astype(np.float64) * 2.0**FEATURE_BITS) @ whole
+    return np.ldexp(product, -exponent - FEATURE_BITS).astype(np.float32)
+
+
+def scores(
+    task: TrainModel,
+    parameters: Floats,
+    whitening: Floats | None,
+    rows: NDArray[np.float32],
+    *,
+    jax_model: Any = None,
+) -> Floats:
+    """What a model says of encoded rows.
+
+    Args:
+        task: what was learnt.
+        parameters: of the model.
+        whitening: the matrix, or None.
+        rows: as the encoder gives them.
+        jax_model: of a `JaxModel`, the object that it names.
+
+    Returns:
+        (rows,) or, of classes, (rows, classes).
+
+    Raises:
+        RequestError: the object is missing, or it gives no such scores.
+    """
+    features = rows if whitening is None else whitened(rows, whitening)
+    if isinstance(task.model, JaxModel):
+        return _of_object(task, parameters, features, jax_model)
+    if isinstance(task.model, LinearModel):
+        return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
+    assert isinstance(task.model, MLP)
+    shapes = network.shapes(task.width, task.model.hidden, task.label.outputs)
+    return network.scores(shapes, task.label, parameters, features)
+
+
+def linear_weights(task: TrainModel, parameters: Floats, whitening: Floats | None) -> Floats:
+    """The weights of a linear model on the encoded columns, whitening taken back, in units of the label: columns by outputs.
+
+    A row's sum of them is its score; the first column is constant, and its weight the intercept.
+    """
+    weights = parameters.reshape(task.label.outputs, task.width).T
+    with np.errstate(all="ignore"):
+        weights = weights if whitening is None else whitening @ weights
+        if isinstance(task.label, NumberLabel):
+            low, high = task.label.min_value, task.label.max_value
+            weights = weights * (high - low)
+            weights[0] += low
+    return weights
+
+
+def own_code(task: TrainModel, named: str | None, field: str) -> Any:
+    """The object that scores a `JaxModel`, imported because the caller names it, never because a file does.
+
+    Args:
+        task: of the model.
+        named: `module:attribute`, as the caller says it.
+        field: what it is called in messages.
+
+    Returns:
+        None for other models.
+
+    Raises:
+        RequestError: it is not named, not the one of the model, or not there.
+    """
+    if not isinstance(task.model, JaxModel):
+        if named is not None:
+            raise RequestError(field=field, rule="is for models of your own code only", mend="leave it out")
+        return None
+    if named != task.model.name:
+        rule = f"must name the code that scores this model, {task.model.name!r}: no file loads code by itself"
+        raise RequestError(field=field, rule=rule, mend="name it if you trust it")
+    module, _, attribute = named.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError):
+        rule, mend = f"names {named!r}, which cannot be imported", "put its module on the path"
+        raise RequestError(field=field, rule=rule, mend=mend) from None
+
+
+def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
+    assert isinstance(task.model, JaxModel)
+    if jax_model is None:
+        raise RequestError(
+            field="jax_model",
+            rule=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
+            mend="import it and hand it over",
+        )
+    found = np.asarray(jax_model.scores(parameters, features), np.float64)
+    outputs = task.label.outputs
+    if found.shape != ((len(features), outputs) if outputs > 1 else (len(features),)):
+        rule = f"gives scores of the shape {found.shape} for {len(features)} rows and {outputs} outputs"
+        raise RequestError(field="jax_model", rule=rule)
+    return found

@@ -1,0 +1,93 @@
+"""A stage of the plan over examples on disk: the kernels and the draw of a Beam stage, in this process, table by table.
+
+In: a frozen stage, tables that hold whole units. Out: the released table, as `PrivateAggregate` would give it. Holds: nothing but
+a partial aggregate of each table is in memory beside one table; selection and noise are drawn once, by the same step as
+everywhere. Not covered: two calls are two draws, of which only one may ever be seen; two tables that share a unit, whose rows
+would be bounded twice.
+
+May import bounds, train_model, budget.stage, kernels, release, numpy, pyarrow.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines import bounds
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels import accumulate
+from dp_pipelines.release.draw import draw_release
+from dp_pipelines.release.top import largest
+from dp_pipelines.train_model import Category, Number
+
+
+def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int) -> pa.Table:
+    """Bound, accumulate, merge, select, add noise: once.
+
+    Args:
+        stage: of a plan; where it is partitioned by `bounds.COLUMN` alone, all rows are in that partition.
+        tables: each holds all rows of its units.
+        salt: the run's own 64-bit number, which settles what contributions stay.
+
+    Returns:
+        the partition's columns and, for each metric, its value and the standard deviation of its noise, sorted by key.
+
+    >>> from dp_pipelines import ContributionBounds, Plan, PrivacyIdCount, PublicPartitions, Query
+    >>> query = Query(privacy_unit="who", partition_by="_all", metrics={"users": PrivacyIdCount()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=1), partitions=PublicPartitions(keys=[("_all",)]))
+    >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"users": query})
+    >>> release(plan["users"], [pa.table({"who": [1, 1, 2]}), pa.table({"who": [3]})], 7).column_names
+    ['_all', 'users', 'users_stddev']
+    """
+    layout, statistics = stage.layout, stage.statistics
+    partials = []
+    for table in tables:
+        if layout.partitions == (bounds.COLUMN,):
+            rows = table.select([name for name in table.column_names if name != bounds.COLUMN])
+            table = rows.append_column(bounds.COLUMN, pa.array([bounds.COLUMN] * table.num_rows, pa.string()))
+        partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
+        partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
+    if layout.public is not None:
+        totals = accumulate.merge_public(partials, layout, statistics, 0, 1)
+    else:
+        # Without a single table, not even an empty one, the types of the partitions are unknown.
+        partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
+        totals = accumulate.merge(partials, layout.partition_names, statistics)
+    return largest(draw_release(totals, stage), stage.query)
+
+
+def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:
+    """The cut points of a feature's bins, out of its released quantiles: inside its range, rising.
+
+    Args:
+        released: the one row that `release` gave.
+        metric: the name of the metric `Quantiles`.
+        number: the feature.
+
+    >>> number = Number(column="visits", min_value=0, max_value=60, bins=3)
+    >>> edges_of(pa.table({"visits": [[5.0, 4.0]]}), "visits", number)
+    (5.0, 5.0)
+    """
+    (quantiles,) = released.column(metric).to_pylist()
+    rising = np.maximum.accumulate(np.clip(np.array(quantiles, float), number.min_value, number.max_value))
+    return tuple(float(cut) + 0.0 for cut in rising)
+
+
+def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[Any, ...]:
+    """The categories of a feature: of the released values that are not null those with the largest metric, the largest first.
+
+    Args:
+        released: what `release` gave, partitioned by the feature's column.
+        category: the feature.
+        metric: the name of the metric that is compared; equal ones go by value.
+
+    >>> found = pa.table({"age": ["A", "B", None], "users": [10.0, 40.0, 90.0]})
+    >>> categories_of(found, Category(column="age", most=1), "users")
+    ('B',)
+    """
+    values, sizes = released.column(category.column).to_pylist(), released.column(metric).to_pylist()
+    listed = [(-size, place, value) for place, (value, size) in enumerate(zip(values, sizes, strict=True))]
+    return tuple(value for _, _, value in sorted(listed, key=lambda item: item[:2]) if value is not None)[
+        : category.most
+    ]

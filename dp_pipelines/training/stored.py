@@ -1,0 +1,56 @@
+"""Bounded examples between the pipeline that made them and the training that reads them: one Arrow file for each shard.
+
+In: a table with whole units, a private folder. Out: a file of mode 0600 that is there whole or not at all; all tables of a
+folder, in the order of shards. Holds: an attempt that was killed leaves no file that is read; of attempts that repeat a shard the
+first stays. Not covered: the folder's end.
+
+May import release.staging, pyarrow.
+"""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from dp_pipelines.release.staging import UNFINISHED, attempt_name
+
+SUFFIX = ".arrow"
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
+    """Write the examples of a shard, unless they are there; the path.
+
+    Args:
+        table: all examples of its units.
+        folder: it exists and is private.
+        shard: its number.
+    """
+    target = pathlib.Path(folder) / f"shard-{shard:05d}{SUFFIX}"
+    temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, table.schema, options=_OPTIONS) as writer:
+            writer.write_table(table)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, target)  # fails where another attempt came first: that one stays
+    finally:
+        temporary.unlink(missing_ok=True)
+    return str(target)
+
+
+def tables(folder: str | os.PathLike[str]) -> Iterator[pa.Table]:
+    """The examples of a folder, shard by shard: each table holds all examples of its units.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write(pa.table({"who": [1]}), folder, 0)
+    ...     [table.num_rows for table in tables(folder)]
+    [1]
+    """
+    for path in sorted(pathlib.Path(folder).glob(f"shard-*{SUFFIX}")):
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+            yield reader.read_all()

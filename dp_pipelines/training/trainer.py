@@ -1,0 +1,280 @@
+"""The loop: noisy gradient steps with momentum, and the average of the last parameters.
+
+In: a kernel, examples, how to step, what noise the plan has accounted for, a place that keeps draws. Out: parameters, and the
+norms of the noisy gradients. Holds: each step is one release of the sum of clipped gradients over all units, or over a fresh
+Poisson sample of them, with noise that is drawn for this sum and for no other; nothing else of the data is looked at. How many
+steps there are, and after which of them the state is kept, is fixed by the plan. A run that is killed goes on from the state
+that was kept last: what it has lost was seen by nobody, and is drawn anew with new samples (docs/proofs/training.md, 5). Not
+covered: what the plan accounts for (`budget.sums`), and where the state is kept.
+
+May import errors, checks, train_model, noise, training. Imported by training and jobs.
+"""
+
+import concurrent.futures
+import dataclasses
+import io
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+from dp_pipelines.train_model import Steps
+from dp_pipelines.training.exact_sums import MOST_UNITS, SLACK, Total
+from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.sampling import UnitSampler
+
+Floats = NDArray[np.float64]
+
+UNITS_PER_CHUNK = 1024
+"""Units whose clipped gradients a kernel adds up, where it does not say otherwise."""
+
+CHECKPOINTS = 10
+"""How often the state is kept, at most."""
+
+RADIUS = 2.0**40
+"""Parameters further from zero than this are brought back: no step can overflow, whatever the noise and the learning rate."""
+
+
+class Kernel(Protocol):
+    """A model as the loop sees it.
+
+    Besides, a kernel may have `curvature` (the loss of an example bends by at most this times its features' squared norm; the
+    default learning rate is its inverse), `units_per_chunk`, and `parallel` (true: chunks are worked on by several threads).
+    """
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        ...
+
+    @property
+    def slack(self) -> float:
+        """How far `clipped_sum` of one chunk may be from the exact sum of clipped vectors, in L2, as a part of the norm."""
+        ...
+
+    def initial(self) -> Floats:
+        """Where training begins: public."""
+        ...
+
+    def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
+        """The sum over a chunk's units of their summed gradients, each scaled down to the norm where it is longer."""
+        ...
+
+
+class Units(Protocol):
+    """Examples, as the loop sees them: `training.examples.Examples`."""
+
+    @property
+    def units(self) -> int:
+        """How many units have an example."""
+        ...
+
+    def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
+        """All units, so many at a time."""
+        ...
+
+    def take(self, units: NDArray[np.int64]) -> Chunk:
+        """Some units, by rising places."""
+        ...
+
+
+class Draws(Protocol):
+    """Keeps what was released: the first content under a name stays."""
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        ...
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it, for ever."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trained:
+    """What training releases.
+
+    Args:
+        parameters: (size,), finite.
+        path: public numbers of each step, by name: `gradient_norm`, of the noisy sum over the divisor.
+    """
+
+    parameters: Floats
+    path: Mapping[str, tuple[float, ...]]
+
+
+@dataclasses.dataclass(eq=False)
+class State:
+    """Where training stands, all of it released: parameters, momentum, the sum of the parameters averaged, the path."""
+
+    parameters: Floats
+    momentum: Floats
+    summed: Floats
+    norms: list[float]
+
+    def to_bytes(self) -> bytes:
+        """The state as four arrays in NumPy's format, one after the other.
+
+        >>> state = State(np.ones(2), np.zeros(2), np.ones(2), [0.5])
+        >>> State.from_bytes(state.to_bytes()).norms
+        [0.5]
+        """
+        file = io.BytesIO()
+        for array in (self.parameters, self.momentum, self.summed, np.array(self.norms, np.float64)):
+            np.lib.format.write_array(file, array, allow_pickle=False)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> "State":
+        """What `to_bytes` wrote."""
+        file = io.BytesIO(content)
+        parameters, momentum, summed, norms = (np.lib.format.read_array(file, allow_pickle=False) for _ in range(4))
+        return cls(parameters, momentum, summed, norms.tolist())
+
+
+def train(
+    kernel: Kernel,
+    examples: Units,
+    steps: Steps,
+    *,
+    clip_norm: float,
+    multiplier: Fraction,
+    divisor: float,
+    draws: Draws,
+    name: str,
+    tell: Callable[[int], None] = lambda step: None,
+) -> Trained:
+    """Fit a model.
+
+    Args:
+        kernel: the model.
+        examples: the training units, fewer than 2**31.
+        steps: how many, how large, over which part of the units.
+        clip_norm: of one unit's summed gradient.
+        multiplier: standard deviation of the noise of one sum over `clip_norm`, as the plan accounts it.
+        divisor: a released number that the sum of gradients is divided by, as large as there are examples or units; at least 1.
+        draws: keeps the state.
+        name: of the stage; states are kept as `name.step-40`.
+        tell: is told the number of each step that is done.
+
+    Returns:
+        the average of the parameters after the last steps (`steps.average` of them).
+    """
+    noise = NoisySum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
+    return fit(kernel, examples, steps, noise, UnitSampler(steps.sampling_rate), divisor, draws, name, tell)
+
+
+def fit(
+    kernel: Kernel,
+    examples: Units,
+    steps: Steps,
+    noise: NoisySum,
+    sampler: UnitSampler,
+    divisor: float,
+    draws: Draws,
+    name: str,
+    tell: Callable[[int], None],
+) -> Trained:
+    """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
+    scale = max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+    rate = steps.learning_rate or 1 / getattr(kernel, "curvature", 1.0)
+    averaged = min(steps.steps, max(1, math.ceil(steps.average * steps.steps - 1e-6)))
+    done, state = _kept(kernel, steps, draws, name)
+    for step in range(done + 1, steps.steps + 1):
+        gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
+        state.momentum = steps.momentum * state.momentum + gradient
+        state.parameters = _inside(state.parameters - rate * state.momentum)
+        if step > steps.steps - averaged:
+            state.summed = state.summed + state.parameters
+        state.norms.append(float(np.linalg.norm(gradient)))
+        if step in checkpoints(steps.steps):
+            state = _keep(draws, f"{name}.step-{step}", state)
+        tell(step)
+    return Trained(parameters=state.summed / averaged, path={"gradient_norm": tuple(state.norms)})
+
+
+def checkpoints(steps: int) -> range:
+    """The steps after which the state is kept: every tenth of all, and the last.
+
+    >>> list(checkpoints(25)), list(checkpoints(3))
+    ([1, 4, 7, 10, 13, 16, 19, 22, 25], [1, 2, 3])
+    """
+    every = -(-steps // CHECKPOINTS)
+    return range((steps - 1) % every + 1, steps + 1, every)
+
+
+def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, State]:
+    """The state that was kept last, and after which step."""
+    for step in reversed(checkpoints(steps.steps)):
+        content = draws.get(f"{name}.step-{step}")
+        if content is not None:
+            return step, State.from_bytes(content)
+    start = np.array(kernel.initial(), np.float64)
+    return 0, State(start, np.zeros(kernel.size), np.zeros(kernel.size), [])
+
+
+def _keep(draws: Draws, name: str, state: State) -> State:
+    """Keep a state; of two runs that keep one, both go on from the one that was first."""
+    draws.keep(name, state.to_bytes())
+    content = draws.get(name)
+    assert content is not None
+    return State.from_bytes(content)
+
+
+def _slack(kernel: Kernel) -> float:
+    """How far the sum over all chunks may be from the exact one."""
+    return kernel.slack * -(-MOST_UNITS // _units_per_chunk(kernel)) + SLACK
+
+
+def _units_per_chunk(kernel: Kernel) -> int:
+    return int(getattr(kernel, "units_per_chunk", UNITS_PER_CHUNK))
+
+
+def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: UnitSampler) -> Floats:
+    """The sum of the clipped gradients of all units, or of a fresh sample of them: not yet released."""
+
+    def of(chunk: Chunk) -> Floats:
+        return kernel.clipped_sum(parameters, chunk, clip_norm)
+
+    total, size = Total(kernel.size), _units_per_chunk(kernel)
+    threads = (os.cpu_count() or 1) if getattr(kernel, "parallel", False) else 1
+    for part in _in_order(of, _chunks(examples, size, sampler), threads):
+        total.add(part)
+    return total.value()
+
+
+def _chunks(examples: Units, size: int, sampler: UnitSampler) -> Iterator[Chunk]:
+    if sampler.rate == 1:
+        yield from examples.chunks(size)
+        return
+    places = sampler.draw(examples.units)
+    for begin in range(0, len(places), size):
+        yield examples.take(places[begin : begin + size])
+
+
+def _in_order(of: Callable[[Any], Floats], chunks: Iterator[Chunk], threads: int) -> Iterator[Floats]:
+    """What `of` gives of each chunk, in the order of chunks, with a few of them worked on at a time."""
+    if threads == 1:
+        yield from map(of, chunks)
+        return
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        waiting: deque[concurrent.futures.Future[Floats]] = deque()
+        for chunk in chunks:
+            waiting.append(pool.submit(of, chunk))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _inside(parameters: Floats) -> Floats:
+    """The parameters, or, where they are further from zero than RADIUS, the nearest that are not."""
+    length = float(np.linalg.norm(parameters))
+    return parameters if length <= RADIUS else parameters * (RADIUS / length)

@@ -1,0 +1,127 @@
+"""From rows to bounded examples on disk: the inputs of training, by the same bounding as the aggregates.
+
+In: a PCollection of Arrow tables of rows. Out: one private file for each shard of units (`dp_pipelines.training.stored`), and
+their paths. Holds: what is kept of a unit, and what its examples are, depends on that unit's rows alone: removing a unit leaves
+all other units' examples as they are, bit for bit; order, batches, files and retries change nothing, the number of shards only
+which file a unit is in. A unit's rows beyond `max_rows_per_unit` are dropped before anything looks at several rows. Not
+covered: the files' end, which is the driver's; workers that do not share the folder.
+
+May import dp_pipelines and Beam.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import shard
+from dp_pipelines.noise import entropy
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training import stored
+from dp_pipelines.transforms.private_aggregate import check_input
+from dp_pipelines.transforms.whole_units import (
+    MOST_ROWS,
+    ToUnitShards,
+    UnitColumns,
+    bounded,
+    canonical,
+    whole_units,
+)
+
+_OF_EXAMPLES = 0x6578616D706C6573
+"""Tells the choice of examples from that of rows."""
+
+
+@dataclasses.dataclass
+class BoundedExamples(beam.PTransform):
+    """Write the examples of a train stage into a private folder. NOT private: for what follows in the same trust boundary.
+
+    Args:
+        task: names the columns of an example, its unit and how many of a unit are kept.
+        folder: it exists and is private.
+        max_rows_per_unit: rows of a unit that are kept, by a keyed hash of the columns that are read, before `unit_columns`.
+        reads: the columns that the unit columns read or that examples have; left out: those of an example.
+        unit_columns: None where examples are rows as they are.
+        num_shards: into how many groups of units the data are cut.
+        salt: a 64-bit number for the hashes of this run; drawn where left out. Who gives the same one gets the same examples.
+
+    Input: a PCollection of pa.Table, bounded and in the global window; rows where a column of the unit is null are dropped.
+    Output: the paths of the files, as text.
+
+    >>> from dp_pipelines.train_model import BinaryLabel, Category
+    >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
+    ...                   features={"age": Category(column="age", categories=["A", "B"])})
+    >>> BoundedExamples(task, folder=".", max_rows_per_unit=100).reads
+    ('customer', 'returns', 'age')
+    """
+
+    task: TrainModel
+    folder: str | os.PathLike[str] = dataclasses.field(kw_only=True)
+    max_rows_per_unit: int = dataclasses.field(kw_only=True)
+    reads: Sequence[str] | None = dataclasses.field(default=None, kw_only=True)
+    unit_columns: UnitColumns | None = dataclasses.field(default=None, kw_only=True)
+    num_shards: int = dataclasses.field(default=32, kw_only=True)
+    salt: int | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
+        checks.whole(self.num_shards, "num_shards", low=1, high=shard.MOST_SHARDS)
+        self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
+        self.folder = os.fspath(self.folder)
+        if not pathlib.Path(self.folder).is_dir():
+            raise RequestError(field="folder", rule="does not exist", mend="make a private folder first")
+        if self.salt is None:
+            self.salt = int(entropy.words(1)[0])
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[str]:
+        """Shard, bound, compute, bound, write: one shuffle."""
+        check_input(pcoll)
+        assert self.salt is not None
+        assert self.reads is not None
+        cut = ToUnitShards(
+            tuple(self.reads), self.task.unit_columns, self.max_rows_per_unit, self.num_shards, self.salt
+        )
+        write = _WriteShard(self.task, self.max_rows_per_unit, self.unit_columns, str(self.folder), self.salt)
+        return (
+            pcoll
+            | "ToShards" >> beam.ParDo(cut).with_output_types(tuple[int, pa.Table])
+            | "ByShard" >> beam.GroupByKey()
+            | "Write" >> beam.ParDo(write).with_output_types(str)
+        )
+
+
+class _WriteShard(beam.DoFn):
+    """The examples of a shard's units, in a file."""
+
+    def __init__(self, task: TrainModel, most: int, unit_columns: UnitColumns | None, folder: str, salt: int) -> None:
+        super().__init__()
+        self._task, self._most, self._unit_columns, self._folder, self._salt = task, most, unit_columns, folder, salt
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
+        number, tables = element
+        yield stored.write(
+            examples_of(tables, self._task, self._most, self._unit_columns, self._salt), self._folder, number
+        )
+
+
+def examples_of(
+    tables: Iterable[pa.Table], task: TrainModel, max_rows_per_unit: int, unit_columns: UnitColumns | None, salt: int
+) -> pa.Table:
+    """The examples of some whole units.
+
+    Args:
+        tables: at least one; canonical rows, all of these units.
+        task, max_rows_per_unit, unit_columns, salt: see `BoundedExamples`.
+    """
+    unit = task.unit_columns
+    found = whole_units(tables, unit, max_rows_per_unit, salt)
+    if unit_columns is not None:
+        found = unit_columns.apply(found)
+    return bounded(canonical(found, task.columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)

@@ -1,0 +1,88 @@
+"""A published model in a Beam pipeline: the handler that `RunInference` asks for.
+
+In: the folder of a model; examples as Arrow tables or as rows. Out: a `PredictionResult` for each element: of a table a table of
+predictions, of a row a mapping. Holds: the model is loaded once for each worker, and loading runs nothing of it; a row's
+prediction depends on that row alone; types come from the model, never from rows, and what does not fit its column is null. Not
+covered: the guarantee of the release, which is about the model and not about what it says of single units; windows over the
+rows of a unit, which `dp-pipelines predict` computes.
+
+May import dp_pipelines, pyarrow and Beam.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from apache_beam.ml.inference.base import ModelHandler, PredictionResult
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.training import artefact, scoring
+from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.transforms import rows
+
+
+class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
+    """Predicts with a model that a train stage published.
+
+    Args:
+        folder: of the model, where every worker can read it.
+        jax_model: `module:attribute` of the object that scores a model of your own code; it must be the one that the model
+            names.
+
+    Elements are all `pa.Table` with the features' columns, or all mappings, NamedTuples or Beam rows with such names.
+
+    Raises:
+        RequestError: where the model is loaded: it is none, or damaged.
+
+    >>> import apache_beam as beam
+    >>> from apache_beam.ml.inference.base import RunInference
+    >>> step = RunInference(DpModelHandler("out/2026-W01/returns"))
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, jax_model: str | None = None) -> None:
+        super().__init__()
+        self._folder, self._jax_model = os.fspath(folder), jax_model
+
+    def load_model(self) -> Artefact:
+        """The model."""
+        model = artefact.load(self._folder)
+        scoring.own_code(model.task, self._jax_model, "jax_model")
+        return model
+
+    def run_inference(
+        self, batch: Sequence[Any], model: Artefact, inference_args: dict[str, Any] | None = None
+    ) -> Iterator[PredictionResult]:
+        """The predictions of some elements, in their order."""
+        own = scoring.own_code(model.task, self._jax_model, "jax_model")
+        for element in batch:
+            if isinstance(element, pa.Table):
+                yield PredictionResult(element, model.predict(element, jax_model=own), self._folder)
+        listed = [element for element in batch if not isinstance(element, pa.Table)]
+        if listed and len(listed) < len(batch):
+            raise RequestError(field="input", rule="holds tables and rows", mend="give one of the two")
+        if listed:
+            said = model.predict(_table(listed, model.input_types), jax_model=own).to_pylist()
+            for element, prediction in zip(listed, said, strict=True):
+                yield PredictionResult(element, prediction, self._folder)
+
+    def get_num_bytes(self, batch: Sequence[Any]) -> int:
+        """About how large a batch is."""
+        return sum(element.nbytes if isinstance(element, pa.Table) else 64 for element in batch)
+
+    def get_metrics_namespace(self) -> str:
+        """Where Beam counts."""
+        return "dp_pipelines"
+
+    def update_model_path(self, model_path: str | None = None) -> None:
+        """Take another model from now on."""
+        self._folder = model_path or self._folder
+
+    def validate_inference_args(self, inference_args: Mapping[str, Any] | None) -> None:
+        """There are none."""
+        if inference_args:
+            raise RequestError(field="inference_args", rule="must be empty", mend="leave them out")
+
+
+def _table(listed: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
+    return pa.table({name: rows._column(rows._cells(listed, name), kind) for name, kind in types.items()})
