@@ -10,6 +10,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 VENV := .venv/installed
 PEERS := .venv-peers/installed
+OPACUS := .venv-opacus/installed
 DEMO_OUTPUT := out/demo
 # Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
 MARKS ?= not slow and not bench
@@ -18,7 +19,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo test test-all coverage lint format types doctest check bench lock clean
+.PHONY: help demo test test-all coverage lint format types doctest check bench bench-training lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -38,11 +39,18 @@ $(PEERS): $(wildcard requirements-peers.lock)
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-peers.lock
 	@touch $@
 
-demo: $(VENV)  ## fetch real data, publish a private report of it into out/demo, then three scheduled weeks under one budget
+$(OPACUS): $(wildcard requirements-opacus.lock)
+	@$(PYTHON) -m venv --clear .venv-opacus
+	.venv-opacus/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-opacus.lock
+	@touch $@
+
+demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
 	@rm -rf $(DEMO_OUTPUT)
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT) --ledger none
 	$(BIN)/python examples/ta_feng/demo.py
+	@rm -rf $(DEMO_OUTPUT)-customers
+	$(BIN)/dp-pipelines run examples/ta_feng/customers.yaml --output $(DEMO_OUTPUT)-customers --ledger none
 
 test: $(VENV)  ## every test but the slow ones, doctests among them
 	$(BIN)/pytest -m '$(MARKS)'
@@ -82,6 +90,11 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/quantiles.py
 	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/vectors.py
+	$(BIN)/python benchmarks/selection.py
+
+bench-training: $(VENV)  ## how good models are, and how fast they train; writes tables and plots into docs/
+	$(BIN)/python examples/ta_feng/fetch.py
+	$(BIN)/python benchmarks/training.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python.
@@ -97,5 +110,5 @@ lock:  ## choose the locked versions again after a change of pyproject.toml
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
 clean:  ## remove what these targets made, the environments too
-	rm -rf .venv .venv-peers build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venv-peers .venv-opacus build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

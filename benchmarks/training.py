@@ -23,13 +23,14 @@ from errors import Floats
 from measure import REPOSITORY, say, versions
 
 from dp_pipelines.budget.plan import Plan
-from dp_pipelines.jobs import beam_options, job_file, phases, pipeline
+from dp_pipelines.jobs import engines, job_file, pipeline
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import fit, stored
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Statement
+from dp_pipelines.training.draws import InMemory
 from dp_pipelines.training.split import split
 
 JOB = REPOSITORY / "examples" / "ta_feng" / "customers.yaml"
@@ -73,8 +74,8 @@ class Data:
     def __init__(self, request: Request, folder: pathlib.Path) -> None:
         self.request, self.folder = request, folder
         with Progress(sys.stderr) as progress:
-            options = beam_options.pipeline_options_of([])
-            pipeline.run_examples(request, STAGE, folder, 20261121, options, progress)
+            engine = engines.configured("direct", [])
+            pipeline.run_examples(request, STAGE, folder, 20261121, engine, progress)
 
     def tables(self) -> Iterator[pa.Table]:
         """All examples."""
@@ -107,7 +108,7 @@ def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int) -> 
             stages=plan.round(1).stages,
             tables=data.tables,
             folder=pathlib.Path(folder),
-            draws=phases.InMemory(),
+            draws=InMemory(),
             key=key,
             salt=salt,
             tell=lambda text: None,

@@ -19,6 +19,9 @@ from dp_pipelines.frozen import FrozenMapping
 MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
 
+OURS = frozenset({"_all", "cell"})
+"""Columns that tables of units and cells get (`bounds.COLUMN`, `train_stages.CELL`)."""
+
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
 
@@ -301,11 +304,13 @@ class TrainModel:
     max_examples_per_unit: int = 32
     whiten: bool = True
     held_out: float = 0.2
-    evaluation_cells: int = 32
-    evaluation_examples: int = 4
+    evaluation_cells: int = 16
+    evaluation_examples: int = 8
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
+        for column in OURS & set(self.privacy_unit):
+            raise RequestError(field="privacy_unit", rule=f"has a column {column!r}, a name of ours", mend="rename it")
         if not isinstance(self.label, Label):
             raise RequestError(field="label", rule="must be a BinaryLabel, ClassLabel or NumberLabel")
         if not isinstance(self.features, Mapping) or not self.features:

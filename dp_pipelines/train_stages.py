@@ -14,7 +14,7 @@ from dp_pipelines import bounds
 from dp_pipelines.clipped_sums import ClippedSums
 from dp_pipelines.errors import RequestError
 from dp_pipelines.histogram import Histogram
-from dp_pipelines.metrics import Count, Metric, PrivacyIdCount
+from dp_pipelines.metrics import Basis, Count, Metric, PrivacyIdCount
 from dp_pipelines.quantiles import Quantiles
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.train_model import Category, Number, NumberLabel, TrainModel
@@ -22,9 +22,11 @@ from dp_pipelines.train_model import Category, Number, NumberLabel, TrainModel
 TRAINING, HELD_OUT = "training", "held out"
 """The groups of units."""
 
-PARTS = {"bins": 0.12, "vocabulary": 0.1, "users": 0.05, "moments": 0.26}
-"""How the parts share a stage's budget; the steps have the rest. What prepares the features is needed once and roughly, the steps
-are many: of squared noise, which is what adds up, about a thirtieth goes to bins, a sixth to moments, four fifths to steps."""
+PARTS = {"bins": 0.15, "vocabulary": 0.1, "users": 0.05, "moments": 0.3, "steps": 0.6}
+"""How the parts share a stage's budget. What prepares the features is needed once and roughly, the steps are many: of squared
+noise, which is what adds up, a twentieth goes to bins, a fifth to moments, three quarters to steps. A part that releases several
+numbers of one unit gets the root of their number more, since the weights of a stage are split evenly over its statistics, and
+Gaussian noise adds up by its squares."""
 
 BIN_EXAMPLES = 8
 """Examples of one unit that the bins of features are made from."""
@@ -118,13 +120,19 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
         size = task.width * (task.width + 1) // 2
         wanted.append(("moments", moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)})))
     steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
+    kinds = {stage: kind for kind, stage, _ in wanted}
+    kinds[name] = "steps"
+    queries = {stage: query for _, stage, query in wanted}
+    queries[name] = _over_all(task, {"steps": steps})
     several = max(1, len(chosen(task)))
-    shares = {stage: share * PARTS[kind] / (several if kind == "vocabulary" else 1) for kind, stage, _ in wanted}
-    made = {stage: Part(query=query, share=shares[stage]) for _, stage, query in wanted}
-    made[name] = Part(query=_over_all(task, {"steps": steps}), share=share - math.fsum(shares.values()))
+    effective = {stage: share * PARTS[kind] / (several if kind == "vocabulary" else 1) for stage, kind in kinds.items()}
     # Held-out units meet this part alone, so that it may cost what all others together do.
-    held_out = math.sqrt(math.fsum(part.share**2 for part in made.values()))
-    made[evaluation_of(name)] = Part(query=evaluation_query(task), share=held_out)
+    queries[evaluation_of(name)] = evaluation_query(task)
+    effective[evaluation_of(name)] = math.sqrt(math.fsum(part**2 for part in effective.values()))
+    made = {
+        stage: Part(query=query, share=effective[stage] * math.sqrt(_statistics(query)))
+        for stage, query in queries.items()
+    }
     return made
 
 
@@ -134,9 +142,10 @@ CELL = "cell"
 
 def cell_count(task: TrainModel) -> int:
     """Into how many cells held-out examples are counted: by label and score (training.evaluation says which is which)."""
+    most, classes = 2 * task.evaluation_cells, task.label.outputs
     if isinstance(task.label, NumberLabel):
-        return task.evaluation_cells
-    return task.evaluation_cells * max(2, task.label.outputs)
+        return math.isqrt(most) ** 2
+    return classes**2 if 2 < classes**2 <= most else most
 
 
 def evaluation_query(task: TrainModel) -> Query:
@@ -158,6 +167,12 @@ def check_together(tasks: dict[str, TrainModel]) -> None:
         if tasks[name].held_out != tasks[names[0]].held_out:
             rule = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
             raise RequestError(field=f"stages.{name}.held_out", rule=rule, mend="hold out the same part in both")
+
+
+def _statistics(query: Query) -> int:
+    """How many statistics of a query get noise: a tree has one for each of its levels."""
+    basis = Basis(centred=False, nullable=True)
+    return len({statistic for metric in query.metrics.values() for statistic in metric.statistics(basis)})
 
 
 def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1) -> Query:

@@ -1,8 +1,9 @@
 """Options of Beam on our command line: passed through, unless they are unknown or would show rows.
 
 In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
-that write elements, keys or programs to logs and files are refused (knowledge of Beam 2.77). Imports Beam: only `run` may
-import this module.
+that write elements, keys or programs to logs and files, or under which a partition could be released twice, are refused
+(knowledge of Beam 2.77); what Beam does unless it is told otherwise is switched off. Imports Beam: only `engines` may import
+this module.
 """
 
 import argparse
@@ -21,11 +22,34 @@ REFUSED = {
     "save_main_session": "writes the variables of the program to a file",
     "profile_memory": "writes the contents of the memory to a file",
     "profiler_agent": "sends profiles of the rows' processing elsewhere",
+    "streaming": "may release a partition again as rows arrive",
+    "update": "goes on with a job of another run",
+    "output_executable_path": "writes the pipeline, with the job's parameters, to a file and runs nothing",
+    "template_location": "writes the pipeline, with the job's parameters, to a file and runs nothing",
+    "no_wait_until_finish": "leaves before there is anything to publish",
 }
-SAMPLING = ("enable_data_sampling", "enable_always_on_exception_sampling")
-"""Experiments that copy elements out of the pipeline."""
+"""Options, and what they do."""
 
-ALWAYS = ("--no_save_main_session", "--experiments=disable_always_on_exception_sampling")
+LEAKING = {
+    "enable_data_sampling": "copies rows out of the pipeline",
+    "enable_always_on_exception_sampling": "copies rows out of the pipeline",
+    "enable_heap_dump": "writes the contents of the memory to a page of the worker",
+    "enable_google_cloud_profiler": "sends profiles of the rows' processing elsewhere",
+    "enable_google_cloud_heap_sampling": "sends profiles of the memory elsewhere",
+}
+"""Experiments and service options, and what they do."""
+
+HEAP_DUMPS = "HeapDump"
+"""What is in every setting of a Java machine that has it write its memory to a file."""
+
+SWITCHED_OFF = {
+    "exception sampling": (
+        "--experiments=disable_always_on_exception_sampling",
+        "it copies the rows on which a step fails to the runner's storage and logs",
+    ),
+    "saved main session": ("--no_save_main_session", "it writes the variables of the program to a file"),
+}
+"""What Beam does by itself on some runner, the option against it, and why."""
 
 
 class _Parser(pipeline_options._BeamArgumentParser):
@@ -54,8 +78,13 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
     for name, reason in REFUSED.items():
         if chosen.get(name):
             raise RequestError(field=f"--{name}", rule=f"{reason}, and is refused", mend="leave it out")
-    for experiment in chosen.get("experiments") or []:
-        if experiment.partition("=")[0] in SAMPLING:
-            rule = "copies rows out of the pipeline, and is refused"
-            raise RequestError(field=f"--experiments={experiment.partition('=')[0]}", rule=rule, mend="leave it out")
-    return pipeline_options.PipelineOptions([*arguments, *ALWAYS])
+    for option in ("experiments", "dataflow_service_options"):
+        for said in chosen.get(option) or []:
+            name = said.partition("=")[0].strip()
+            if name in LEAKING:
+                rule = f"{LEAKING[name]}, and is refused"
+                raise RequestError(field=f"--{option}={name}", rule=rule, mend="leave it out")
+    if HEAP_DUMPS in str(chosen.get("job_server_jvm_properties") or ""):
+        rule = "writes the contents of the memory to a file, and is refused"
+        raise RequestError(field="--job_server_jvm_properties", rule=rule, mend="leave it out")
+    return pipeline_options.PipelineOptions([*arguments, *(option for option, _ in SWITCHED_OFF.values())])

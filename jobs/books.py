@@ -66,6 +66,11 @@ class Book:
         key = (self._request.file.job.dataset, self._request.window_name)
         return any((block.account, block.window) == key for block in self._ledger.state.plans.values())
 
+    def committed(self, run_id: str) -> bool:
+        """Whether a run has its release already."""
+        known = None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
+        return known is not None and known.committed
+
     def open(self) -> Ledger:
         """The ledger with the run's account and its files registered; made, where none was named and there is none.
 

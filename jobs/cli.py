@@ -112,10 +112,14 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="the ledger (default: dp-ledger.sqlite beside JOB; none: not accounted across runs)",
     )
-    run.add_argument("--runner", metavar="NAME", default="direct", help="`direct`; others arrive with a later version")
+    run.add_argument(
+        "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink, spark or dataflow"
+    )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
-    from dp_pipelines.jobs import ledger_parsers, predict_parser
+    from dp_pipelines.jobs import audit_parser, doctor_parser, ledger_parsers, predict_parser
 
+    audit_parser.add(command)
+    doctor_parser.add(command)
     predict_parser.add(command)
     ledger_parsers.add(command)
     command(
@@ -180,6 +184,8 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         return DONE
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
         "plan": _plan,
+        "audit": _audit,
+        "doctor": _doctor,
         "run": _run,
         "ledger": _ledger,
         "runs": _runs,
@@ -188,7 +194,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     }
     if given.command is None:
         top.error("a command is missing: one of " + ", ".join(commands))
-    if rest and given.command != "run":
+    if rest and given.command not in ("run", "doctor"):
         top.error(f"unknown argument {rest[0]}")
     return commands[given.command](given, rest)
 
@@ -300,6 +306,15 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE
 
 
+def _audit(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import audit, summary
+
+    found = audit.audit_job(given.job, given.param, given.replays, _note)
+    with _printing():
+        print(summary.as_json(found.to_json()) if given.json else audit.text(found, sys.stdout))
+    return DONE if found.agrees else FAILED
+
+
 def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     """The plan of a job as JSON values, from the cache if it is there."""
     from dp_pipelines import __version__
@@ -327,18 +342,28 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     return plan
 
 
+def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import doctor
+
+    with _Stoppable(to_the_end=given.as_command):
+        findings = doctor.doctor(given, rest)
+    with _printing():
+        for finding in findings:
+            print(finding.line)
+    return DONE if all(finding.ok for finding in findings) else FAILED
+
+
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
-    if given.runner.lower() != "direct":
-        raise RequestError(
-            field="--runner", rule="must be direct: others arrive with a later version", mend="leave it out for now"
-        )
     from dp_pipelines.jobs import job_file, summary
     from dp_pipelines.jobs.run import run
 
     file = job_file.load(given.job)
     _check_output(given.output)
     with _Stoppable(to_the_end=given.as_command):
-        published = run(file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger)
+        published = run(
+            file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
+            runner=given.runner,
+        )  # fmt: skip
     try:
         if given.json:
             print(summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again)))

@@ -4,7 +4,8 @@ In: a request, the frozen stages of a round, a place that keeps draws. Out: the 
 on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
 retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are (`dp_pipelines.phases`).
 
-May import errors, phases, budget, release, and jobs below it; Beam is imported when a pipeline is built, not before.
+May import errors, phases, budget, release, training.draws, and jobs below it; Beam is imported when a pipeline is built, not
+before.
 """
 
 import io
@@ -12,7 +13,6 @@ import json
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -24,36 +24,10 @@ from dp_pipelines.jobs.pipeline import quoting_nothing
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.query import ReleasedPartitions
 from dp_pipelines.release import chosen, released, staging
+from dp_pipelines.training.draws import Draws
 
 BOUNDS = "bounds.json"
 """The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one."""
-
-
-class Draws(Protocol):
-    """Keeps what earlier pipelines of a run have released."""
-
-    def get(self, name: str) -> bytes | None:
-        """What was kept under a name, or None."""
-        ...
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep it, for ever."""
-        ...
-
-
-class InMemory:
-    """Draws of a run that no ledger remembers: a run that fails draws all of them again, and none was seen."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, bytes] = {}
-
-    def get(self, name: str) -> bytes | None:
-        """What was kept under a name, or None."""
-        return self._kept.get(name)
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep it while this process lives."""
-        self._kept[name] = content
 
 
 @quoting_nothing("what one pipeline has released could not be used by the next")

@@ -1,4 +1,4 @@
-"""Running the pipeline of a job in this process, and telling of its failure no more than is public.
+"""Running the pipeline of a job, and telling of its failure no more than is public.
 
 In: a checked request, frozen stages, a staging folder. Out: the staged files, all complete; or an error whose text is public.
 Holds: no text of a failure of Beam leaves this module, since it may quote rows. Not covered: what happens to the files (`run`).
@@ -9,14 +9,17 @@ May import errors, budget.stage, and jobs below it; Beam is imported when a pipe
 import contextlib
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import DamagedInputError, DpError
-from dp_pipelines.jobs.progress import Progress, heard
+from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.request import Request
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.engines import Engine
 
 DAMAGES = (
     "is not a whole Parquet file",
@@ -52,7 +55,7 @@ def run_pipeline(
     request: Request,
     stages: Mapping[str, StagePlan],
     folder: pathlib.Path,
-    options: Any,
+    engine: "Engine",
     progress: Progress,
     without: Mapping[str, pa.Table] | None = None,
 ) -> dict[str, pathlib.Path]:
@@ -62,21 +65,18 @@ def run_pipeline(
         request: what to read.
         stages: what to release, by name.
         folder: the private staging folder.
-        options: of Beam.
+        engine: what runs it.
         progress: is told each step.
         without: partitions whose rows a stage does not see, by its name.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
     """
-    import apache_beam as beam
-
     from dp_pipelines.jobs import build
-    from dp_pipelines.jobs.direct import CountingRunner
 
-    pipeline = beam.Pipeline(runner=CountingRunner(progress, len(request.source.files), list(stages)), options=options)
+    pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
     files = build.build(pipeline, request, stages, folder, without or {})
-    _wait(pipeline, request, stages, progress)
+    _wait(engine, pipeline, request, stages, progress)
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
@@ -84,7 +84,7 @@ def run_pipeline(
 
 
 def run_examples(
-    request: Request, name: str, folder: pathlib.Path, salt: int, options: Any, progress: Progress
+    request: Request, name: str, folder: pathlib.Path, salt: int, engine: "Engine", progress: Progress
 ) -> None:
     """Run the pipeline that writes the examples of a train stage.
 
@@ -93,27 +93,27 @@ def run_examples(
         name: of the stage.
         folder: a private one, for the examples alone.
         salt: settles which rows and examples of a unit stay.
-        options: of Beam.
+        engine: what runs it.
         progress: is told each step.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
     """
-    import apache_beam as beam
-
     from dp_pipelines.jobs import build
-    from dp_pipelines.jobs.direct import CountingRunner
 
-    pipeline = beam.Pipeline(runner=CountingRunner(progress, len(request.source.files), [name]), options=options)
+    pipeline = engine.pipeline(progress, len(request.source.files), [name])
     build.build_examples(pipeline, request, name, folder, salt)
-    _wait(pipeline, request, [name], progress)
+    _wait(engine, pipeline, request, [name], progress)
 
 
-def _wait(pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
+def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
+    from dp_pipelines.jobs.engines import RunnerFailed
+
     progress.show("starting")
     try:
-        with heard(progress):
-            pipeline.run().wait_until_finish()
+        engine.run(pipeline, progress)
+    except RunnerFailed:
+        raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
         raise public_part(error, request, stages) from None
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, phases, training, windows
+from dp_pipelines.jobs import books, charged, phases, runners, training, windows
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
@@ -32,6 +32,7 @@ from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.query import Query
 from dp_pipelines.release import manifest, report, staging
 from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training.draws import Draws, InMemory
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -95,6 +96,7 @@ def run(
     run_id: str | None = None,
     arguments: Sequence[str] = (),
     ledger: str | None = None,
+    runner: str = "direct",
 ) -> Published:
     """Run a job.
 
@@ -105,6 +107,7 @@ def run(
         run_id: names the run; needed where the budget is for several.
         arguments: options of Beam.
         ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
+        runner: one of `runners.NAMES`.
 
     Raises:
         RequestError: the request is wrong by public facts; nothing was charged or created.
@@ -117,21 +120,27 @@ def run(
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
-    with silence() as stream, Progress(stream) as progress, _no_parents_left(target):
+    runners.check_name(runner)
+    with (
+        silence() as stream,
+        Progress(stream) as progress,
+        _no_parents_left(target),
+        contextlib.ExitStack() as until_the_end,
+    ):
         _refuse_unwritable(target)
         progress.show("loading Beam")
-        from dp_pipelines.jobs import beam_options
+        from dp_pipelines.jobs import doctor, engines
 
-        options = beam_options.pipeline_options_of(arguments)
+        engine = until_the_end.enter_context(engines.engine(runner, arguments))
 
-        def stage(number: int, folder: pathlib.Path, draws: phases.Draws) -> dict[str, pathlib.Path]:
+        def stage(number: int, folder: pathlib.Path, draws: Draws) -> dict[str, pathlib.Path]:
             def one(
                 stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
             ) -> dict[str, pathlib.Path]:
-                return run_pipeline(request, stages, into, options, progress, without)
+                return run_pipeline(request, stages, into, engine, progress, without)
 
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
-                run_examples(request, name, into, salt, options, progress)
+                run_examples(request, name, into, salt, engine, progress)
 
             files = phases.run_phases(request, plan, number, folder, draws, one)
             return files | training.run_training(
@@ -142,6 +151,8 @@ def run(
             progress.show("planning")
             plan = plan_of(file, request.stages)
             identity = run_id or _identity(plan, request)
+            if not os.path.lexists(target):
+                doctor.refuse_unready(engine, target, lambda text: _note(stream, text))
             return _unaccounted(request, plan, identity, target, stage)
         progress.show("opening the ledger")
         with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
@@ -156,6 +167,8 @@ def run(
                 )
             identity = run_id or _identity(plan, request)
             charged.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            if not book.committed(identity):  # else its release is given again, and no runner is needed
+                doctor.refuse_unready(engine, target, lambda text: _note(stream, text))
             work = charged.Work(
                 account=file.job.dataset,
                 run_id=identity,
@@ -222,7 +235,8 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
             content["ledger"] = dict(ledger)
         page = folder / "report.html"
         tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
-        page.write_text(report.render(content, tables), encoding="utf-8")
+        models = {name: folder / name for name in plan.trained}
+        page.write_text(report.render(content, tables, models), encoding="utf-8")
         everything = {**files, page.name: page}
         content["files"] = manifest.digests(everything)
         return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
@@ -240,13 +254,13 @@ def _unaccounted(
     plan: Plan,
     identity: str,
     target: pathlib.Path,
-    stage: Callable[[int, pathlib.Path, phases.Draws], dict[str, pathlib.Path]],
+    stage: Callable[[int, pathlib.Path, Draws], dict[str, pathlib.Path]],
 ) -> Published:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
         return _same_run(target, identity, plan, request)
     with staging.staging_folder(target) as folder:
-        files = stage(1, folder, phases.InMemory())
+        files = stage(1, folder, InMemory())
         _describer(request, plan, identity)(1, folder, files, {})
         staging.publish_folder(folder, target)
     content = manifest.read_manifest(target)

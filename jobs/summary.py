@@ -196,6 +196,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     for name in sorted(manifest.get("files", {})):
         if name.endswith(".parquet"):
             _print_stage(folder / name, out)
+        elif name.endswith("/evaluation.json"):
+            _print_model(folder / name, out)
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     out.print(
         f"spent      epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))} of "
@@ -232,6 +234,23 @@ def _print_stage(path: pathlib.Path, out: Console) -> None:
         out.print(table)
         more = f"  and {rows - len(listed)} more; " if rows > len(listed) else "  "
         out.print(f"{more}± covers 95% of the noise" if metrics else more.rstrip("; "))
+    out.print()
+
+
+MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}
+"""What is shown of an evaluation, where it has it."""
+
+
+def _print_model(path: pathlib.Path, out: Console) -> None:
+    """What is known of a model from its held-out units, with the error bars of noise and sample together."""
+    measures = json.loads(path.read_text(encoding="utf-8"))["measures"]
+    told = []
+    for name, words in MEASURES.items():
+        estimate = measures.get(name) or {}
+        if estimate.get("value") is not None:
+            bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
+            told.append(f"{words} {estimate['value']:.3f} ± {1.96 * bars:.3f}")
+    out.print(f"[bold]{escape(path.parent.name)}[/bold] · a model; on held-out units: {', '.join(told) or 'too few to say'}")
     out.print()
 
 

@@ -13,15 +13,13 @@ import shutil
 from collections.abc import Callable
 
 from dp_pipelines.budget.plan import Plan
-from dp_pipelines.jobs.phases import Draws
 from dp_pipelines.jobs.pipeline import quoting_nothing
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.train_models import TrainStage
 from dp_pipelines.noise import entropy
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.training.description import Preparation, Statement
-
-EVALUATION = "evaluation.json"
+from dp_pipelines.training.draws import Draws
 
 
 @quoting_nothing("the training of a model failed")
@@ -82,9 +80,7 @@ def run_training(
             shutil.rmtree(private, ignore_errors=True)
         target = folder / name
         target.mkdir(mode=0o700)
-        written = fitted.artefact.save(target)
-        written[EVALUATION] = target / EVALUATION
-        written[EVALUATION].write_text(fitted.evaluation.text(), encoding="utf-8")
+        written = fit.write(fitted, target)
         files |= {f"{name}/{file}": path for file, path in written.items()}
     return files
 
@@ -112,7 +108,7 @@ def _preparation(request: Request, name: str) -> Preparation:
         quoted=job.source.quoted,
         where=job.where,
         columns=job.columns,
-        lookup=job.lookup.pattern if job.lookup is not None else None,
+        lookup=job.lookup.on if job.lookup is not None else None,
         params={key: (type(value).__name__, str(value)) for key, value in request.values.items()},
         unit_columns=stage.unit_columns,
         max_rows_per_unit=stage.max_rows_per_unit,

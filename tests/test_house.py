@@ -41,6 +41,7 @@ ORDER = (
         "ledger",
         "release",
         "training",
+        "audit",
     ),
     "",
 )

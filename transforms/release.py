@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate
+from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.release.draw import draw_release
 
 
@@ -24,13 +25,15 @@ class DrawRelease(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         """The released table of one place; all keyed alike, so that one writer gets them."""
+        yield 0, draw_release(self.totals(element), self._stage)
+
+    def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
+        """The merged totals of one place."""
         place, tables = element
         partials = [table for table in tables if table.num_columns]
         layout, statistics = self._stage.layout, self._stage.statistics
         if layout.public is not None:
-            totals = accumulate.merge_public(partials, layout, statistics, place, self._places)
-        else:
-            # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
-            partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
-            totals = accumulate.merge(partials, layout.partition_names, statistics)
-        yield 0, draw_release(totals, self._stage)
+            return accumulate.merge_public(partials, layout, statistics, place, self._places)
+        # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
+        partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
+        return accumulate.merge(partials, layout.partition_names, statistics)

@@ -11,6 +11,8 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from typing import Any
 
 warnings.filterwarnings("ignore")
 
@@ -28,7 +30,11 @@ def main() -> None:
     kind, seconds = sys.argv[1], float(sys.argv[2])
     torch.set_num_threads(THREADS)
     model = nn.Sequential(
-        nn.Linear(WIDTH, HIDDEN[0]), nn.Tanh(), nn.Linear(HIDDEN[0], HIDDEN[1]), nn.Tanh(), nn.Linear(HIDDEN[1], CLASSES)
+        nn.Linear(WIDTH, HIDDEN[0]),
+        nn.Tanh(),
+        nn.Linear(HIDDEN[0], HIDDEN[1]),
+        nn.Tanh(),
+        nn.Linear(HIDDEN[1], CLASSES),
     )
     data = torch.utils.data.TensorDataset(torch.randn(ROWS, WIDTH), torch.randint(0, CLASSES, (ROWS,)))
     model, optimizer, loss, loader = PrivacyEngine().make_private(
@@ -43,7 +49,7 @@ def main() -> None:
     )
     fixed = data[:BATCH]
 
-    def batches():
+    def batches() -> Iterator[Any]:
         while True:
             if kind == "loader":
                 yield from loader
@@ -61,7 +67,9 @@ def main() -> None:
             steps += 1
             if time.perf_counter() - begin > seconds:
                 break
-    print(json.dumps({"steps": steps, "seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - cpu}))
+    print(
+        json.dumps({"steps": steps, "seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - cpu})
+    )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 In: a frozen stage, how many replays, with the unit or without. Out: scores, and residuals for their records. How: in one call of
 `draw_release` each partition is a replay of its own (or one of the several that a unit changes), since all draw their own noise.
-Holds: what is looked at is what metrics get to see, on the release lattice. Not covered: the kernels before, and what metrics make
-of noisy statistics, which is post-processing.
+Holds: what is looked at is what metrics get to see, on the release lattice. Not covered: the kernels before, and what metrics
+make of noisy statistics, which is post-processing.
 
 May import budget.stage, kernels, metrics, noise, release.draw, selection, audit, numpy, pyarrow.
 """
@@ -61,7 +61,7 @@ class Portion:
 
     Args:
         scores: one for each replay.
-        residuals: by name of statistic, released steps less exact steps: one row for each replay, one column for each integer of it.
+        residuals: by name of statistic, released steps less exact steps: a row for each replay, a column for each integer of it.
     """
 
     scores: Floats
@@ -177,7 +177,8 @@ def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
 def total_at(selection: Selection, steps: float) -> int:
     """The total of the compared statistic that is nearest to so many release steps."""
     assert selection.noise is not None
-    return max(0, round(steps * selection.noise.step / 2**selection.noise.fine_bits))
+    fine = float(1 << selection.noise.fine_bits)
+    return max(0, round(steps * selection.noise.step / fine))
 
 
 def _noise(stage: StagePlan, place: int) -> Noise:
@@ -227,7 +228,7 @@ def _sure(stage: StagePlan) -> list[int]:
         table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
         found[units] = max(found[units], len(table) + selection.min_users)
     else:
-        steps = selection.threshold + math.ceil(SURELY * max(1, selection.noise.law.scale))
+        steps = selection.threshold + math.ceil(SURELY * max(1.0, float(selection.noise.law.scale)))
         found[selection.statistic] = max(found[selection.statistic], total_at(selection, steps) + 1)
     return found
 

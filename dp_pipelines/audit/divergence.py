@@ -1,9 +1,9 @@
 """The privacy loss that replays show, beside the one that was accounted: hockey-stick divergences in both directions.
 
 In: a score of each replay with the unit and without it, the larger the more it looks like the former; the accounted delta at some
-epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the evidence that it is
-above the accounted delta. Holds: t is chosen on one half of the replays, the other half is counted, so that the choice costs
-nothing; any score and any t are a fair test. Not covered: a divergence that the score does not see.
+epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the evidence that
+it is above the accounted delta. Holds: t is chosen on one half of the replays, the other half is counted, so that the choice
+costs nothing; any score and any t are a fair test. Not covered: a divergence that the score does not see.
 
 May import audit.evidence, numpy.
 """
@@ -51,7 +51,7 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
         with_unit, without: the score of each replay; as many of each.
         accounted: delta by epsilon.
 
-    >>> even = np.arange(1000) / 1000
+    >>> even = np.arange(1000) % 500 / 500
     >>> found = compare(even + 0.5, even, {0.0: 0.5})
     >>> [round(each.replayed, 1) for each in found]
     [0.5, 0.5]
@@ -80,11 +80,12 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
 
 
 def threshold(p: Floats, q: Floats, epsilon: float) -> float:
-    """The score at and above which P has most more than exp(epsilon) times Q."""
+    """The score at and above which P has most more than exp(epsilon) times Q; infinite where it never has more."""
     scores = np.concatenate([p, q])
     weights = np.concatenate([np.ones(len(p)), np.full(len(q), -math.exp(epsilon))])
     order = np.argsort(-scores, kind="stable")
     falling, gains = scores[order], np.cumsum(weights[order])
     # A threshold takes all replays with one score, or none of them.
     last = np.append(falling[1:] < falling[:-1], True)
-    return float(falling[last][np.argmax(gains[last])])
+    best = int(np.argmax(gains[last]))
+    return float(falling[last][best]) if gains[last][best] > 0 else math.inf

@@ -30,7 +30,7 @@ def fourth_moment(law: Law) -> float:
     """Of a draw in its standard deviations, from above.
 
     >>> from fractions import Fraction
-    >>> fourth_moment(FlooredLaplace(Fraction(1000)))
+    >>> round(fourth_moment(FlooredLaplace(Fraction(1000))), 6)
     6.06
     """
     smooth = FOURTH["laplace" if isinstance(law, FlooredLaplace) else "gaussian"]
@@ -69,8 +69,32 @@ class Squares:
         return evidence.deficit(self.total / self.n, self.n, self.fourth)
 
 
+@dataclasses.dataclass(eq=False)
+class Steady:
+    """Whether each step has the noise that was drawn, no more and no less: any other divisor than the given one would show."""
+
+    worst: float = 0.0
+    ratio: float = 1.0
+    looked_at: int = 0
+
+    def add(self, residuals: Floats) -> None:
+        """Some replays that were trained together, over the standard deviation drawn: each row is one, each column a step."""
+        n, steps = residuals.shape
+        squares = np.mean(np.square(residuals), axis=0)
+        evidences = n / 2 * (squares - 1 - np.log(np.maximum(squares, 1e-300)))
+        farthest = int(np.argmax(evidences))
+        self.looked_at += steps
+        if evidences[farthest] >= self.worst:
+            self.worst, self.ratio = float(evidences[farthest]), math.sqrt(squares[farthest])
+
+    @property
+    def evidence(self) -> float:
+        """That some step has another noise: the tails of a mean of squares of normal variables, either side."""
+        return max(0.0, self.worst - math.log(2 * max(1, self.looked_at)))
+
+
 class Products:
-    """The mean products of the columns of matrices: each row is a replay, each column a draw of it; and of rows with later rows."""
+    """Mean products of draws: of the columns of matrices in which each row is a replay, and of rows with later rows."""
 
     def __init__(self) -> None:
         self._sums: Floats | None = None
@@ -98,7 +122,21 @@ class Products:
 
     @property
     def largest(self) -> float:
-        """The largest correlation of two draws of a replay."""
+        """The largest correlation found."""
+        return max(self._within, self._between)
+
+    @property
+    def evidence(self) -> float:
+        """That two draws of a replay, or those of two replays, are related."""
+        if self._sums is None:
+            return 0.0
+        size = len(self._sums)
+        within = evidence.related(self._within, self._rows, size * (size - 1) // 2)
+        return max(0.0, max(within, evidence.related(self._between, self._pairs, 1)) - math.log(2))
+
+    @property
+    def _within(self) -> float:
+        """Of two draws of a replay."""
         if self._sums is None or len(self._sums) < 2:
             return 0.0
         spread = np.sqrt(np.maximum(np.diag(self._sums), 1e-300))
@@ -107,13 +145,8 @@ class Products:
         return float(related.max())
 
     @property
-    def evidence(self) -> float:
-        """That two draws of a replay, or those of two replays, are related."""
-        if self._sums is None:
+    def _between(self) -> float:
+        """Of the first draws of replays that follow each other from portion to portion."""
+        if self._sums is None or not self._pairs:
             return 0.0
-        size = len(self._sums)
-        within = evidence.related(self.largest, self._rows, size * (size - 1) // 2) if size > 1 else 0.0
-        if not self._pairs:
-            return within
-        mean = abs(self._shifted) / self._pairs * self._rows / max(float(self._sums[0, 0]), 1e-300)
-        return max(0.0, max(within, evidence.related(mean, self._pairs, 1)) - math.log(2))
+        return abs(self._shifted) / self._pairs * self._rows / max(float(self._sums[0, 0]), 1e-300)

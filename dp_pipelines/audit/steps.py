@@ -2,9 +2,10 @@
 
 In: a frozen stage of sums of clipped vectors, the model. Out: for many replays what a reader of all released parameters learns.
 How: a model with as many parameters as there are replays, and for each parameter one unit whose vector, of the full clip
-norm, lies along it. Each unit has the norm that is allowed, a coin of its own in each step, and noise of its own. So each coordinate
-is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from the parameters that
-the loop shows, by public numbers alone: a divisor that depended on the data would show as noise that is too small or too large.
+norm, lies along it. Each unit has the norm that is allowed, a coin of its own in each step, and noise of its own. So each
+coordinate is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from the
+parameters that the loop shows, by public numbers alone: another divisor than the given one shows as noise that is too small or
+too large.
 Beside them stand units whose vectors are zero, so that each step has somebody to sample.
 
 How long a vector the model's own kernel lets through is measured, on units made to be extreme: it is what is added.
@@ -16,6 +17,7 @@ May import budget, train_model, training, audit, numpy.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
@@ -61,12 +63,14 @@ class Trial:
 
     Args:
         sums: (steps, replays), the noisy sums over the clip norm.
+        drawn: the standard deviation of the noise that is drawn for them, over the clip norm: a little above the multiplier.
         inside: in how many steps each replay's unit was sampled; without the unit None.
         sizes: how many units each step sampled.
         units: how many there were.
     """
 
     sums: Floats
+    drawn: float
     inside: Places | None
     sizes: Places
     units: int
@@ -82,6 +86,7 @@ class _OneEach:
     slack: float
     units_per_chunk: int
     seen: list[Floats] = dataclasses.field(default_factory=list)
+    last: Floats | None = None
     inside: Places = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     sizes: list[int] = dataclasses.field(default_factory=list)
 
@@ -90,8 +95,9 @@ class _OneEach:
         return np.zeros(self.size)
 
     def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
-        if not self.seen or self.seen[-1] is not parameters:
-            self.seen.append(parameters)
+        if self.last is not parameters:
+            self.last = parameters
+            self.seen.append(parameters.copy())
             self.sizes.append(0)
         self.sizes[-1] += chunk.units
         places = chunk.labels.astype(np.int64) - self.others
@@ -157,11 +163,20 @@ def trials(
         kept = _Kept()
         units = others + (each.size if with_unit else 0)
         trainer.train(
-            each, _Places(units), steps, clip_norm=clip_norm, multiplier=multiplier, divisor=DIVISOR, draws=kept, name="replay"
+            each,
+            _Places(units),
+            steps,
+            clip_norm=clip_norm,
+            multiplier=multiplier,
+            divisor=DIVISOR,
+            draws=kept,
+            name="replay",
         )
+        noise = NoisySum(size=each.size, norm=clip_norm, multiplier=multiplier, slack=trainer._slack(each))
         last = trainer.State.from_bytes(kept.content[f"replay.step-{steps.steps}"])
         yield Trial(
             sums=_noisy_sums([*each.seen, last.parameters], steps, DIVISOR) / clip_norm,
+            drawn=noise.stddev / clip_norm,
             inside=each.inside if with_unit else None,
             sizes=np.array(each.sizes),
             units=units,
@@ -173,7 +188,7 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
     if len(path) != steps.steps + 1:
         raise AssertionError("the loop took another number of steps than it was asked for")
     momentum, sums = np.zeros(len(path[0])), np.empty((steps.steps, len(path[0])))
-    for step, (before, after) in enumerate(zip(path, path[1:], strict=False)):
+    for step, (before, after) in enumerate(itertools.pairwise(path)):
         moved = (before - after) / (steps.learning_rate or 1.0)
         sums[step] = (moved - steps.momentum * momentum) * (divisor * steps.sampling_rate)
         momentum = moved
@@ -212,7 +227,7 @@ class _Rows:
 
     @property
     def width(self) -> int:
-        return self.features.shape[1]
+        return int(self.features.shape[1])
 
     def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
         yield _unit(self.features, 1.0)

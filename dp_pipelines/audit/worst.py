@@ -22,7 +22,7 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_PIECES = 64
-"""Under Gaussian noise a change of more integers is put into so many, by the same L2 norm: normal noise looks alike from all sides."""
+"""Under Gaussian noise a change of more integers is put into so many, of the same L2 norm: it is alike on all sides."""
 
 SEARCHED = 4096
 """Totals among which the one is looked for whose rounding moves most."""
@@ -60,7 +60,9 @@ class Change:
         return (from_before - from_after) * (from_before + from_after) / (2 * scale * scale)
 
 
-def change(stage: StagePlan, statistic: Statistic, noise: Noise, *, least: int = LEAST, pieces: int | None = None) -> Change:
+def change(
+    stage: StagePlan, statistic: Statistic, noise: Noise, *, least: int = LEAST, pieces: int | None = None
+) -> Change:
     """The worst change of a statistic.
 
     Args:

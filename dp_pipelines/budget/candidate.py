@@ -50,9 +50,8 @@ class Budget:
         """The epsilon of some records, by default in all runs: with delta 0 the sum of their epsilons, or infinity."""
         runs = self.runs if runs is None else runs
         if self.delta == 0:
-            pure = [record.pure_epsilon for record in records]
-            exact = [epsilon for epsilon in pure if epsilon is not None]
-            return math.nextafter(float(runs * sum(exact)), math.inf) if len(exact) == len(pure) else math.inf
+            pure = accountant.pure_epsilon_of(records, runs=runs)
+            return math.inf if pure is None else math.nextafter(float(pure), math.inf)
         return accountant.epsilon_of(records, self.allowed_delta(records, runs), runs=runs, accuracy=accuracy)
 
     def allowed_delta(self, records: Sequence[Mechanism], runs: int | None = None) -> float:

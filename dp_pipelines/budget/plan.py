@@ -29,7 +29,6 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.query import Query
 from dp_pipelines.train_model import TrainModel
-from dp_pipelines.train_stages import HELD_OUT
 
 LARGEST = accountant.LARGEST_EPSILON
 """Budgets stay below this epsilon, at which nothing is protected any more."""
@@ -151,6 +150,7 @@ class Plan:
         if set(given) != set(stages):
             raise RequestError(field="shares", rule="must name exactly the stages")
         asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
+        self._asked = asked
         expanded = phases.expand(stages, asked)
         self.queries, self.shares = expanded.queries, expanded.shares
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
@@ -328,12 +328,16 @@ class Plan:
         }
 
     def _described(self, stage: StagePlan) -> dict[str, Any]:
-        # Who is held out meets the evaluation instead of the steps: it takes nothing from the others.
-        whole = math.fsum(part for name, part in self.shares.items() if self.queries[name].group != HELD_OUT)
-        share = self.shares[stage.name] / whole
-        if not any(isinstance(statistic.vectors, ClippedVectors) for statistic in stage.statistics):
-            return describe.stage_to_json(stage, share, self.expect)
-        return describe.sums_to_json(stage, share, self.trained.get(stage.name))
+        # Parts of a train stage have weights of their own (train_stages.PARTS); what is told is the share of the stage.
+        asked = self._asked if stage.name in self.trained else self.shares
+        share = asked[stage.name] / math.fsum(self._asked.values())
+        if any(isinstance(statistic.vectors, ClippedVectors) for statistic in stage.statistics):
+            described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
+        else:
+            described = describe.stage_to_json(stage, share, self.expect)
+        if stage.query.group is not None and stage.name not in self.trained:
+            del described["share"]
+        return described
 
 
 def _noises(choices: StageChoices) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from the training units alone, the evaluation from the held-out units alone. A r
 as its first complete result before that step begins, so that no retry draws it again. Nothing else about the data leaves.
 Not covered: where the examples come from (transforms.examples), publishing what is returned, and the folder's end.
 
-May import budget, kernels, train_model, train_stages and this room.
+May import errors, noise, budget, release, train_model, train_stages and this room.
 """
 
 import dataclasses
 import io
 import math
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +23,16 @@ from numpy.typing import NDArray
 
 from dp_pipelines import bounds, train_stages
 from dp_pipelines.budget import sums
+from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import evaluation, moments, statistics, trainer
+from dp_pipelines.errors import RequestError
+from dp_pipelines.noise import entropy
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.train_model import JaxModel, TrainModel
+from dp_pipelines.training import evaluation, moments, scoring, statistics, trainer
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.draws import Draws, InMemory
 from dp_pipelines.training.encoder import Encoder
 from dp_pipelines.training.examples import Examples
 from dp_pipelines.training.kernels import kernel_of
@@ -38,19 +43,9 @@ CLIP = 1.5
 """The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so that some three examples that
 pull together count in full. On Ta Feng half of it or twice as much lose nothing (docs/benchmarks/training.md)."""
 
+EVALUATION = "evaluation.json"
+
 Tables = Callable[[], Iterator[pa.Table]]
-
-
-class Draws(Protocol):
-    """Keeps what earlier steps have released."""
-
-    def get(self, name: str) -> bytes | None:
-        """What was kept under a name, or None."""
-        ...
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep it, for ever."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,8 +183,59 @@ class Fit:
     def _counted(self, artefact: Artefact, table: pa.Table) -> pa.Table:
         """Held-out examples with the cell that each counts in."""
         labels = artefact.encoder.labels(table)
-        cells = evaluation.cells(self.task, artefact.scores(table), labels)
+        model = self.task.model
+        named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
+        cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named), labels)
         columns = {name: table.column(name) for name in self.task.unit_columns}
         columns[bounds.COLUMN] = pa.array([bounds.COLUMN] * table.num_rows, pa.string())
         columns[train_stages.CELL] = pa.array(cells)
         return pa.table(columns)
+
+
+def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str]) -> Fitted:
+    """Train a stage of a plan in one process, once, and write its files.
+
+    For pipelines of your own; `dp-pipelines run` does the same with a ledger, which a killed run goes on from.
+
+    Args:
+        plan: it has a train stage of this name.
+        name: of the stage.
+        tables: gives all examples, each time it is called; each table holds all examples of its units
+            (`transforms.examples.BoundedExamples` writes such files, `training.stored.tables` reads them).
+        output: the folder to write, which must not exist.
+
+    Raises:
+        RequestError: there is no such stage, or the folder exists.
+    """
+    if name not in plan.trained:
+        rule, mend = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
+        raise RequestError(field=f"stage {name!r}", rule=rule, mend=mend)
+    task = plan.trained[name]
+    with staging.staging_folder(output) as folder:
+        private = folder / f"numbers{staging.UNFINISHED}"
+        private.mkdir(mode=0o700)
+        one = Fit(
+            name=name,
+            task=task,
+            stages=plan.round(1).stages,
+            tables=tables,
+            folder=private,
+            draws=InMemory(),
+            key=plan.digest.encode(),
+            salt=int(entropy.words(1)[0]),
+            tell=lambda text: None,
+        )
+        unit = manifest.unit_in_words(task.unit_columns)
+        spent = plan.accounted
+        fitted = one.run(Statement(unit=unit, plan=plan.digest, epsilon=spent["epsilon"], delta=spent["delta"]))
+        write(fitted, folder)
+        staging.publish_folder(folder, output)
+    return fitted
+
+
+def write(fitted: Fitted, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Write the files of a train stage into a folder; the path of each, by its name."""
+    written = fitted.artefact.save(folder)
+    written[EVALUATION] = folder / EVALUATION
+    written[EVALUATION].write_text(fitted.evaluation.text(), encoding="utf-8")
+    return written

@@ -1,22 +1,23 @@
 """Networks of dense layers with tanh between them: the sum of clipped gradients of units, without a gradient of any one unit.
 
-In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of their clipped gradients; scores. Holds: what a unit
-adds is a function of its own rows and the parameters alone, bit for bit, and has an L2 norm of at most the clip norm; the sum is
-exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds nothing.
+In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of their clipped gradients; scores. Holds: what a
+unit adds is a function of its own rows and the parameters alone, bit for bit, and has an L2 norm of at most the clip norm; the
+sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
+nothing.
 Not covered: a BLAS whose products depend on the place of a row, which `check_places` finds and refuses; time.
 
 How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one forward
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
 then rounded to whole numbers so small that float64 holds every sum of their products.
 
-Needs the extra `train`. May import errors, train_model, training.{examples, network, passes, whole_sums}, numpy.
+Needs threadpoolctl (the extra `train`), no JAX. May import errors, train_model, numpy and training.{examples, network, passes,
+unit_blocks, whole_sums}.
 """
 
-import bisect
 import concurrent.futures
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import DpError
 from dp_pipelines.train_model import Label
 from dp_pipelines.training import network
-from dp_pipelines.training.examples import Chunk, Places
+from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.network import Floats, Layers
 from dp_pipelines.training.passes import BLOCK, DERIVATIVE_BITS, INPUT_BITS, MARGIN, Desk
+from dp_pipelines.training.unit_blocks import Block, Places, blocks
 from dp_pipelines.training.whole_sums import WholeSum
 
 MOST_PAIRED = 64
@@ -60,9 +62,13 @@ class MLPKernel:
     """
 
     slack = 0.0
-    """The sum is exact for chunks of at most 2**11 units; for n of them it is within n * 2**-53 of the clip norm."""
+    """The sum of a chunk is exact."""
 
-    def __init__(self, *, width: int, hidden: Sequence[int], label: Label, key: bytes, threads: int | None = None) -> None:
+    units_per_chunk = 2**11
+
+    def __init__(
+        self, *, width: int, hidden: Sequence[int], label: Label, key: bytes, threads: int | None = None
+    ) -> None:
         from threadpoolctl import ThreadpoolController
 
         self.label, self.key = label, key
@@ -73,6 +79,7 @@ class MLPKernel:
         self._totals = [WholeSum(self.size) for _ in range(self.threads)]
         # Two pools of threads would be in each other's way; one for products alone would be idle most of the time.
         self._blas: Any = ThreadpoolController()
+        self._checked = False
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
 
     def initial(self) -> Floats:
@@ -88,26 +95,39 @@ class MLPKernel:
 
         Args:
             parameters: (size,).
-            chunk: whole units, in any number.
+            chunk: at most 2**11 units, of any number of rows.
             clip_norm: from 1e-100 to 1e100.
+
+        Raises:
+            DpError: this machine cannot do it, see `check_places`; at the first call.
         """
+        if chunk.units > self.units_per_chunk:
+            raise ValueError("a chunk of so many units would not be added up exactly")
+        if not self._checked:
+            self.check_places()
         # The least power of two above the clip norm, which is at least a half of it.
         unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
         clip, layers = clip_norm / unit, network.layers(self.shapes, parameters)
-        blocks = list(_blocks(np.asarray(chunk.starts)))
+        starts = chunk.starts
+        work: list[Block | int] = [*blocks(starts, SIZES, lambda size: BLOCK // size)]
+        work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
 
         def share(number: int) -> WholeSum:
             total, desk = self._totals[number].clear(), self._desks[number]
             with np.errstate(all="ignore"):
-                for size, rows, used in blocks[number :: self.threads]:
-                    if size:
-                        features, labels = chunk.features.take(rows, axis=0), chunk.labels.take(rows)
-                        total.add(desk.clipped(size, layers, features, labels, used, clip, unit))
-                    else:
+                for block in work[number :: self.threads]:
+                    if isinstance(block, int):
+                        rows = np.arange(starts[block], starts[block + 1])
                         total.add(self._large(desk, layers, chunk, rows, clip, unit))
+                    else:
+                        rows, used = block.rows.reshape(-1), block.used.reshape(-1)
+                        features, labels = chunk.features.take(rows, axis=0), chunk.labels.take(rows)
+                        if not used.all():
+                            features[~used] = 0
+                        total.add(desk.clipped(block.size, layers, features, labels, used, clip, unit))
             return total
 
-        helpers = min(self.threads, len(blocks)) - 1
+        helpers = min(self.threads, len(work)) - 1
         if helpers > 0 and self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(self.threads - 1, "dp-mlp")
         with self._blas.limit(limits=1, user_api="blas"):
@@ -135,53 +155,31 @@ class MLPKernel:
         ends = np.cumsum([rows * columns for rows, columns in self.shapes])[:-1]
         return np.split(gradient, ends)
 
-    def check_places(self, most_rows: int = MOST_PAIRED) -> None:
-        """Try whether this machine computes the same for a row wherever it stands; to be called once before training.
+    def check_places(self) -> None:
+        """Try whether this machine computes the same for a row wherever it stands. The first sum does it too.
 
         Every place of a block gets the same rows, and then the rows in another order; rows and parameters are public.
-
-        Args:
-            most_rows: of one unit; a public bound.
 
         Raises:
             DpError: it does not.
         """
         layers = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights") / 2)
-        width, labels, used = self.shapes[0][0] - 1, np.zeros(BLOCK), np.ones(BLOCK, np.bool_)
+        width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
         drawn = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32) * 4
         desk, same = self._desks[0], True
         with self._blas.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
-            for size in SIZES[: bisect.bisect_left(SIZES, most_rows) + 1]:
+            for size in SIZES:
                 units = drawn.reshape(-1, size, width)
                 for rows in (units, np.repeat(units[:1], len(units), axis=0)):
                     there, back = (
-                        [
-                            part.reshape(len(units), size, -1).copy()
-                            for parts in desk.weighed(size, layers, each, labels, used, 1.0, 1.0)
-                            for part in parts
-                        ]
-                        for each in (rows.reshape(-1, width), rows[::-1].reshape(-1, width))
+                        desk.numbers(size, layers, each.reshape(-1, width), labels) for each in (rows, rows[::-1])
                     )
-                    same &= all(np.array_equal(part, turned[::-1]) for part, turned in zip(there, back, strict=True))
-                same &= all(np.array_equal(part, np.repeat(part[:1], len(units), axis=0)) for part in there)
+                    for part, turned in zip(there, back, strict=True):
+                        same &= np.array_equal(part, turned.reshape(len(units), size, -1)[::-1].reshape(part.shape))
+                same &= all(np.array_equal(part, np.tile(part[:size], (len(units), 1))) for part in there)
         if not same:
             raise DpError(
                 "this machine's matrix products depend on the place of a row, so that a unit would change what others add; "
                 "install NumPy from its wheels, or train a linear model"
             )
-
-
-def _blocks(starts: Places) -> Iterator[tuple[int, Places, NDArray[np.bool_]]]:
-    """Blocks of units of a like size: that size, the places of their rows, which of them count; size 0: one large unit, its places."""
-    begins, counts = starts[:-1], np.diff(starts)
-    for number, size in enumerate(SIZES):
-        members = begins[(counts <= size) & (counts > (SIZES[number - 1] if number else 0))]
-        sizes = counts[(counts <= size) & (counts > (SIZES[number - 1] if number else 0))]
-        for first in range(0, len(members), BLOCK // size):
-            own, many = members[first : first + BLOCK // size, None], sizes[first : first + BLOCK // size, None]
-            rows, used = np.zeros((BLOCK // size, size), np.int64), np.zeros((BLOCK // size, size), np.bool_)
-            used[: len(own)] = np.arange(size) < many
-            rows[: len(own)] = np.where(used[: len(own)], own + np.arange(size), 0)
-            yield size, rows.reshape(-1), used.reshape(-1)
-    for begin in np.flatnonzero(counts > MOST_PAIRED).tolist():
-        yield 0, np.arange(starts[begin], starts[begin + 1]), np.ones(0, np.bool_)
+        self._checked = True

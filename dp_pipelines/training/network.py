@@ -9,8 +9,8 @@ declared range scaled to [0, 1].
 May import train_model, numpy.
 """
 
-import dataclasses
 import hashlib
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -26,20 +26,8 @@ ROWS = 4096
 """Rows that go through the network at a time."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Layer:
-    """The parameters of a layer in float32.
-
-    Args:
-        forth: (inputs + 1, outputs), the bias last.
-        back: (outputs, inputs), without it.
-    """
-
-    forth: NDArray[np.float32]
-    back: NDArray[np.float32]
-
-
-Layers = list[Layer]
+Layers = list[NDArray[np.float32]]
+"""Of each layer a matrix (inputs + 1, outputs), the biases last."""
 
 
 def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, int]]:
@@ -49,17 +37,16 @@ def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, i
     [(65, 256), (257, 64), (65, 2)]
     """
     sizes = (width, *hidden, outputs)
-    return [(before + 1, after) for before, after in zip(sizes, sizes[1:], strict=False)]
+    return [(before + 1, after) for before, after in itertools.pairwise(sizes)]
 
 
 def layers(of: Sequence[tuple[int, int]], parameters: Floats) -> Layers:
-    """The layers in a vector of parameters."""
+    """The layers in a vector of parameters, in float32."""
     found, begin = [], 0
-    for rows, columns in of:
-        with np.errstate(over="ignore"):
-            forth = parameters[begin : begin + rows * columns].reshape(rows, columns).astype(np.float32)
-        found.append(Layer(forth, np.ascontiguousarray(forth[:-1].T)))
-        begin += rows * columns
+    with np.errstate(over="ignore"):
+        for rows, columns in of:
+            found.append(parameters[begin : begin + rows * columns].reshape(rows, columns).astype(np.float32))
+            begin += rows * columns
     return found
 
 
@@ -99,10 +86,9 @@ def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, feat
         for begin in range(0, len(features), ROWS):
             values = features[begin : begin + ROWS].astype(np.float32)
             for number, layer in enumerate(found):
-                values = values @ layer.forth[:-1] + layer.forth[-1]
+                values = values @ layer[:-1] + layer[-1]
                 values = np.tanh(values) if number + 1 < len(found) else values
             result[begin : begin + ROWS] = values
     if isinstance(label, NumberLabel):
         result = label.min_value + (label.max_value - label.min_value) * result
     return result if isinstance(label, ClassLabel) else result[:, 0]
-

@@ -1,10 +1,11 @@
 """Forward and backward through a network, and the weights of a block of units, always of one shape.
 
-In: layers, a block of rows of which `size` in a row are one unit's. Out: whole numbers whose products add up to the units' clipped
-gradients. Holds: what a unit adds comes from instructions that do not depend on what stands in other rows, since shapes never
-change (that they do not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see); it is never longer than the
-clip norm, and float64 holds every sum of the products (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
-nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a row's are always the same.
+In: layers, a block of rows of which `size` in a row are one unit's. Out: whole numbers whose products add up to the units'
+clipped gradients. Holds: what a unit adds comes from instructions that do not depend on what stands in other rows, since shapes
+never change (that they do not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see); it is never longer
+than the clip norm, and float64 holds every sum of the products (docs/proofs/training_mlp.md). A unit with a number that is not
+finite adds nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a row's are
+always the same.
 
 The arrays are made once and used again and again: a `Desk` is for one thread, and its results stay until its next call.
 
@@ -27,7 +28,7 @@ BLOCK = 256
 """Rows that go through the network at a time."""
 
 INPUT_BITS, DERIVATIVE_BITS = 18, 24
-"""Inputs are rounded to 2**-18 of a power of two above them, weighted derivatives to 2**-24 of one above the clip norm."""
+"""Inputs are rounded to 2**-18 of a power of two near a row's largest, weighted derivatives to 2**-24 of one near the norm."""
 
 SPREAD = 8
 """How often the clip norm the norms of a unit's rows may be together: more, and the unit is scaled down further."""
@@ -86,17 +87,13 @@ class Desk:
         Args:
             size: rows of each unit, of which some may be unused.
             layers: of the network.
-            rows, labels, used: BLOCK of each; `used` says which rows count.
+            rows, labels, used: BLOCK of each; `used` says which rows count, the others must be zero.
             clip: the clip norm over `unit`, between a half and 1.
             unit: a power of two.
         """
+        # Unused rows are zero, so that nothing but the parameters decides whether they are finite.
         finite = self._pass(layers, rows, labels, used)
-        squares, dulled, scale = np.zeros(BLOCK), np.zeros(BLOCK), 2.0**-INPUT_BITS / unit
-        for values, derivative, stretch in zip(self._whole, self._derivatives, self._stretches(), strict=True):
-            lengths = np.vecdot(values, values)
-            dulled += lengths * derivative.shape[1]
-            lengths *= np.vecdot(derivative, derivative)
-            squares += lengths if stretch is None else lengths * stretch**2
+        squares, dulled = self._lengths()
         bad = ~(finite & np.isfinite(squares))
         if bad.any():
             bad = np.repeat(bad.reshape(-1, size).any(axis=1), size)
@@ -105,7 +102,7 @@ class Desk:
             for values in self._whole[1:]:
                 values[bad, -1] = 2.0**INPUT_BITS
             squares[bad] = dulled[bad] = 0
-        most, step = clip * (1 - MARGIN), 2.0 ** -(INPUT_BITS + DERIVATIVE_BITS)
+        most, step, scale = clip * (1 - MARGIN), 2.0 ** -(INPUT_BITS + DERIVATIVE_BITS), 2.0**-INPUT_BITS / unit
         np.sqrt(dulled, out=dulled)
         if size == 1:
             spread = np.sqrt(squares) * scale
@@ -123,6 +120,23 @@ class Desk:
             np.rint(derivative, out=derivative)
         return self._whole, self._derivatives
 
+    def numbers(self, size: int, layers: Layers, rows: Singles, labels: Floats) -> list[Floats]:
+        """All that a block's results are made of, a row for each row: to see whether a row's numbers depend on its place."""
+        self._pass(layers, rows, labels, np.ones(BLOCK, np.bool_))
+        whole, derivatives = ([part.copy() for part in parts] for parts in (self._whole, self._derivatives))
+        norms = [*self._lengths(), np.repeat(self._squared_norms(size), size)]
+        return [*whole, *derivatives, *(part[:, None] for part in norms)]
+
+    def _lengths(self) -> tuple[Floats, Floats]:
+        """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns; both times 2**36."""
+        squares, dulled = np.zeros(BLOCK), np.zeros(BLOCK)
+        for values, derivative, stretch in zip(self._whole, self._derivatives, self._stretches(), strict=True):
+            lengths = np.vecdot(values, values)
+            dulled += lengths * derivative.shape[1]
+            lengths *= np.vecdot(derivative, derivative)
+            squares += lengths if stretch is None else lengths * stretch**2
+        return squares, dulled
+
     def _stretches(self) -> list[Floats | None]:
         return [self._stretch, *[None] * (len(self._whole) - 1)]
 
@@ -135,9 +149,10 @@ class Desk:
         return np.maximum(result, 0.0)
 
     def _pass(self, layers: Layers, rows: Singles, labels: Floats, used: Truths) -> Truths:
-        """Forward and backward: whole inputs, derivatives, and which rows are finite so far. Derivatives of unused rows are zero.
+        """Forward and backward: whole inputs, derivatives, and which rows are finite. Derivatives of unused rows are zero.
 
-        The first layer's inputs are divided by a power of two above them, `_stretch`, and its derivatives not yet multiplied with it.
+        The first layer's inputs are divided by a power of two, `_stretch`, and then below 2; its derivatives are not yet
+        multiplied by it.
         """
         first, whole = self._inputs[0], self._whole[0]
         first[:, :-1] = rows
@@ -152,20 +167,20 @@ class Desk:
         np.multiply(whole, np.ldexp(1.0, INPUT_BITS - exponents)[:, None], out=whole)
         np.rint(whole, out=whole)
         for number, (values, slopes) in enumerate(zip(self._values, self._slopes, strict=False)):
-            np.matmul(self._inputs[number], layers[number].forth, out=values)
+            np.matmul(self._inputs[number], layers[number], out=values)
             np.tanh(values, out=values)
             self._inputs[number + 1][:, :-1] = values
             np.multiply(values, values, out=slopes)
             np.subtract(np.float32(1), slopes, out=slopes)
             np.multiply(values, np.float32(2.0**INPUT_BITS), out=values)
             self._whole[number + 1][:, :-1] = np.rint(values, out=values)
-        outputs = np.matmul(self._inputs[-1], layers[-1].forth, out=self._values[-1])
+        outputs = np.matmul(self._inputs[-1], layers[-1], out=self._values[-1])
         self._derivatives[-1].T[...] = residuals(self._label, outputs.T.astype(np.float64), labels)
         if not used.all():
             self._derivatives[-1][~used] = 0
         outputs[...] = self._derivatives[-1]
         for number in range(len(layers) - 1, 0, -1):
-            values = np.matmul(self._values[number], layers[number].back, out=self._values[number - 1])
+            values = np.matmul(self._values[number], layers[number][:-1].T, out=self._values[number - 1])
             np.multiply(values, self._slopes[number - 1], out=values)
             if not used.all():
                 values[~used] = 0
@@ -184,12 +199,15 @@ def residuals(label: Label, outputs: Floats, labels: Floats) -> Floats:
         numbers: Floats = outputs - (labels - label.min_value) / (label.max_value - label.min_value)
         return numbers
     if isinstance(label, ClassLabel):
-        powers = np.exp(outputs - np.maximum.reduce(outputs, axis=0))
+        shares: Floats = outputs - np.maximum.reduce(outputs, axis=0)
+        np.exp(shares, out=shares)
+        shares /= np.add.reduce(shares, axis=0)
         truth = labels == np.arange(label.outputs)[:, None]
-        # A label that is no class makes all of its row NaN.
-        known = np.where(truth.any(axis=0), 1.0, np.nan)
-        classes: Floats = (powers / np.add.reduce(powers, axis=0) - truth) * known
-        return classes
+        shares -= truth
+        known = np.logical_or.reduce(truth, axis=0)
+        if not known.all():
+            shares[:, ~known] = np.nan
+        return shares
     result: Floats = 1 / (1 + np.exp(-outputs)) - labels
     return result
 
@@ -197,4 +215,5 @@ def residuals(label: Label, outputs: Floats, labels: Floats) -> Floats:
 def _paired(rows: Floats, size: int) -> Floats:
     """The products of each unit's rows with each other: (units, size * size)."""
     units: Any = rows.reshape(-1, size, rows.shape[1])
-    return np.matmul(units, units.transpose(0, 2, 1)).reshape(len(units), -1)
+    products: Floats = np.matmul(units, units.transpose(0, 2, 1))
+    return products.reshape(len(units), -1)

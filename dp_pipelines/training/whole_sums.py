@@ -1,7 +1,7 @@
 """Sums of vectors of whole numbers, exact in whatever order and however many.
 
-In: float64 vectors that hold whole numbers below 2**53. Out: their sum as float64. Holds: nothing is rounded but the result, once,
-and that only beyond 2**53. Not covered: more than 2**39 vectors.
+In: float64 vectors that hold whole numbers below 2**53. Out: their sum as float64. Holds: nothing is rounded but the result,
+once, and that only beyond 2**53. Not covered: more than 2**39 vectors.
 
 May import nothing of this project. Imported by training.mlp.
 """
@@ -59,4 +59,5 @@ class WholeSum:
 
     def value(self) -> Floats:
         """The sum, rounded once: exact below 2**53."""
-        return self.high * 2.0**40 + self.low if self._carried else self.low.astype(np.float64)
+        result: Floats = self.low.astype(np.float64)
+        return result + self.high.astype(np.float64) * 2.0**40 if self._carried else result

@@ -42,10 +42,20 @@ def coins(epsilon: float, delta: float) -> Mechanism:
     return Mechanism(stage="s", name="c", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=1)
 
 
+def training(sigma: int, group: str | None = None) -> Mechanism:
+    scale = Fraction(sigma)
+    return Mechanism(
+        stage="t", name="t", kind="sampled_gaussian", scale=scale, l2_squared=1, l0=1, rate=0.1, times=50, group=group
+    )
+
+
 def event_of(record: Mechanism) -> dp_accounting.DpEvent:
     """The same for dp-accounting, without failures."""
     if record.kind == "gaussian":
         return dp_accounting.GaussianDpEvent(float(record.scale) / math.sqrt(record.l2_squared))
+    if record.kind == "sampled_gaussian":
+        step = dp_accounting.GaussianDpEvent(float(record.scale) / math.sqrt(record.l2_squared))
+        return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(record.rate, step), record.times)
     if record.kind == "laplace":
         shifts = accountant.worst_shifts(record)
         return dp_accounting.ComposedDpEvent(
@@ -126,6 +136,29 @@ def test_a_filter_that_lets_more_in_would_be_found() -> None:
     wrong = Account(**{**vars(owner), "cap": Cost(epsilon=owner.cap.epsilon * 11 // 10, delta=owner.cap.delta)})
     records = [record for one in fill(wrong, [[gaussian(60)]] * 3000) for record in one]
     assert theirs(records, owner.delta / 4, float(Fraction(owner.order))) > 1.0
+
+
+def test_a_filter_of_trainings_over_samples_is_full_and_never_above_its_account() -> None:
+    owner = account(epsilon=3.0)
+    taken = fill(owner, [[training(20)]] * 400)
+    order = float(Fraction(owner.order))
+    known = theirs([record for run in taken for record in run], rules.conversion(owner.delta), order)
+    assert 10 < len(taken) < 400
+    assert 0.95 * owner.epsilon <= known <= owner.epsilon
+
+
+def test_a_unit_that_is_in_the_dearest_group_of_every_plan_is_charged_for_all_of_them() -> None:
+    owner, plans = account(), [[training(20, "a"), training(30, "b")], [training(30, "a"), training(25, "b")]]
+    charged = [rules.run_cost(owner, records) for records in plans]
+    assert charged[0] == rules.run_cost(owner, [training(20)])
+    assert charged[1] == rules.run_cost(owner, [training(25)])
+    # Whichever groups somebody is in, no less is charged than what both plans do to them.
+    for of_units in ([20, 30], [20, 25], [30, 30], [30, 25]):
+        true = rules.run_cost(owner, [training(sigma) for sigma in of_units])
+        assert true.epsilon <= charged[0].epsilon + charged[1].epsilon
+        assert true.delta <= charged[0].delta + charged[1].delta
+    # The names joined over both plans would charge too little: b of the first may be a of the second.
+    assert rules.run_cost(owner, plans[0] + plans[1]).epsilon < charged[0].epsilon + charged[1].epsilon
 
 
 def test_failures_have_a_purse_of_three_quarters_of_delta() -> None:

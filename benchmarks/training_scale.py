@@ -1,0 +1,108 @@
+"""A model of a million users and ten million rows, from Parquet, by `dp-pipelines run`: time and memory.
+
+In: nothing; the rows are made here. Out: docs/benchmarks/training_scale.md; exit code 1 if the process needs more than 8 GiB.
+Holds: the whole command is measured in a process of its own: reading, windows over each user's rows, bins, moments, steps,
+evaluation, report. Takes some five minutes and 5 GB of disk.
+
+    python benchmarks/training_scale.py [--rows 10000000] [--out docs/benchmarks]
+"""
+
+import argparse
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measure import REPOSITORY, say
+
+LIMIT_GIB = 8.0
+FILE_ROWS = 1_000_000
+NUMBERS = 20
+ROWS_OF_A_USER = 10
+
+
+def write_rows(folder: pathlib.Path, rows: int) -> None:
+    """Files of rows: numbers, categories, a day, and a label that follows from some of them."""
+    users = max(1, rows // ROWS_OF_A_USER)
+    for number, begin in enumerate(range(0, rows, FILE_ROWS)):
+        made = np.random.default_rng([20261121, number])
+        size = min(FILE_ROWS, rows - begin)
+        numbers = made.random((NUMBERS, size))
+        label = made.random(size) < 1 / (1 + np.exp(-4 * (numbers[0] + numbers[1] - 1)))
+        columns = {f"x{place}": values for place, values in enumerate(numbers)}
+        columns |= {"user": made.integers(0, users, size), "day": made.integers(0, 365, size), "label": label}
+        columns["kind"] = np.array(["a", "b", "c", "d"])[made.integers(0, 4, size)]
+        pq.write_table(pa.table(columns), folder / f"rows-{number:03}.parquet")
+
+
+def job() -> dict[str, object]:
+    """The job: twenty number features in ten bins, one category, one window."""
+    features: dict[str, object] = {
+        f"x{place}": {"kind": "number", "min_value": 0, "max_value": 1, "bins": 10} for place in range(NUMBERS)
+    }
+    features["before"] = {"kind": "number", "min_value": 0, "max_value": 30, "edges": [1, 2, 4, 8, 16]}
+    features["kind"] = {"kind": "category", "categories": ["a", "b", "c", "d"]}
+    return {
+        "dataset": "scale",
+        "privacy_unit": "user",
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "source": {"parquet": "rows-*.parquet"},
+        "stages": {
+            "label": {
+                "kind": "train",
+                "unit_columns": {
+                    "before": "count(*) OVER (ORDER BY day RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+                },
+                "label": {"kind": "binary", "column": "label"},
+                "features": features,
+                "max_examples_per_unit": 16,
+            }
+        },
+    }
+
+
+def main() -> int:
+    """The command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Train on many rows.")
+    parser.add_argument("--rows", type=int, default=10_000_000, help="rows (default 10 million)")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks", help="folder to write")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as parent:
+        folder = pathlib.Path(parent)
+        say(f"writing {options.rows:,} rows")
+        write_rows(folder, options.rows)
+        (folder / "job.json").write_text(json.dumps(job()))
+        command = [sys.executable, "-m", "dp_pipelines.jobs.cli", "run", str(folder / "job.json"), "--ledger", "none"]
+        begin = time.monotonic()
+        subprocess.run([*command, "--output", str(folder / "out")], check=True, stdout=subprocess.DEVNULL)
+        seconds = time.monotonic() - begin
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+        measures = json.loads((folder / "out" / "label" / "evaluation.json").read_text())["measures"]
+    text = f"""# Training on {options.rows:,} rows of {options.rows // ROWS_OF_A_USER:,} users
+
+Written by `benchmarks/training_scale.py`; do not edit.
+
+`dp-pipelines run` of a job with {NUMBERS} number features in ten bins, a category and a window over each user's rows, under
+(1, 1e-6), 40 steps over all training users, as one process on two cores.
+
+| | |
+|---|---:|
+| seconds, all in all | {seconds:.0f} |
+| peak memory of the process, GiB | {peak:.2f} |
+| AUC on held-out users, as released | {measures["auc"]["value"]:.3f} ± {1.96 * measures["auc"]["noise_stddev"]:.3f} |
+"""
+    (options.out / "training_scale.md").write_text(text)
+    print(text)
+    if peak > LIMIT_GIB:
+        print(f"needs more than {LIMIT_GIB:g} GiB")
+    return int(peak > LIMIT_GIB)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""The audit of a plan: every stage replayed, each against its records, and all of them together against what was accounted.
+
+In: a plan, how many replays, how rarely a plan that is right may be found wrong. Out: an `Audit`. Holds: the probability that
+anything is found wrong in a plan that runs as it was accounted is at most `false_alarms`, for all comparisons together. Scores of
+stages add up, for each group of units alone, as the accountant composes them. No rows are read. Not covered: see docs/audit.md.
+
+May import errors, budget, training, audit, numpy.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+from dp_pipelines.audit import replay
+from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
+from dp_pipelines.audit.replay import Finding, Replayed
+from dp_pipelines.budget import accountant, resolve
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+
+Floats = NDArray[np.float64]
+
+REPLAYS = 200_000
+FEWEST = 1_000
+MOST_DRAWS = 4 * 10**7
+"""Where a replay takes many draws, there are fewer of them by default."""
+
+FALSE_ALARMS = 1e-6
+
+EVERYTHING = "all together"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """A stage, or all that one unit meets.
+
+    Args:
+        name: of the stage.
+        group: of the units, where there are groups.
+        divergences: see `divergence.compare`.
+        findings: about the stage's noise, samples, clips and records.
+        agrees: whether nothing speaks against the records.
+    """
+
+    name: str
+    group: str | None
+    divergences: tuple[Divergence, ...]
+    findings: tuple[Finding, ...]
+    agrees: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What was found.
+
+    Args:
+        replays: of each stage, with the unit and without it.
+        false_alarms: the probability that something is found wrong in a plan that is right, at most.
+        limit: the evidence (see `audit.evidence`) from which something is wrong.
+        lines: of the stages, then of all together for each group.
+        notes: what was not replayed.
+    """
+
+    replays: int
+    false_alarms: float
+    limit: float
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether what runs is what was accounted, as far as the replays tell."""
+        return all(line.agrees for line in self.lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `dp-pipelines audit --json` prints."""
+        return {
+            "agrees": self.agrees,
+            "replays": self.replays,
+            "false_alarms": self.false_alarms,
+            "evidence_limit": self.limit,
+            "lines": [_json(line) for line in self.lines],
+            "not_replayed": list(self.notes),
+        }
+
+
+def _json(line: Line) -> dict[str, Any]:
+    # What is certain has no finite evidence, and JSON no infinity.
+    def plain(one: Any) -> dict[str, Any]:
+        fields = dataclasses.asdict(one)
+        return {key: None if value == math.inf else value for key, value in fields.items()}
+
+    return {
+        "name": line.name,
+        "group": line.group,
+        "agrees": line.agrees,
+        "divergences": [plain(each) for each in line.divergences],
+        "findings": [plain(each) for each in line.findings],
+    }
+
+
+def audit(
+    plan: Plan,
+    *,
+    replays: int | None = None,
+    false_alarms: float = FALSE_ALARMS,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Audit:
+    """Replay a plan's first run.
+
+    Args:
+        plan: the plan.
+        replays: of each stage, from 1,000; None: 200,000, or fewer where a replay takes many draws.
+        false_alarms: see `Audit`.
+        tell: is told each step.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> from dp_pipelines import ContributionBounds, Plan, PrivacyIdCount, PublicPartitions, Query
+    >>> query = Query(privacy_unit="who", partition_by="region", metrics={"users": PrivacyIdCount()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=1), partitions=PublicPartitions(keys=[("north",)]))
+    >>> audit(Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}), replays=2000).agrees
+    True
+    """
+    stages = {name: _closed(stage) for name, stage in plan.round(1).stages.items()}
+    if replays is None:
+        draws = sum(replay.cost(stage, plan.trained.get(name)) for name, stage in stages.items())
+        replays = max(FEWEST, min(REPLAYS, MOST_DRAWS // max(1, draws)))
+    replays = checks.whole(replays, "replays", low=FEWEST, high=10**8)
+    checks.number(false_alarms, "false_alarms", above=0, below=1)
+    records = plan.round(1).mechanisms
+    replayed: dict[str, Replayed] = {}
+    for name, stage in stages.items():
+        tell(f"replaying {name}")
+        own = [record for record in records if record.stage == name]
+        replayed[name] = replay.replay(stage, plan[name], own, plan.trained.get(name), replays)
+    lines = [_line(name, stages[name].query.group, [one], records, one.findings) for name, one in replayed.items()]
+    groups = sorted({stage.query.group for stage in stages.values()} - {None}, key=str) or [None]
+    for group in groups:
+        met = [one for name, one in replayed.items() if stages[name].query.group in (None, group)]
+        meets = [record for record in records if record.group in (None, group)]
+        lines.append(_line(EVERYTHING, group, met, meets, (replay.unrelated(met),)))
+    tests = sum(len(line.divergences) + len(line.findings) for line in lines)
+    limit = math.log(tests / false_alarms)
+    judged = tuple(dataclasses.replace(line, agrees=_agrees(line, limit)) for line in lines)
+    notes = tuple(note for one in replayed.values() for note in one.notes)
+    return Audit(replays=replays, false_alarms=false_alarms, limit=limit, lines=judged, notes=notes)
+
+
+def _closed(stage: StagePlan) -> StagePlan:
+    """A stage whose bounds a run would choose, with the widest that it may choose."""
+    if not resolve.is_open(stage):
+        return stage
+    families = {name: metric.family for name, metric in stage.query.metrics.items() if metric.auto}
+    return resolve.resolve(stage, {name: family[1:] for name, family in families.items() if family is not None})
+
+
+def _line(
+    name: str, group: str | None, met: list[Replayed], records: Iterable[Mechanism], findings: tuple[Finding, ...]
+) -> Line:
+    own = list(records) if name == EVERYTHING else [record for record in records if record.stage == name]
+    accounted = {epsilon: accountant.delta_of(own, epsilon) for epsilon in EPSILONS}
+    scores = [np.sum(list(sides), axis=0) for sides in zip(*((o.with_unit, o.without) for o in met), strict=True)]
+    return Line(
+        name=name,
+        group=group,
+        divergences=tuple(compare(scores[0], scores[1], accounted)),
+        findings=findings,
+        agrees=True,
+    )
+
+
+def _agrees(line: Line, limit: float) -> bool:
+    strongest = [each.evidence for each in line.divergences] + [each.evidence for each in line.findings]
+    return max(strongest) < limit

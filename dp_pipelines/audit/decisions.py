@@ -1,0 +1,201 @@
+"""Replays of decisions: which partitions are kept, which candidate is chosen. And what a threshold lets through, as a number.
+
+In: a frozen stage. Out: scores for replays; how often each outcome occurred beside its probability. Holds: coins, thresholds and
+choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered: a failure with a probability as
+small as that of a threshold is computed from the law of the noise (which is replayed), not waited for; the best partitions are
+chosen among two.
+
+May import budget, kernels, selection, audit, numpy.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.audit import aggregates, worst
+from dp_pipelines.budget import choice
+from dp_pipelines.budget.stage import Selection, StagePlan, shape_of
+from dp_pipelines.kernels.statistics import WEIGHT_BITS
+from dp_pipelines.selection import exponential, thresholds, truncated_geometric
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+ASIDE = 1.5
+"""So many scales below a threshold: where how often noise reaches it tells most about its scale."""
+
+SURELY_NOT = 1e-300
+
+MOST_AT_A_TIME = 2**20
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """Replays of one kind of decision.
+
+    Args:
+        scores: of each replay, with the unit and without it.
+        counts: how often each of two outcomes occurred, for each situation that was tried.
+        claimed: their probabilities.
+    """
+
+    with_unit: Floats
+    without: Floats
+    counts: tuple[tuple[int, int], ...]
+    claimed: tuple[tuple[float, float], ...]
+
+
+def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
+    """Whether partitions are kept that one unit more makes most of a difference to.
+
+    Args:
+        stage: the frozen stage.
+        selection: of it; its noise is not published.
+        replays: how many.
+    """
+    if selection.noise is None:
+        first, second, at = _totals_of_coins(selection)
+        pieces = stage.layout.max_partitions
+        probabilities = (at(first), at(second))
+        tried = [first, second]
+    else:
+        statistic, noise = stage.statistics[selection.statistic], selection.noise
+        moved = worst.change(stage, statistic, noise, least=0)
+        pieces = moved.pieces
+        middle = selection.threshold - (moved.steps_after - moved.steps_before) / 2
+        aside = aggregates.total_at(selection, selection.threshold - ASIDE * float(noise.law.scale))
+        first = max(selection.min_users, aggregates.total_at(selection, middle))
+        second = first + moved.after - moved.before
+        tried = [first, second, max(selection.min_users, aside)]
+        laws = [worst.coarse(np.array([total]), noise).item() for total in tried]
+        tails = [noise.law.tail(selection.threshold - steps) for steps in laws]
+        probabilities = (tails[0], tails[1])
+
+    def draw(total: int) -> Flags:
+        users = max(selection.min_users, total) if _weighted(stage, selection) else total
+        return aggregates.kept(stage, users, total, replays * pieces)
+
+    drawn = [draw(total) for total in tried]
+    claimed = [*probabilities, *([tails[2]] if len(tried) > 2 else [])]
+    scores = [_score(kept, *probabilities).reshape(replays, pieces).sum(axis=1) for kept in drawn[:2]]
+    return Decisions(
+        with_unit=scores[1],
+        without=scores[0],
+        counts=tuple(_two(kept) for kept in drawn),
+        claimed=tuple((share, 1 - share) for share in claimed),
+    )
+
+
+def _weighted(stage: StagePlan, selection: Selection) -> bool:
+    return stage.statistics[selection.statistic].kind == "weights"
+
+
+def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], float]]:
+    table = truncated_geometric.keep_table(selection.epsilon, selection.delta)
+    shares = np.append(table.astype(np.float64) / 2.0**64, 1.0)
+    place = int(np.argmax(np.diff(shares)))
+    shift = selection.min_users - 1
+
+    def at(total: int) -> float:
+        return float(shares[total - shift])
+
+    return place + shift, place + 1 + shift, at
+
+
+def hides(selection: Selection, stage: StagePlan) -> float:
+    """The probability with which noise alone shows a unit that is alone in its partitions, at most, over all numbers of them."""
+    noise, most = selection.noise, stage.layout.max_partitions
+    assert noise is not None
+    if not _weighted(stage, selection):
+        first = worst.coarse(np.array([selection.min_users]), noise).item()
+        return _any(noise.law.tail(selection.threshold - first), most)
+    several = {1, most, *(min(most, 2**power) for power in range(most.bit_length()))}
+    worst_case = 0.0
+    for number in several:
+        moved = -(-thresholds.weight(number, 1 << WEIGHT_BITS) // noise.step)
+        worst_case = max(worst_case, _any(noise.law.tail(selection.threshold - moved), number))
+    return worst_case
+
+
+def _any(probability: float, times: int) -> float:
+    return -math.expm1(times * math.log1p(-min(probability, 1 - 2**-53)))
+
+
+def best(stage: StagePlan, replays: int) -> Decisions:
+    """The choice of the better of two partitions that are alike, but for the unit."""
+    asked = stage.query.best
+    assert asked is not None
+    epsilon, spread = Fraction(stage.choices.selection_epsilon), choice.spread(stage.query)
+    draw = exponential.CHOICES[asked.mechanism]
+    flipped = asked.mechanism == "permute_and_flip"
+
+    def chosen(gap: int) -> Flags:
+        left, places = replays * asked.k, []
+        while left:
+            rows = np.tile(np.array([gap, 0], np.int64), (min(left, MOST_AT_A_TIME), 1))
+            places.append(draw(rows, spread=spread, epsilon=epsilon))
+            left -= len(rows)
+        better: Flags = np.concatenate(places) == 0
+        return better
+
+    return _choices(chosen, spread, _first(epsilon, flipped), replays, asked.k)
+
+
+def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
+    """The choice between two candidates of which the unit makes one better.
+
+    Args:
+        stage: the frozen stage.
+        place: of the statistic.
+        replays: how many.
+    """
+    statistic, noise = stage.statistics[place], stage.noises[place]
+    assert noise is not None
+    around, rows = choice.around(statistic), stage.query.bounds.max_rows_per_partition
+    epsilon = choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step))
+    pieces = stage.layout.max_partitions
+    # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
+    below = around.whole > around.part
+    aside = -(-around.part * rows // (around.whole - around.part)) if below else 1
+
+    def chosen(between: int) -> Flags:
+        counts = np.tile(
+            np.array([aside if below else 0, 0, between, 0, 0 if below else aside], np.int64), (replays * pieces, 1)
+        )
+        picked: Flags = aggregates.ranks(stage, place, counts) == (0 if below else 1)
+        return picked
+
+    part = Fraction(around.whole * rows, choice.spread_of_ranks(around, rows))
+    return _choices(chosen, rows, _first(epsilon * part, True), replays, pieces)
+
+
+def _first(epsilon: Fraction, flipped: bool) -> float:
+    """The probability of the better of two candidates."""
+    other = math.exp(-float(epsilon))
+    return 1 - other / 2 if flipped else 1 / (1 + other)
+
+
+def _choices(chosen: Callable[[int], Flags], unit: int, share: float, replays: int, times: int) -> Decisions:
+    drawn = [chosen(0), chosen(unit)]
+    scores = [_score(each, 0.5, share).reshape(replays, times).sum(axis=1) for each in drawn]
+    return Decisions(
+        with_unit=scores[1],
+        without=scores[0],
+        counts=tuple(_two(each) for each in drawn),
+        claimed=((0.5, 0.5), (share, 1 - share)),
+    )
+
+
+def _score(happened: Flags, without: float, with_unit: float) -> Floats:
+    yes = math.log(max(with_unit, SURELY_NOT) / max(without, SURELY_NOT))
+    no = math.log(max(1 - with_unit, SURELY_NOT) / max(1 - without, SURELY_NOT))
+    return np.where(happened, yes, no)
+
+
+def _two(happened: Flags) -> tuple[int, int]:
+    times = int(np.count_nonzero(happened))
+    return times, len(happened) - times

@@ -1,0 +1,336 @@
+"""One stage of a plan replayed: what each kind of statistic and decision in it shows, and how its records fare.
+
+In: a frozen stage, its records, how many replays. Out: a score of each replay with the worst unit and without, findings. Holds:
+what is added is computed from the query and the lattice that run, its price from the records alone. Not covered: how findings are
+judged (`audit.audit`).
+
+May import errors, budget, noise.laws, training, audit, numpy.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
+from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
+from dp_pipelines.budget import choice, sums
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training import moments
+
+Floats = NDArray[np.float64]
+
+
+class _Replays(Protocol):
+    """Replays with the unit or without it."""
+
+    def __call__(self, *, with_unit: bool) -> Iterator[aggregates.Portion]: ...
+
+
+_Add = Callable[[Floats, float, bool, int], Floats | None]
+"""Takes noisy sums (steps, replays), the sum itself, whether the unit is there, how many replays there were before. Gives the
+noise (replays, steps), where it is known."""
+
+ROW_OF_EXPONENTIAL = 500
+"""A choice by the exponential mechanism takes as long as so many draws."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at beside the scores.
+
+    Args:
+        what: it was, e.g. `noise of units`.
+        found: in words.
+        evidence: that it is wrong; infinite where that is certain.
+    """
+
+    what: str
+    found: str
+    evidence: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """The replays of a stage.
+
+    Args:
+        with_unit, without: the score of each.
+        first: a draw of each replay without the unit, standardised: none may be that of another stage.
+        findings: about its noise, samples, clips and records.
+        notes: what was not replayed.
+    """
+
+    with_unit: Floats
+    without: Floats
+    first: Floats
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+
+class _Watch:
+    """What the parts of a stage add to."""
+
+    def __init__(self, records: Sequence[Mechanism], replays: int) -> None:
+        self.records = {record.name: record for record in records}
+        self.replays = replays
+        self.scores = {True: np.zeros(replays), False: np.zeros(replays)}
+        self.first = np.zeros(0)
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+        self.related: list[Products] = []
+
+    def record(self, name: str) -> Mechanism | None:
+        """The record of a name; that there is none is a finding."""
+        found = self.records.get(name)
+        if found is None:
+            self.findings.append(Finding(what=f"record of {name}", found="missing in the plan", evidence=math.inf))
+        return found
+
+    def squares(self, name: str, squares: Squares) -> None:
+        """What was found about the noise of a record."""
+        found = f"{squares.ratio:.5f} ± {squares.error:.1g} of its standard deviation"
+        self.findings.append(Finding(what=f"noise of {name}", found=found, evidence=squares.evidence))
+
+    def decided(self, what: str, found: decisions.Decisions) -> None:
+        """Add decisions."""
+        self.scores[True] += found.with_unit
+        self.scores[False] += found.without
+        worst_case = max(
+            evidence.unlike(counts, claimed) for counts, claimed in zip(found.counts, found.claimed, strict=True)
+        )
+        shares = ", ".join(
+            f"{counts[0] / sum(counts):.4f} of {claimed[0]:.4f}"
+            for counts, claimed in zip(found.counts, found.claimed, strict=True)
+        )
+        # Each situation is a test of its own.
+        worst_case = max(0.0, worst_case - math.log(len(found.counts)))
+        self.findings.append(Finding(what=what, found=shares, evidence=worst_case))
+
+
+def cost(stage: StagePlan, task: TrainModel | None) -> int:
+    """About how many draws a replay of a stage takes, with the unit and without it."""
+    total = 0
+    for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
+        if noise is None:
+            continue
+        if isinstance(statistic.vectors, ClippedVectors):
+            total += 2 * statistic.vectors.times
+        elif statistic.kind == "ranks":
+            total += 5 * stage.layout.max_partitions
+        else:
+            total += worst.change(stage, statistic, noise).pieces
+    if stage.selection is not None and not stage.selection.released:
+        total += stage.layout.max_partitions
+    if stage.query.best is not None:
+        total += stage.query.best.k * (ROW_OF_EXPONENTIAL if stage.query.best.mechanism == "exponential" else 5)
+    return 2 * total
+
+
+def replay(
+    stage: StagePlan, planned: StagePlan, records: Sequence[Mechanism], task: TrainModel | None, replays: int
+) -> Replayed:
+    """Replay a stage.
+
+    Args:
+        stage: as it runs.
+        planned: as it stands in the plan: its records have the names of these statistics.
+        records: of the stage, in the plan.
+        task: the model, if the stage is its steps.
+        replays: how many.
+    """
+    watch = _Watch(records, replays)
+    names = {own.name: of_plan.name for own, of_plan in zip(stage.statistics, planned.statistics, strict=True)}
+    noisy = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
+    if any(isinstance(statistic.vectors, ClippedVectors) for statistic in noisy):
+        _vectors(watch, stage, task)
+    else:
+        if aggregates.noisy_numbers(stage):
+            _portions(watch, names, functools.partial(aggregates.numbers, stage, replays))
+        for place in aggregates.noisy_lists(stage):
+            _portions(watch, names, functools.partial(aggregates.lists, stage, place, replays))
+        _decisions(watch, stage, names)
+    if watch.related:
+        watch.findings.append(_related(watch.related))
+    return Replayed(
+        with_unit=watch.scores[True],
+        without=watch.scores[False],
+        first=watch.first,
+        findings=tuple(watch.findings),
+        notes=tuple(f"{stage.name}: {note}" for note in watch.notes),
+    )
+
+
+def unrelated(stages: Iterable[Replayed]) -> Finding:
+    """Whether no draw of one stage is one of another."""
+    columns = [one.first for one in stages if len(one.first)]
+    related = Products()
+    if columns:
+        related.add(np.stack(columns, axis=1))
+    return _related([related])
+
+
+def _related(found: Sequence[Products]) -> Finding:
+    """Whether draws are related, within a replay or between replays."""
+    largest = max(each.largest for each in found)
+    strongest = max(0.0, max(each.evidence for each in found) - math.log(len(found)))
+    return Finding(what="draws used once", found=f"largest correlation {largest:.2g}", evidence=strongest)
+
+
+def _stddev(record: Mechanism) -> tuple[float, Law]:
+    assert record.scale is not None
+    law: Law = FlooredLaplace(record.scale) if record.kind == "laplace" else RoundedGaussian(record.scale)
+    return law.stddev, law
+
+
+def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
+    """Noise of aggregates."""
+    squares: dict[str, Squares] = {}
+    related = Products()
+    records: dict[str, Mechanism | None] = {}
+    for with_unit in (False, True):
+        done = 0
+        for portion in replays(with_unit=with_unit):
+            size = len(portion.scores)
+            watch.scores[with_unit][done : done + size] += portion.scores
+            done += size
+            standard = []
+            for name, residuals in portion.residuals.items():
+                if name not in records:
+                    records[name] = watch.record(names[name])
+                record = records[name]
+                if record is None or record.kind not in ("gaussian", "laplace"):
+                    continue
+                stddev, law = _stddev(record)
+                standard.append(residuals / stddev)
+                squares.setdefault(name, Squares(fourth_moment(law))).add(standard[-1])
+            if standard:
+                together = np.concatenate(standard, axis=1)
+                related.add(together)
+                if not with_unit and len(watch.first) < watch.replays:
+                    watch.first = np.append(watch.first, together[:, 0])
+    for name, found in squares.items():
+        watch.squares(names[name], found)
+    watch.related.append(related)
+
+
+def _decisions(watch: _Watch, stage: StagePlan, names: dict[str, str]) -> None:
+    """Choices, coins, thresholds."""
+    for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
+        if noise is None or statistic.kind != "ranks":
+            continue
+        watch.record(names[statistic.name])
+        if len(choice.around(statistic).candidates) > 1:
+            watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
+    if stage.query.best is not None:
+        watch.record("best")
+        watch.decided("choice of the best", decisions.best(stage, watch.replays))
+    selection = stage.selection
+    if selection is None:
+        return
+    if not selection.released:
+        watch.record("selection")
+        watch.decided("partitions kept", decisions.coins(stage, selection, watch.replays))
+    if selection.noise is not None:
+        record = watch.record("selection threshold")
+        hidden = decisions.hides(selection, stage)
+        allowed = 0.0 if record is None or record.delta is None else record.delta
+        found = f"a lone unit shows with {hidden:.3g} of {allowed:.3g}"
+        wrong = math.inf if hidden > allowed * (1 + 1e-9) else 0.0
+        watch.findings.append(Finding(what="threshold", found=found, evidence=wrong))
+
+
+def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
+    """Sums of clipped vectors."""
+    ((key, chosen),) = stage.choices.noises.items()
+    vectors = next(s.vectors for s in stage.statistics if s.name == key)
+    assert isinstance(vectors, ClippedVectors)
+    record = watch.record(key)
+    multiplier = sums.multiplier(stage)
+    claimed = float(multiplier)
+    if record is not None and record.scale is not None:
+        claimed = float(record.scale / chosen.steps)
+    squares, related = Squares(fourth_moment(RoundedGaussian(chosen.steps * multiplier))), Products()
+
+    def add(noisy: Floats, exact: float, with_unit: bool, done: int) -> Floats | None:
+        watch.scores[with_unit][done : done + noisy.shape[1]] += steps.score(noisy, claimed, vectors.rate)
+        if with_unit and vectors.rate < 1:
+            return None  # what the sums are depends on coins
+        residuals: Floats = (noisy - exact).T
+        squares.add(residuals / claimed)
+        related.add(residuals / claimed)
+        if not with_unit:
+            watch.first = np.append(watch.first, residuals[:, 0] / claimed)
+        return residuals
+
+    if task is None:
+        _moments(watch, vectors, add, multiplier)
+    else:
+        _steps(watch, task, add, multiplier)
+    watch.squares(key, squares)
+    watch.related.append(related)
+
+
+def _moments(watch: _Watch, vectors: ClippedVectors, add: _Add, multiplier: Fraction) -> None:
+    width = (math.isqrt(8 * vectors.size + 1) - 1) // 2
+    reach = steps.reach_of_moments(width)
+    _clip(watch, reach, 1 + moments.SLACK)
+    vector = max(reach, steps.REACHED)
+    for with_unit in (False, True):
+        done = 0
+        for noisy in steps.moments_trials(multiplier, vector, watch.replays, with_unit=with_unit):
+            add(noisy[None, :], vector if with_unit else 0.0, with_unit, done)
+            done += len(noisy)
+
+
+def _steps(watch: _Watch, task: TrainModel, add: _Add, multiplier: Fraction) -> None:
+    kernel, reach = None, 0.0
+    try:
+        kernel = steps.kernel_for(task)
+        reach = steps.reach_of_kernel(task, kernel)
+    except RequestError as error:
+        watch.notes.append(f"the clip of the model: {error.rule}")
+    if kernel is not None:
+        _clip(watch, reach, 1 + kernel.slack)
+    vector, rate = max(reach, steps.REACHED), task.steps.sampling_rate
+    inside: list[NDArray[np.int64]] = []
+    sizes: list[tuple[NDArray[np.int64], int]] = []
+    steady = Steady()
+    for with_unit in (False, True):
+        done = 0
+        for trial in steps.trials(task.steps, multiplier, vector, kernel, watch.replays, with_unit=with_unit):
+            residuals = add(trial.sums, vector if with_unit else 0.0, with_unit, done)
+            if residuals is not None:
+                steady.add(residuals / trial.drawn)
+            done += trial.sums.shape[1]
+            if trial.inside is not None:
+                inside.append(trial.inside)
+                sizes.append((trial.sizes, trial.units))
+    found = f"farthest step {steady.ratio:.4f} of what is drawn"
+    watch.findings.append(Finding(what="noise of each step", found=found, evidence=steady.evidence))
+    if rate < 1:
+        counted = np.concatenate(inside)
+        found = (
+            f"a unit was in {counted.mean():.4g} of {task.steps.steps} steps, {task.steps.steps * rate:.4g} expected"
+        )
+        of_units = samples.of_units(counted, task.steps.steps, rate)
+        watch.findings.append(Finding(what="samples of a unit", found=found, evidence=of_units))
+        mean, units = (np.mean([number for pair in sizes for number in np.atleast_1d(pair[i])]) for i in range(2))
+        found = f"{mean:.5g} units in a step, {rate * units:.5g} expected"
+        of_sizes = samples.of_sizes(sizes, rate)
+        watch.findings.append(Finding(what="size of samples", found=found, evidence=of_sizes))
+
+
+def _clip(watch: _Watch, reach: float, allowed: float) -> None:
+    found = f"an extreme unit adds {reach:.7g} of the norm at most"
+    watch.findings.append(Finding(what="clip", found=found, evidence=0.0 if reach <= allowed else math.inf))

@@ -1,0 +1,170 @@
+"""Pipelines on the runner that was asked for: made, run, waited for; in this process or elsewhere.
+
+In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
+server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
+is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read.
+Not covered: a job whose driver is killed: its workers write into a folder that the next attempt destroys.
+
+Imports Beam: only `run` and `doctor` may import this module.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
+from apache_beam.runners.portability.job_server import JobServer
+
+from dp_pipelines.errors import DpError
+from dp_pipelines.jobs import beam_options, guarded, runners
+from dp_pipelines.jobs.direct import CountingRunner
+from dp_pipelines.jobs.progress import Progress, heard
+
+
+class RunnerFailed(DpError):
+    """The runner took no job. The message holds public facts only.
+
+    Args:
+        name: of the runner.
+        cause: what Beam said; for `doctor`, which has no rows.
+    """
+
+    def __init__(self, name: str, cause: Exception | None = None) -> None:
+        super().__init__(
+            f"runner {name}: took no job; nothing was read and nothing was published; "
+            f"`dp-pipelines doctor --runner {name}` with the same options says more"
+        )
+        self.cause = cause
+
+
+class Engine:
+    """A runner and its options.
+
+    Args:
+        setup: how it is reached.
+        arguments: options of Beam that were given.
+    """
+
+    def __init__(self, setup: runners.Setup, arguments: Sequence[str]) -> None:
+        self.setup, self._arguments = setup, [*arguments, *setup.defaults]
+        self._server: _Server | None = None
+
+    @property
+    def options(self) -> PipelineOptions:
+        """Options of Beam, made anew: a runner writes into those that it is given, and a run may have several pipelines."""
+        return beam_options.pipeline_options_of(self._arguments)
+
+    def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> beam.Pipeline:
+        """An empty pipeline.
+
+        Args:
+            progress: is told each step, where the steps are in this process.
+            files: how many are read.
+            stages: names of the job's stages.
+        """
+        if self.setup.name == "direct":
+            return beam.Pipeline(runner=CountingRunner(progress, files, stages), options=self.options)
+        made = {"flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}[self.setup.name]()
+        if isinstance(made, _Serving):
+            made.engine = self
+        return beam.Pipeline(runner=made, options=self.options)
+
+    def run(self, pipeline: beam.Pipeline, progress: Progress) -> None:
+        """Run a pipeline of this engine to its end.
+
+        Raises:
+            RunnerFailed: the job could not be handed over; nothing was read.
+            Exception: it failed. Whatever the error says may quote rows.
+        """
+        if self.setup.name == "direct":
+            with heard(progress):
+                pipeline.run().wait_until_finish()
+            return
+        guarded.guard(pipeline)
+        progress.show(f"handing the job to {self.setup.name}")
+        try:
+            result = pipeline.run()
+        except Exception as error:
+            raise RunnerFailed(self.setup.name, error) from None
+        progress.show(f"running on {self.setup.name}")
+        try:
+            result.wait_until_finish()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                result.cancel()
+            raise
+
+    def server(self, started: JobServer) -> JobServer:
+        """The one job server of this run: the first that any of its pipelines wanted to start."""
+        self._server = self._server or _Server(started)
+        return self._server
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._server is not None:
+            self._server.stop()
+
+
+@contextlib.contextmanager
+def engine(name: str, arguments: Sequence[str]) -> Iterator[Engine]:
+    """A runner, until the end of the block.
+
+    Args:
+        name: one of `runners.NAMES`.
+        arguments: options of Beam.
+
+    Raises:
+        RequestError: the name or an option is wrong by public facts.
+    """
+    made = configured(name, arguments)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def configured(name: str, arguments: Sequence[str]) -> Engine:
+    """A runner with what it needs beside the options that were given. Errors as for `engine`."""
+    runners.check_name(name)
+    given = beam_options.pipeline_options_of(arguments).get_all_options()
+    return Engine(runners.setup(name, given), arguments)
+
+
+class _Server(JobServer):
+    """A job server that is started once and ended by us, without handlers of signals or of the process's end."""
+
+    def __init__(self, server: JobServer) -> None:
+        self._server, self._service = server, None
+
+    def start(self) -> Any:
+        if self._service is None:
+            self._service = self._server.start()
+        return self._service
+
+    def stop(self) -> None:
+        if self._service is not None:
+            self._service = None
+            with contextlib.suppress(Exception):
+                self._server.stop()
+
+
+class _Serving:
+    engine: Engine
+
+
+class _Flink(_Serving, flink_runner.FlinkRunner):
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        if self.engine.setup.server == "uber":
+            return super().default_job_server(options)
+        view = options.view_as(beam.options.pipeline_options.FlinkRunnerOptions)
+        view.flink_master = self.add_http_scheme(view.flink_master)
+        return self.engine.server(flink_runner.FlinkJarJobServer(options))
+
+
+class _Spark(_Serving, spark_runner.SparkRunner):
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        if self.engine.setup.server == "uber":
+            return super().default_job_server(options)
+        return self.engine.server(spark_runner.SparkJarJobServer(options))

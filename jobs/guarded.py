@@ -1,0 +1,88 @@
+"""Steps whose errors quote nothing, for runners that write errors into logs and pages of their own.
+
+In: a pipeline that is built. Out: the same pipeline; each of our steps is wrapped. Holds: an error of a step leaves the worker as
+an error of ours, with its public text, or as words that name nothing but the step's class. Not covered: errors of Beam's own
+steps, which see numbers of shards and Arrow bytes; what native code prints before it dies.
+
+Imports Beam: only `engines` may import this module.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+
+from dp_pipelines.errors import DpError
+
+OURS = "dp_pipelines."
+"""How the names of modules begin whose steps are wrapped."""
+
+
+class StepFailed(DpError):
+    """A step failed. The message names its class and the class of the error."""
+
+
+class Guarded(beam.DoFn):
+    """A step of ours; its errors quote nothing.
+
+    Args:
+        step: is called for everything.
+    """
+
+    def __init__(self, step: beam.DoFn) -> None:
+        super().__init__()
+        self._step = step
+
+    def setup(self) -> None:
+        """As the step does."""
+        with self._quoting_nothing():
+            self._step.setup()
+
+    def start_bundle(self) -> None:
+        """As the step does."""
+        with self._quoting_nothing():
+            self._step.start_bundle()
+
+    def process(self, element: Any) -> Iterator[Any]:
+        """What the step makes of an element."""
+        with self._quoting_nothing():
+            yield from self._step.process(element) or ()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        """What the step has left."""
+        with self._quoting_nothing():
+            yield from self._step.finish_bundle() or ()
+
+    def teardown(self) -> None:
+        """As the step does."""
+        with self._quoting_nothing():
+            self._step.teardown()
+
+    @contextlib.contextmanager
+    def _quoting_nothing(self) -> Iterator[None]:
+        try:
+            yield
+        except DpError as error:
+            error.__cause__ = None  # and no context is told either
+            raise
+        except Exception as error:
+            kind, step = type(error).__name__, type(self._step).__name__
+        else:
+            return
+        # Outside of the handler, or the first error would travel with this one.
+        raise StepFailed(f"{step}: failed with {kind}; no detail is shown, since it may quote rows")
+
+
+class _Guard(PipelineVisitor):
+    def visit_transform(self, transform_node: AppliedPTransform) -> None:
+        transform = transform_node.transform
+        if isinstance(transform, beam.ParDo) and type(transform.fn).__module__.startswith(OURS):
+            if not isinstance(transform.fn, Guarded):
+                transform.fn = Guarded(transform.fn)
+
+
+def guard(pipeline: beam.Pipeline) -> None:
+    """Wrap each step of ours in a pipeline that is built and not yet run."""
+    pipeline.visit(_Guard())

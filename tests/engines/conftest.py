@@ -1,0 +1,49 @@
+"""What the direct runner computes for each case, once for all that is compared with it.
+
+In: `cases`. Out: the fixtures `job_of` and `expected`. Holds: all runners read the very same files.
+"""
+
+import io
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+from dp_pipelines.jobs import engines
+from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.jobs.progress import Progress
+from tests.engines import cases, exact
+from tests.engines.cases import Case
+from tests.engines.exact import Dump
+
+Compute = Callable[[Case, Engine], Dump]
+
+
+@pytest.fixture(scope="session")
+def compute(tmp_path_factory: pytest.TempPathFactory) -> Compute:
+    """The exact statistics of a case on an engine."""
+    jobs: dict[str, pathlib.Path] = {}
+
+    def on(case: Case, engine: Engine) -> Dump:
+        if case is cases.ta_feng and not cases.TA_FENG.is_dir():
+            pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
+        if case.__name__ not in jobs:
+            jobs[case.__name__] = case(tmp_path_factory.mktemp(case.__name__))
+        staged = tmp_path_factory.mktemp("staged")
+        return exact.dump(jobs[case.__name__], engine, Progress(io.StringIO()), staged)
+
+    return on
+
+
+@pytest.fixture(scope="session")
+def expected(compute: Compute) -> Callable[[Case], Dump]:
+    """The exact statistics of a case on the direct runner."""
+    found: dict[str, Dump] = {}
+
+    def of(case: Case) -> Dump:
+        if case.__name__ not in found:
+            with engines.engine("direct", []) as engine:
+                found[case.__name__] = compute(case, engine)
+        return found[case.__name__]
+
+    return of

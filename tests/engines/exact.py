@@ -1,0 +1,109 @@
+"""Statistics before the noise, off any runner: the job's own pipeline, in which one step writes what it would have drawn from.
+
+In: a job file, an engine. Out: for each stage a table with its partitions and, as text, all exact totals; for each train stage the
+bytes of its examples. Holds: everything up to the draw is the product's, and so is everything after it; the product has no
+switch for this: the class of the one step is replaced while the pipeline is built, and workers get the replacement by name.
+Not covered: noise and selection. Tests only.
+"""
+
+import functools
+import hashlib
+import pathlib
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.jobs import build, job_file, pipeline, request
+from dp_pipelines.jobs import run as running
+from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.transforms import private_aggregate
+from dp_pipelines.transforms.release import DrawRelease
+
+SALT = 0x5EED
+SHARDS = 7
+
+Dump = dict[str, Any]
+
+
+class WriteTotals(DrawRelease):
+    """Stands in for `DrawRelease`: the same merged totals, written down instead of drawn from."""
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+        """The totals of one place."""
+        yield 0, as_text(self.totals(element), self._stage)
+
+
+def as_text(totals: Totals, stage: StagePlan) -> pa.Table:
+    """Partitions with all their totals as exact text."""
+    columns = dict(zip(stage.query.partition_columns, totals.partitions, strict=True))
+    rows = range(len(totals.partitions[0]))
+    for place, statistic in enumerate(stage.statistics):
+        columns[f"{place} {statistic.name}"] = pa.array([_value(totals, place, row) for row in rows], pa.string())
+    return pa.table(columns)
+
+
+def _value(totals: Totals, place: int, row: int) -> str:
+    one = np.array([row])
+    if place in totals.cells:
+        return str(totals.cells[place].dense(one)[0].tolist())
+    if place in totals.vectors:
+        high, low = totals.vectors[place].words(one)
+        return str([int(h) * 2**32 + int(lo) for h, lo in zip(high[0], low[0], strict=True)])
+    return str(int(totals.high[place][row]) * 2**32 + int(totals.low[place][row]))
+
+
+def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.Path) -> Dump:
+    """All exact statistics of a job.
+
+    Args:
+        job: the job file. Its stages have no `top`, since nothing is released by which one could rank.
+        engine: runs the pipelines.
+        progress: is told each step.
+        folder: empty; for staged files.
+    """
+    asked, plan = _planned(job)
+    found: Dump = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private_aggregate, "DrawRelease", WriteTotals)
+        patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
+        patch.setattr(build, "num_shards", lambda request: SHARDS)
+        if plan is not None:
+            files = pipeline.run_pipeline(asked, plan.round(1).stages, folder, engine, progress)
+            for name, path in files.items():
+                found[name] = pyarrow.parquet.read_table(path)
+        for name in asked.tasks:
+            examples = folder / f"{name}.examples"
+            examples.mkdir(mode=0o700)
+            pipeline.run_examples(asked, name, examples, SALT, engine, progress)
+            for path in sorted(examples.iterdir()):
+                found[f"{name}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@functools.cache
+def _planned(job: pathlib.Path) -> tuple[request.Request, Plan | None]:
+    """What a job asks for; no plan where it only trains: examples need none."""
+    file = job_file.load(str(job))
+    asked = request.check(file, [])
+    return asked, running.plan_of(file, asked.stages) if asked.queries else None
+
+
+def differences(one: Dump, other: Dump) -> list[str]:
+    """The names of what two engines have computed differently, types included."""
+    names = sorted({*one, *other})
+    return [name for name in names if name not in one or name not in other or not _same(one[name], other[name])]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, pa.Table) and isinstance(other, pa.Table):
+        return bool(one.schema.equals(other.schema) and one.to_pylist() == other.to_pylist())
+    return bool(one == other)

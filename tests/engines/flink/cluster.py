@@ -1,0 +1,184 @@
+"""A standalone Flink out of the job server's jar: one JobManager and some TaskManagers on the loopback address.
+
+In: the jar that pom.xml builds, a folder. Out: the address of the cluster, while the block lasts; its processes by name, so that
+tests can kill one. Holds: ports are free ones, everything is bound to 127.0.0.1, all that is written lies in the folder, and no
+process outlives the block. Not covered: high availability, more than one machine.
+
+As a command it is the same until Ctrl-C: python tests/engines/flink/cluster.py JAR [TASK_MANAGERS].
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+
+MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+WORKER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+
+OPENED = ("lang", "util", "nio", "net", "io", "lang.reflect", "text", "time", "util.concurrent")
+"""Packages of Java 17 that Flink and its serialisers look into."""
+
+CONFIGURATION = """\
+jobmanager.rpc.address: 127.0.0.1
+jobmanager.bind-host: 127.0.0.1
+jobmanager.rpc.port: {rpc}
+jobmanager.memory.process.size: 1024m
+rest.address: 127.0.0.1
+rest.bind-address: 127.0.0.1
+rest.port: {rest}
+taskmanager.host: 127.0.0.1
+taskmanager.bind-host: 127.0.0.1
+taskmanager.numberOfTaskSlots: 1
+# A task manager that no script of Flink starts is told each part of its memory.
+taskmanager.cpu.cores: 1.0
+taskmanager.memory.task.heap.size: 512m
+taskmanager.memory.task.off-heap.size: 64m
+taskmanager.memory.framework.heap.size: 128m
+taskmanager.memory.framework.off-heap.size: 128m
+taskmanager.memory.network.min: 128m
+taskmanager.memory.network.max: 128m
+taskmanager.memory.managed.size: 512m
+taskmanager.memory.jvm-metaspace.size: 1024m
+taskmanager.memory.jvm-overhead.min: 192m
+taskmanager.memory.jvm-overhead.max: 192m
+# With child-first each job loads its classes again and leaks them: after some thirty jobs a task manager dies.
+classloader.resolve-order: parent-first
+# A batch job whose worker is lost begins again; a lost task manager is noticed soon.
+restart-strategy.type: fixed-delay
+restart-strategy.fixed-delay.attempts: 5
+restart-strategy.fixed-delay.delay: 1 s
+heartbeat.interval: 2000
+heartbeat.timeout: 10000
+io.tmp.dirs: {folder}/tmp
+blob.storage.directory: {folder}/blobs
+"""
+
+HEAPS = {MANAGER: "-Xmx512m", WORKER: "-Xmx640m"}
+"""Of the memory above: what is heap."""
+
+
+class Cluster:
+    """A running cluster.
+
+    Args:
+        jar: with Flink in it.
+        folder: for configuration, logs and temporary files.
+        workers: number of TaskManagers, each with one slot.
+    """
+
+    def __init__(self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2) -> None:
+        self._jar, self._folder, self._workers = jar, folder, workers
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """Where it takes jobs: what `--flink_master` wants."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, patience: float = 120.0) -> None:
+        """Start it and wait until all of its slots are there.
+
+        Raises:
+            RuntimeError: it does not come up; its logs are in the folder.
+        """
+        for name in ("conf", "tmp", "blobs", "logs"):
+            (self._folder / name).mkdir()
+        rpc, self.port = free_ports(2)
+        text = CONFIGURATION.format(rpc=rpc, rest=self.port, folder=self._folder)
+        (self._folder / "conf" / "flink-conf.yaml").write_text(text)
+        self._java("jobmanager", MANAGER)
+        for number in range(1, self._workers + 1):
+            self.start_worker(f"taskmanager-{number}")
+        end = time.monotonic() + patience
+        while self.slots() < self._workers:
+            dead = [name for name, process in self.processes.items() if process.poll() is not None]
+            if dead or time.monotonic() > end:
+                raise RuntimeError(f"the cluster does not come up ({', '.join(dead) or 'too slow'}): {self._tail(dead)}")
+            time.sleep(0.5)
+
+    def start_worker(self, name: str) -> None:
+        """Start one TaskManager."""
+        self._java(name, WORKER, "-D", f"taskmanager.resource-id={name}")
+
+    def slots(self) -> int:
+        """How many slots the cluster says that it has; 0 where nobody answers."""
+        with contextlib.suppress(OSError, ValueError):
+            with urllib.request.urlopen(f"http://{self.address}/overview", timeout=5) as answer:
+                return int(json.load(answer)["slots-total"])
+        return 0
+
+    def kill(self, name: str) -> None:
+        """End a process as a machine does that goes down."""
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _java(self, name: str, main: str, *arguments: str) -> None:
+        opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
+        command = [shutil.which("java") or "java", HEAPS[main], "-XX:MaxMetaspaceSize=1024m", *opened]
+        command += ["-cp", str(self._jar), main, "-c", str(self._folder / "conf"), *arguments]
+        with (self._folder / "logs" / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._folder, env={**os.environ, "TMPDIR": str(self._folder / "tmp")}
+            )
+
+    def _tail(self, names: list[str]) -> str:
+        return "\n".join((self._folder / "logs" / f"{name}.log").read_text()[-2000:] for name in names)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody has at this moment."""
+    with contextlib.ExitStack() as held:
+        taken = [held.enter_context(contextlib.closing(socket.socket())) for _ in range(count)]
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in taken]
+
+
+@contextlib.contextmanager
+def cluster(jar: pathlib.Path, workers: int = 2) -> Iterator[Cluster]:
+    """A cluster until the end of the block.
+
+    Args:
+        jar: with Flink in it.
+        workers: number of TaskManagers.
+    """
+    with tempfile.TemporaryDirectory(prefix="flink-", ignore_cleanup_errors=True) as folder:
+        made = Cluster(jar, pathlib.Path(folder), workers)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+def main() -> None:
+    """Run a cluster until it is interrupted."""
+    with cluster(pathlib.Path(sys.argv[1]).resolve(), int(sys.argv[2]) if len(sys.argv) > 2 else 2) as running:
+        print(f"--flink_master={running.address}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    main()

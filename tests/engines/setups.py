@@ -1,0 +1,96 @@
+"""The runners on which conformance is shown, each started as a user would start it.
+
+In: what `make test-flink` and `make test-spark` have built. Out: engines, until the end of a block. Holds: nothing that is started
+outlives its block. Tests only.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
+
+from dp_pipelines.jobs import engines
+from dp_pipelines.jobs.engines import Engine
+from tests.engines.flink.cluster import Cluster, cluster
+from tests.helpers.source import ROOT
+
+BUILT = ROOT / "build" / "engines"
+FLINK_JAR = BUILT / "flink" / "flink-job-server.jar"
+SPARK_JAR = BUILT / "spark" / "spark-job-server.jar"
+
+
+def built(jar: pathlib.Path) -> pathlib.Path:
+    """A jar; a test that needs it is skipped where nobody has built it."""
+    if not jar.is_file():
+        pytest.skip(f"{jar.name} is not built: `make test-flink` and `make test-spark` do, with Java and Maven")
+    return jar
+
+
+@contextlib.contextmanager
+def workers_in_threads() -> Iterator[Engine]:
+    """The job service in this process, workers that talk to it over the network, in threads of this process."""
+    with engines.engine("portable", []) as engine:
+        yield engine
+
+
+@contextlib.contextmanager
+def pool_of_processes() -> Iterator[str]:
+    """The address of Beam's own pool, which starts a process for each worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        # The pool starts whatever is called `python`; and what tests plant is found by its name.
+        patch.setenv("PATH", os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]))
+        patch.setenv("PYTHONPATH", str(ROOT))
+        address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True)
+        try:
+            yield address
+        finally:
+            server.stop(1).wait(5)
+
+
+@contextlib.contextmanager
+def workers_in_processes() -> Iterator[Engine]:
+    """The job service in this process, workers in processes of their own."""
+    with pool_of_processes() as address, engines.engine("portable", external(address)) as engine:
+        yield engine
+
+
+def external(address: str) -> list[str]:
+    """Options for workers of a pool."""
+    return ["--environment_type=EXTERNAL", f"--environment_options=external_service_address={address}"]
+
+
+@contextlib.contextmanager
+def flink(parallelism: int) -> Iterator[Engine]:
+    """A standalone Flink with two TaskManagers; workers in this process."""
+    with cluster(built(FLINK_JAR)) as running, engines.engine("flink", on(running, parallelism)) as engine:
+        yield engine
+
+
+def on(running: Cluster, parallelism: int) -> list[str]:
+    """Options for a cluster."""
+    jar = f"--flink_job_server_jar={FLINK_JAR}"
+    return [jar, f"--flink_master={running.address}", f"--parallelism={parallelism}"]
+
+
+@contextlib.contextmanager
+def worker_script() -> Iterator[list[str]]:
+    """Options for workers that a runner starts as processes, by a script with this Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / "boot"
+        text = (ROOT / "tests" / "engines" / "flink" / "boot.py").read_text()
+        script.write_text(f"#!{sys.executable}\n{text}")
+        script.chmod(0o700)
+        command = f"--environment_options=process_command={script}"
+        yield ["--environment_type=PROCESS", command, f"--environment_options=process_variables=PYTHONPATH={ROOT}"]
+
+
+@contextlib.contextmanager
+def spark() -> Iterator[Engine]:
+    """Spark in the job server, with two threads; workers in this process."""
+    with engines.engine("spark", [f"--spark_job_server_jar={built(SPARK_JAR)}", "--spark_master_url=local[2]"]) as engine:
+        yield engine

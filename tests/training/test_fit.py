@@ -1,0 +1,140 @@
+"""A train stage in one process, from tables to files: what depends on what, and what is drawn once.
+
+In: made-up examples. Out: fitted models. Holds: noise is the real one, but where a test says otherwise. Not covered: the command
+line (`tests/jobs/test_training.py`).
+"""
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
+from dp_pipelines.training import artefact, fit
+from dp_pipelines.training.description import Statement
+from dp_pipelines.training.draws import InMemory
+
+STATEMENT = Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")
+
+
+def task(**changes: object) -> TrainModel:
+    """A small model."""
+    fields: dict[str, object] = {
+        "privacy_unit": "who",
+        "label": BinaryLabel(column="y"),
+        "features": {
+            "x": Number(column="x", min_value=0, max_value=1, bins=4),
+            "kind": Category(column="kind", most=3),
+        },
+        "steps": Steps(steps=6),
+        "max_examples_per_unit": 3,
+    }
+    return TrainModel(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def examples(units: int = 600) -> pa.Table:
+    """Two examples a unit."""
+    made = np.random.default_rng(5)
+    x = made.random(2 * units)
+    return pa.table({
+        "who": np.repeat(np.arange(units), 2),
+        "x": x,
+        "kind": made.choice(["a", "b"], 2 * units),
+        "y": x > 0.5,
+    })  # fmt: skip
+
+
+def fitted(rows: pa.Table, folder: pathlib.Path, draws: InMemory, plan: Plan | None = None) -> fit.Fitted:
+    """A run of the stage."""
+    plan = plan or Plan(epsilon=8, delta=1e-5, stages={"model": task()})
+    folder.mkdir(exist_ok=True)
+    one = fit.Fit(
+        name="model",
+        task=plan.trained["model"],
+        stages=plan.round(1).stages,
+        tables=lambda: iter([rows]),
+        folder=folder,
+        draws=draws,
+        key=b"key",
+        salt=7,
+        tell=lambda text: None,
+    )
+    return one.run(STATEMENT)
+
+
+def test_a_second_run_with_the_same_draws_gives_the_same_model(tmp_path: pathlib.Path) -> None:
+    draws = InMemory()
+    first = fitted(examples(), tmp_path / "a", draws)
+    again = fitted(examples(), tmp_path / "b", draws)
+    assert np.array_equal(first.artefact.parameters, again.artefact.parameters)
+    assert first.artefact.encoder == again.artefact.encoder
+    fresh = fitted(examples(), tmp_path / "c", InMemory())
+    assert not np.array_equal(first.artefact.parameters, fresh.artefact.parameters)
+
+
+def test_held_out_units_decide_nothing_of_the_model(tmp_path: pathlib.Path) -> None:
+    """With the draws kept, other rows of held-out units change only the evaluation."""
+    from dp_pipelines.training.split import split
+
+    rows, draws = examples(), InMemory()
+    first = fitted(rows, tmp_path / "a", draws)
+    held_out = split([rows.column("who")], key=b"key", held_out=0.2)
+    assert 0.1 < held_out.mean() < 0.3
+    flipped = rows.set_column(3, "y", pa.array(rows.column("y").to_numpy() ^ held_out))
+    other = fitted(flipped, tmp_path / "b", draws)
+    assert np.array_equal(first.artefact.parameters, other.artefact.parameters)
+    assert other.evaluation.measures["accuracy"].value != first.evaluation.measures["accuracy"].value
+
+
+def test_everything_that_later_steps_read_is_kept_before_they_begin(tmp_path: pathlib.Path) -> None:
+    class Watched(InMemory):
+        def __init__(self) -> None:
+            super().__init__()
+            self.order: list[str] = []
+
+        def keep(self, name: str, content: bytes) -> None:
+            self.order.append(name)
+            super().keep(name, content)
+
+    draws = Watched()
+    fitted(examples(), tmp_path / "a", draws)
+    parts = ["model.users", "model.bins", "model.vocabulary.kind", "model.moments"]
+    assert sorted(draws.order[:4]) == sorted(parts)
+    assert draws.order[3] == "model.moments"
+    assert draws.order[4:] == [f"model.step-{step}" for step in range(1, 7)]
+
+
+def test_the_sizes_of_what_is_kept_say_nothing_of_the_rows(tmp_path: pathlib.Path) -> None:
+    sizes = []
+    for number, rows in enumerate((examples(600), examples(3))):
+        draws = InMemory()
+        fitted(rows, tmp_path / str(number), draws)
+        # Which categories were selected is released, and shows in the file of the vocabulary.
+        sizes.append({n: len(draws.get(n) or b"") for n in draws._kept if not n.startswith("model.vocabulary")})
+    assert sizes[0].keys() == sizes[1].keys()
+    assert sizes[0]["model.moments"] == sizes[1]["model.moments"]
+    assert sizes[0]["model.step-6"] == sizes[1]["model.step-6"]
+
+
+def test_a_plan_of_a_pipeline_of_ones_own_is_trained_into_a_folder(tmp_path: pathlib.Path) -> None:
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": task()})
+    fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "out")
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"model.json", "model.safetensors", "weights.csv", "evaluation.json"}
+    assert artefact.load(tmp_path / "out").task == plan.trained["model"]
+    with pytest.raises(RequestError, match="exists already"):
+        fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "out")
+    with pytest.raises(RequestError, match="is no train stage"):
+        fit.train(plan, "other", lambda: iter([examples()]), tmp_path / "more")
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_samples_of_units_and_features_as_they_are_work_too(tmp_path: pathlib.Path, rate: float, whiten: bool) -> None:
+    asked = task(steps=Steps(steps=30, sampling_rate=rate), whiten=whiten)
+    plan = Plan(epsilon=30, delta=1e-3, stages={"model": asked})
+    found = fitted(examples(3000), tmp_path / "a", InMemory(), plan)
+    accuracy = found.evaluation.measures["accuracy"].value
+    assert accuracy is not None
+    assert accuracy > 0.75
