@@ -113,7 +113,7 @@ def choose(
     lows = np.array(edges(*within) if low is None else [low])
     highs = np.array(edges(*within) if high is None else [high])
     kept = np.asarray(counts, float)
-    kept = np.where(kept >= _threshold(len(kept), stddev, law), kept, 0.0)
+    kept = np.where(kept >= stands_out(len(kept), stddev, law), kept, 0.0)
     total = float(kept.sum())
     if total <= 0:
         return float(lows[0]), float(highs[-1])
@@ -140,7 +140,7 @@ def choose(
     return float(lows[row]), float(highs[column])
 
 
-def _threshold(count: int, stddev: float, law: str) -> float:
+def stands_out(count: int, stddev: float, law: str) -> float:
     """What so many noises stay below together, but with probability FALSE_ALARM (by the union bound)."""
     if law == "laplace":
         return stddev / math.sqrt(2) * math.log(count / (2 * FALSE_ALARM))

@@ -11,18 +11,20 @@ partitions than those released: which rows take part is a function of what was r
 that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 
 Bounds that say `auto`: a histogram of the column over all rows comes first, with a contribution bound and a share of its own;
-what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records hold for any bounds (budget.resolve).
+what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records hold for any bounds (budget.resolve). A bound
+on partitions that says `auto` is decided in the same way by a histogram of units: one row of each, with the number of its
+partitions, made by whoever runs the pipeline (dp_pipelines.partition_bound, budget.reserve).
 
 A train stage becomes its parts (dp_pipelines.train_stages), which read examples and no pipeline's rows.
 
-May import errors, checks, frozen, bounds, histogram, metrics, query, train_model, train_stages.
+May import errors, checks, frozen, bounds, partition_bound, histogram, metrics, query, train_model, train_stages.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
-from dp_pipelines import bounds, train_stages
+from dp_pipelines import bounds, partition_bound, train_stages
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.histogram import Histogram
@@ -44,7 +46,9 @@ class Expanded:
         phases: names of the stages of each pipeline, in order. A stage of the last one that is not in `queries` releases nothing
             of its own: it is the union of what was selected.
         selections: for each stage that was asked for and needs them, the names of its selections.
-        auto: for each stage with bounds that say `auto`, the name of the stage that releases its histograms.
+        auto: for each stage with bounds of values that say `auto`, the name of the stage that releases its histograms.
+        auto_partitions: for each stage whose bound on partitions says `auto`, the name of the stage that releases how many
+            partitions units have.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -53,6 +57,7 @@ class Expanded:
     phases: tuple[tuple[str, ...], ...]
     selections: FrozenMapping[tuple[str, ...]]
     auto: FrozenMapping[str] = FrozenMapping({})
+    auto_partitions: FrozenMapping[str] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
@@ -78,6 +83,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
     rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
+    auto_partitions: dict[str, str] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     train_stages.check_together(trained)
@@ -91,13 +97,19 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
                 queries[part], parts[part] = asked_of.query, asked_of.share
             continue
         partitions = query.partitions
+        first: dict[str, Query] = {}
         if histograms := histograms_of(query):
-            before = auto[name] = f"{name}.bounds"
+            auto[name] = f"{name}.bounds"
+            first[auto[name]] = _everything(query, histograms)
+        if query.bounds.auto:
+            auto_partitions[name] = f"{name}.partitions"
+            first[auto_partitions[name]] = _by_partitions(query)
+        for before, released in first.items():
             if before in asked:
                 raise RequestError(
                     field=f"stages.{before}", rule=f"is what the bounds of {name!r} are called", mend="rename it"
                 )
-            queries[before] = _everything(query, histograms)
+            queries[before] = released
             parts[before] = shares[name] * bounds.PART
             shares[name] *= 1 - bounds.PART
             rounds[0].append(before)
@@ -128,6 +140,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         phases=(*phases, tuple(name for name in asked if name not in trained)),
         selections=FrozenMapping(selections),
         auto=FrozenMapping(auto),
+        auto_partitions=FrozenMapping(auto_partitions),
         trained=FrozenMapping(trained),
     )
 
@@ -164,4 +177,16 @@ def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Q
         metrics=metrics,
         partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
         row_id=query.row_id,
+    )
+
+
+def _by_partitions(query: Query) -> Query:
+    """A histogram of units over the one row of each, by how many partitions it has."""
+    at = partition_bound.edges(query.bounds.candidates)
+    return Query(
+        privacy_unit=query.privacy_unit,
+        partition_by=bounds.COLUMN,
+        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
+        metrics={partition_bound.HISTOGRAM: Histogram(partition_bound.COLUMN, edges=at)},
+        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
     )

@@ -4,19 +4,19 @@ In: names and numbers that the owner of the job declares. Out: frozen descriptio
 depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
 it costs (`dp_pipelines.budget`).
 
-May import errors, checks, frozen, metrics, bounds, best, distinct. Imported by budget, transforms and jobs.
+May import errors, checks, frozen, metrics, bounds, partition_bound, best, distinct. Imported by budget, transforms and jobs.
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from dp_pipelines import bounds, checks
+from dp_pipelines import bounds, checks, partition_bound
 from dp_pipelines.best import RANK, Best
 from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.metrics import Metric
+from dp_pipelines.metrics import AUTO, Metric
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
@@ -30,26 +30,41 @@ class ContributionBounds:
     """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
 
     Args:
-        max_partitions_contributed: partitions of one unit that are kept (L0).
+        max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
+            from a noisy histogram of how many partitions units have, for a tenth of the stage's budget, by `dp-pipelines run`.
         max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
             looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
         max_contributions: rows of one unit in all, instead of the two above.
+        partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
+            from the data.
 
     >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
     8
+    >>> ContributionBounds(max_partitions_contributed="auto", partition_candidates=[1, 4, 16]).max_partitions
+    16
     >>> ContributionBounds(max_contributions=20).max_partitions
     20
     """
 
-    max_partitions_contributed: int | None = None
+    max_partitions_contributed: int | Literal["auto"] | None = None
     max_contributions_per_partition: int | None = None
     max_contributions: int | None = None
+    partition_candidates: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                object.__setattr__(self, field.name, checks.whole(value, field.name, low=1, high=LARGEST_BOUND))
+        for name in ("max_partitions_contributed", "max_contributions_per_partition", "max_contributions"):
+            value = getattr(self, name)
+            if value is not None and not (value == AUTO and name == "max_partitions_contributed"):
+                object.__setattr__(self, name, checks.whole(value, name, low=1, high=LARGEST_BOUND))
+        if self.auto:
+            candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
+            object.__setattr__(self, "partition_candidates", candidates)
+        elif self.partition_candidates is not None:
+            raise RequestError(
+                field="partition_candidates",
+                rule="is for a bound that is chosen",
+                mend="drop it, or write max_partitions_contributed: auto",
+            )
         if self.max_contributions is not None:
             if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
                 raise RequestError(
@@ -65,11 +80,27 @@ class ContributionBounds:
             )
 
     @property
+    def auto(self) -> bool:
+        """Whether the bound on partitions is chosen in a run."""
+        return self.max_partitions_contributed == AUTO
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """What the bound on partitions may be, rising; the one number where it is fixed."""
+        return tuple(self.partition_candidates or (self.max_partitions,))
+
+    @property
     def max_partitions(self) -> int:
-        """The most partitions in which one unit can be seen (L0)."""
+        """The most partitions in which one unit can be seen (L0); where it is not chosen yet, the most that it can be."""
+        if self.partition_candidates is not None:
+            return self.partition_candidates[-1]
         bound = self.max_contributions if self.max_contributions is not None else self.max_partitions_contributed
-        assert bound is not None
+        assert isinstance(bound, int)
         return bound
+
+    def choosing(self, partitions: int) -> "ContributionBounds":
+        """The same with the bound on partitions that was chosen."""
+        return dataclasses.replace(self, max_partitions_contributed=partitions, partition_candidates=None)
 
     @property
     def max_rows_per_partition(self) -> int:
@@ -228,6 +259,8 @@ class Query:
         self._check_auto()
         self._check_top()
         self._check_best()
+        if self.bounds.auto:
+            partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
             rule = "has neither metrics nor private partitions: it would publish the list alone"
             raise RequestError(field="metrics", rule=rule, mend="add a metric")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import bounds
+from dp_pipelines import bounds, partition_bound
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
@@ -25,6 +25,7 @@ from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
+from dp_pipelines.transforms.per_unit import PartitionsOfUnits
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
 
@@ -126,7 +127,10 @@ def build(
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = seen | f"Without what {name} has" >> left
-        if keys == (bounds.COLUMN,) and name not in request.queries:
+        if partition_bound.COLUMN in stages[name].query.value_columns and name not in request.queries:
+            counted = request.queries[name.rpartition(".")[0]]
+            seen = seen | f"Partitions for {name}" >> PartitionsOfUnits(counted, shards, salt)
+        elif keys == (bounds.COLUMN,) and name not in request.queries:
             others = tuple(column for column in stages[name].query.columns if column != bounds.COLUMN)
             seen = seen | f"As one {name}" >> beam.ParDo(AsOnePartition(others)).with_output_types(pa.Table)
         (

@@ -114,9 +114,17 @@ class Lookup(_Files):
 class Bounds(Model):
     """How much one privacy unit may contribute."""
 
-    max_partitions_contributed: int | None = None
+    max_partitions_contributed: Annotated[
+        Any,  # the library says what is wrong with it
+        Field(description="A whole number, or auto: chosen in each run from a noisy histogram of units."),
+        WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "auto"}, {"type": "null"}]}),
+    ] = None
     max_contributions_per_partition: int | None = None
     max_contributions: int | None = None
+    partition_candidates: Annotated[
+        list[int] | None,
+        Field(description="Where max_partitions_contributed is auto: what it may be, rising, from public knowledge."),
+    ] = None
 
     @model_validator(mode="after")
     def _sound(self) -> "Bounds":

@@ -13,10 +13,12 @@ import json
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines import partition_bound
 from dp_pipelines.budget import resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
@@ -27,7 +29,8 @@ from dp_pipelines.release import chosen, released, staging
 from dp_pipelines.training.draws import Draws
 
 BOUNDS = "bounds.json"
-"""The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one."""
+"""The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one; and by stage the
+bound on partitions, `partition_bound.NAME`."""
 
 
 @quoting_nothing("what one pipeline has released could not be used by the next")
@@ -71,8 +74,7 @@ def run_phases(
             content = draws.get(name)
             assert content is not None
             found[name] = pa.parquet.read_table(io.BytesIO(content))
-    pairs = {name: chosen.choose(stages[name], stages[shown], found[shown]) for name, shown in plan.auto.items()}
-    stages |= {name: resolve.resolve(stages[name], of_stage) for name, of_stage in pairs.items()}
+    stages, told = _with_bounds(plan, stages, found)
     last, ready = {}, {}
     for name in plan.phases[-1]:
         if name not in plan.selections:
@@ -92,10 +94,26 @@ def run_phases(
         staging.write_release(table, path, request.queries[name].partition_columns)
         files[path.name] = path
     published = {f"{name}.parquet": files[f"{name}.parquet"] for name in plan.phases[-1]}
-    if pairs:
+    if told:
         published[BOUNDS] = folder / BOUNDS
-        published[BOUNDS].write_text(json.dumps(pairs, indent=2) + "\n", encoding="utf-8")
+        published[BOUNDS].write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
     return published
+
+
+def _with_bounds(
+    plan: Plan, stages: dict[str, StagePlan], found: Mapping[str, pa.Table]
+) -> tuple[dict[str, StagePlan], dict[str, dict[str, Any]]]:
+    """The stages with the bounds that the histograms show, and these bounds by stage; that on partitions comes first."""
+    told: dict[str, dict[str, Any]] = {}
+    for name, shown in plan.auto_partitions.items():
+        most = chosen.partitions(stages[name], stages[shown], found[shown])
+        told[name] = {partition_bound.NAME: most}
+        stages = {**stages, name: resolve.with_partitions(stages[name], most)}
+    for name, shown in plan.auto.items():
+        pairs = chosen.choose(stages[name], stages[shown], found[shown])
+        told[name] = {**told.get(name, {}), **pairs}
+        stages = {**stages, name: resolve.resolve(stages[name], pairs)}
+    return stages, told
 
 
 def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[str, StagePlan]:
@@ -109,9 +127,12 @@ def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[s
     stages = dict(plan.round(number).stages)
     if BOUNDS in files:
         for name, of_stage in json.loads(files[BOUNDS].read_text(encoding="utf-8")).items():
-            stages[name] = resolve.resolve(
-                stages[name], {metric: (low, high) for metric, (low, high) in of_stage.items()}
-            )
+            most = of_stage.pop(partition_bound.NAME, None) if name in plan.auto_partitions else None
+            if most is not None:
+                stages[name] = resolve.with_partitions(stages[name], most)
+            pairs = {metric: (low, high) for metric, (low, high) in of_stage.items()}
+            if pairs:
+                stages[name] = resolve.resolve(stages[name], pairs)
     return stages
 
 

@@ -85,7 +85,9 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     if field == "public" or field.startswith("public["):
         return (*stage, "partitions")
-    return (*stage, "bounds") if field.startswith("max_") else stage
+    if field == "strategy":
+        return (*stage, "partitions", "private")
+    return (*stage, "bounds") if field.startswith(("max_", "partition_candidates")) else stage
 
 
 def _best(stage: Stage) -> Best | None:

@@ -228,6 +228,8 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
             "stages": manifest.stages_to_json(published),
         }
         for described in content["stages"]:
+            if described["name"] in plan.auto_partitions:
+                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
             for name in _auto(plan, described["name"]):
                 family = published[described["name"]].query.metrics[name].family
                 described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None

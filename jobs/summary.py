@@ -64,6 +64,9 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
+        if stage.get("partition_candidates"):
+            listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
+            out.print(f"  partitions of a unit: at most {listed}, as each run chooses; noise and thresholds follow")
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
         out.print("A count that is just above the threshold was kept because its noise was high: it is biased upwards.")
@@ -139,7 +142,7 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         stddev = metric.get("stddev")
         told = number(stddev) if stddev is not None else "by partition"
         if metric.get("stddev_multiple") is not None:
-            told = f"{number(metric['stddev_multiple'])} times the bound"
+            told = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
         cells = [escape(name), escape(str(metric["noise"])), told]
         if guessed:
             relative = metric.get("expected_relative_error")
@@ -161,6 +164,14 @@ def _sums(stage: Mapping[str, Any]) -> str:
         f"{stage['steps']} gradient steps of {stage['coordinates']} parameters over {over}, each with {noise}{norm}; "
         f"{stage['held_out']:.0%} of the units are held out"
     )
+
+
+def _multiple_of(metric: Mapping[str, Any]) -> str:
+    """What noise is a multiple of: bounds that a run will choose."""
+    partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
+        metric.get("grows_with"), "the root of the partitions"
+    )
+    return " and ".join(filter(None, ["the bound" if "within" in metric else "", partitions]))
 
 
 def _selection(selection: Mapping[str, Any]) -> str:

@@ -273,9 +273,9 @@ def test_noise_alone_passes_for_rows_with_a_small_probability() -> None:
     made, size = np.random.default_rng(6), len(bounds.bins(-8.0, 8.0)) - 1
     draws = {"gaussian": made.normal(0, 10, (2000, size)), "laplace": made.laplace(0, 10 / math.sqrt(2), (2000, size))}
     for law, of_law in draws.items():
-        assert (of_law >= bounds._threshold(size, 10.0, law)).any(axis=1).sum() <= 80
+        assert (of_law >= bounds.stands_out(size, 10.0, law)).any(axis=1).sum() <= 80
         # A threshold without the union over bins would be passed again and again.
-        assert (of_law >= bounds._threshold(1, 10.0, law)).any(axis=1).sum() > 200
+        assert (of_law >= bounds.stands_out(1, 10.0, law)).any(axis=1).sum() > 200
 
 
 def test_of_an_empty_histogram_the_whole_range_is_taken() -> None:

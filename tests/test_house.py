@@ -25,6 +25,7 @@ ORDER = (
         "metrics",
         "histogram",
         "bounds",
+        "partition_bound",
         "distinct",
         "quantiles",
         "quantile",

@@ -140,7 +140,7 @@ def test_what_is_wrong_is_refused_with_field_rule_and_mend(make: Callable[[], An
 
 
 @pytest.mark.parametrize("value", [value for value in NO_WHOLE_NUMBERS if value is not None], ids=repr)
-@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ContributionBounds)])
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ContributionBounds) if f.name.startswith("max_")])
 def test_a_bound_that_is_no_whole_number_is_refused(field: str, value: Any) -> None:
     others = {} if field == "max_contributions" else {**both(2, 2)}
     with pytest.raises(RequestError, match=f"^{field}: must be a whole number"):

@@ -184,7 +184,7 @@ def _check_stage(stage: object) -> None:
         raise RequestError(
             field=f"stage {stage.name!r}",
             rule="has bounds that another pipeline must release first",
-            mend="run it with `dp-pipelines run`, or write min_value and max_value as numbers",
+            mend="run it with `dp-pipelines run`, or write the bounds as numbers",
         )
 
 

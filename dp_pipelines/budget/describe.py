@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp_pipelines.budget import choice, sums
+from dp_pipelines.budget import choice, reserve, sums
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.metrics import ROWS, UNITS, Metric, Noisy
@@ -21,6 +21,9 @@ from dp_pipelines.train_model import TrainModel
 if TYPE_CHECKING:
     from dp_pipelines.budget.plan import Expectation
 
+
+GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
+"""What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
 
 CHOICE = "permute_and_flip"
 """What stands for the law of a choice by ranks, to which no noise is added."""
@@ -39,6 +42,8 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
     fields["bounds"] = dataclasses.asdict(query.bounds)
+    if query.bounds.partition_candidates is None:  # plans without it keep their digests
+        del fields["bounds"]["partition_candidates"]
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
@@ -122,8 +127,11 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
                 for item in needed
             },
         }
+        if stage.query.bounds.auto:
+            _per_partition(metrics[name], stage)
         if metric.auto:
             _as_multiples(metrics[name], metric)
+        if metric.auto or stage.query.bounds.auto:
             continue
         guess = _guess(stage, metric, expect)
         if guess is not None:
@@ -145,7 +153,24 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             "compares_released_count": stage.selection.released,
             "failure_delta": stage.choices.selection_delta,
         }
+    if stage.query.bounds.auto:
+        described["partition_candidates"] = list(stage.query.bounds.candidates)
+        described["selection"] |= {"threshold": None, "half_keep_users": None}
     return described
+
+
+def _per_partition(described: dict[str, Any], stage: StagePlan) -> None:
+    """Where the bound on partitions is not chosen yet, noise is told as it would be with 1, and how it grows with the bound."""
+    most, laws = stage.query.bounds.max_partitions, set()
+    for statistic in described["statistics"].values():
+        statistic["stddev_multiple"] = statistic["stddev"] / most ** reserve.POWERS[statistic["noise"]]
+        statistic["stddev"] = None
+        laws.add(statistic["noise"])
+    stddev, law = described["stddev"], laws.pop()
+    described["stddev"] = None
+    known = stddev is not None and not laws  # noises of two laws grow apart
+    described["stddev_multiple"] = stddev / most ** reserve.POWERS[law] if known else None
+    described["grows_with"] = GROWS[law] if known else None
 
 
 def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
@@ -153,12 +178,13 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
     assert metric.family is not None
     _, low, high = metric.family
     largest = max(abs(low), abs(high))
-    stddev = described["stddev"]
+    stddev = described.get("stddev_multiple", described["stddev"])
     described["stddev"], described["within"] = None, [low, high]
     described["stddev_multiple"] = None if stddev is None else stddev / largest
     for statistic, noise in described["statistics"].items():
         if " in [" in statistic:
             noise["stddev"] = None
+            noise.pop("stddev_multiple", None)
 
 
 def _law(stage: StagePlan, item: str) -> str:

@@ -155,6 +155,7 @@ class Plan:
         self.queries, self.shares = expanded.queries, expanded.shares
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
+        self.auto_partitions = expanded.auto_partitions
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", rule="must be an Expectation")
         self.expect = expect

@@ -1,25 +1,28 @@
 """A stage whose bounds were chosen: the lattices change, what was accounted for does not.
 
-In: a stage of a plan with metrics that say `auto`, a pair of bounds for each of these. Out: the stage, ready to run. Holds: the
-mechanism records stay those of the plan. They hold for any bounds: noise has a law in release steps, which does not change, and
-a release step is `ceil(unit / steps)` of the lattice on which a unit of change is `unit`; so that unit is
-`ceil(unit / step) <= steps` release steps, whatever the unit is (`step >= unit / steps`, hence `unit / step <= steps`, a whole
-number: docs/proofs/sensitivity.md, lemma 6a). The plan's record is made with `steps` itself; and what the resolved lattices do is
+In: a stage of a plan with bounds that say `auto`; what was chosen: the bound on partitions, and a pair of bounds for each metric
+that says so. Out: the stage, ready to run. Holds: the mechanism records stay those of the plan. They hold for any bounds of
+values: noise has a law in release steps, which does not change, and a release step is `ceil(unit / steps)` of the lattice on
+which a unit of change is `unit`; so that unit is `ceil(unit / step) <= steps` release steps, whatever the unit is
+(`step >= unit / steps`, hence `unit / step <= steps`, a whole number: docs/proofs/sensitivity.md, lemma 6a). For the bound on
+partitions see `budget.reserve` (lemma 6b). The plan's record is made with `steps` itself; and what the resolved lattices do is
 compared with it all the same.
 
-May import frozen, kernels, metrics, budget.{mechanism, stage}.
+May import frozen, kernels, metrics, budget.{mechanism, reserve, stage}.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 
+from dp_pipelines.budget import reserve
 from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.stage import Noise, StagePlan, basis_of, record, shape_of
+from dp_pipelines.budget.stage import WEIGHTS, Noise, StagePlan, basis_of, build_stage, record, shape_of
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics import Metric
+from dp_pipelines.metrics import UNITS, Metric
 
 Pair = tuple[float, float]
 Families = dict[tuple[str, float, float], tuple[str, float, float]]
@@ -27,7 +30,44 @@ Families = dict[tuple[str, float, float], tuple[str, float, float]]
 
 def is_open(stage: StagePlan) -> bool:
     """Whether the stage has bounds that must be chosen before it can run."""
-    return any(metric.auto for metric in stage.query.metrics.values())
+    return stage.query.bounds.auto or any(metric.auto for metric in stage.query.metrics.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scales:
+    """The scales of a plan, as the records of one of its stages have them; 1 for a law that the stage does not use."""
+
+    gaussian_scale: Fraction
+    laplace_scale: Fraction
+
+
+def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
+    """The stage with this bound on the partitions of a unit; bounds of values may still be open.
+
+    Args:
+        stage: a stage of a plan whose bound on partitions is to be chosen.
+        partitions: one of its candidates.
+    """
+    if partitions not in stage.query.bounds.candidates:
+        raise AssertionError("the bound on partitions is none of the candidates")
+    query = dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions))
+    named = {statistic.name: statistic for statistic in stage.statistics}
+    noises = {}
+    for name, choice in stage.choices.noises.items():
+        compared = WEIGHTS if stage.choices.strategy == "weighted_gaussian" else UNITS
+        statistic = named.get(name, compared)
+        steps = choice.steps  # weights have an L2 norm that is bounded for any number of partitions
+        if statistic != WEIGHTS:
+            steps = reserve.steps_at(shape_of(statistic, stage.query), choice.law, steps, shape_of(statistic, query))
+        noises[name] = dataclasses.replace(choice, steps=steps)
+    scales = {record.kind: record.scale for record in stage.mechanisms if record.scale is not None}
+    of_plan = _Scales(*(scales.get(law, Fraction(1)) for law in ("gaussian", "laplace")))
+    choices = dataclasses.replace(stage.choices, noises=FrozenMapping(noises))
+    ready = build_stage(stage.name, query, choices, of_plan)
+    planned = {record.name: record for record in stage.mechanisms}
+    if not all(_dominates(planned[made.name], made) for made in ready.mechanisms):
+        raise AssertionError("a bound on partitions that was chosen costs more than the plan says")
+    return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement)
 
 
 def resolve(stage: StagePlan, bounds: Mapping[str, Pair]) -> StagePlan:
@@ -106,5 +146,5 @@ def _bounded(stage: StagePlan, bounds: Mapping[str, Pair]) -> tuple[dict[str, Me
 def _dominates(planned: Mechanism, made: Mechanism) -> bool:
     """Whether a record says no less than another one of the same noise."""
     same = planned.kind == made.kind and planned.scale == made.scale
-    changes = ("l0", "linf", "l1", "l2_squared")
+    changes = ("l0", "linf", "l1", "l2_squared", "epsilon", "delta")
     return same and all(getattr(made, c) <= getattr(planned, c) for c in changes if getattr(made, c) is not None)

@@ -11,7 +11,7 @@ import math
 import statistics as normal
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.budget import calibration, fixed, stage, sums
+from dp_pipelines.budget import calibration, fixed, reserve, stage, sums
 from dp_pipelines.budget.candidate import (
     SELECTION_DELTA,
     Budget,
@@ -67,6 +67,8 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
         if partitions.strategy == "auto":
             strategies = ["truncated_geometric", "laplace", "gaussian"]
             strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
+            # Coins share epsilon among partitions, and no number of them costs less than all others.
+            strategies = strategies[1:] if query.bounds.auto else strategies
     if query.best is not None:
         yield _candidate(query, share, "laplace", query.best.mechanism, ())
         return
@@ -180,6 +182,7 @@ def _score(queries: Queries, chosen: Chosen, budget: Budget) -> float:
         for item, law in candidate.laws.items():
             if item != "selection":
                 noise = candidate.multiplier(item, level, budget) * (math.sqrt(2) if law == "laplace" else 1)
+                noise *= reserve.at_middle(queries[name].bounds.candidates, law)
                 score += stage.noisy_statistics(queries[name], candidate.centred)[item] * math.log(noise)
         partitions = queries[name].partitions
         if isinstance(partitions, PrivatePartitions):
@@ -201,6 +204,8 @@ def expected_half_keep(query: Query, candidate: Candidate, level: float, budget:
         return 1 + math.log1p(math.expm1(epsilon) / (2 * delta)) / epsilon if epsilon < 700 else 1.0
     item = "selection" if "selection" in candidate.laws else UNITS.name
     noise = candidate.multiplier(item, level, budget)
+    if candidate.strategy != "weighted_gaussian":
+        noise *= reserve.at_middle(query.bounds.candidates, candidate.laws[item])
     if candidate.laws[item] == "laplace":
         return 1 + noise * max(0.0, math.log(1 / (2 * delta)))
     tail = normal.NormalDist().inv_cdf(1 - delta) if delta > 1e-15 else math.sqrt(2 * math.log(1 / delta))

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, Protocol
 
 from dp_pipelines.budget import choice as choosing
+from dp_pipelines.budget import reserve
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.sums import record_of_sums
 from dp_pipelines.errors import RequestError
@@ -207,11 +208,12 @@ def fixed_noise(query: Query) -> FrozenMapping[float]:
 def shape_of(statistic: Statistic, query: Query) -> Shape:
     """How far one unit of this query moves a statistic."""
     bounds = query.bounds
-    return statistic.shape(
+    shape = statistic.shape(
         max_partitions=bounds.max_partitions,
         max_rows_per_partition=bounds.max_rows_per_partition,
         max_rows=bounds.max_contributions,
     )
+    return reserve.reserved(shape, bounds.candidates) if bounds.auto else shape
 
 
 class Scales(Protocol):
@@ -309,8 +311,9 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
             made.append(record_of_sums(name, key, noise.law.scale, choice.steps, statistic.vectors))
             continue
         shape = shape_of(statistic, query)
-        # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemma 6a).
-        moved = shape.ideally(choice.steps) if key in open_yet else shape.steps(noise.step)
+        # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemmas 6a and 6b).
+        open_now = query.bounds.auto or key in open_yet
+        moved = shape.ideally(choice.steps) if open_now else shape.steps(noise.step)
         if statistic.kind == "ranks":
             made.append(choosing.record_of_ranks(name, key, noise.law.scale, moved))
         else:

@@ -108,6 +108,16 @@ class Statistic:
             return self.vectors.step if isinstance(self.vectors, VectorLattice) else 1.0
         return 2.0**-COUNT_BITS if self.lattice is None else self.lattice.step
 
+    @property
+    def follows_partitions(self) -> bool:
+        """Whether one unit moves this by whole units whose number is in proportion to its bound on partitions.
+
+        So it is with all but choices by ranks and lists of numbers that are clipped to an L1 or L2 norm.
+        """
+        if self.kind in ("ranks", "weights"):
+            return False
+        return self.shape(max_partitions=1, max_rows_per_partition=1, max_rows=None).squares is None
+
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         """How far one unit moves this statistic under the given bounds.
 

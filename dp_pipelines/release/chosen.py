@@ -1,18 +1,20 @@
 """The bounds that a stage gets from its noisy histograms.
 
-In: a stage with metrics that say `auto`, the released table of its histograms, the stage that released it. Out: a pair of bounds
-for each of these metrics. Holds: post-processing of what was released; metrics of one family get the same bounds.
+In: a stage with bounds that say `auto`, the released table of its histograms, the stage that released it. Out: a pair of bounds
+for each metric that says so; the bound on partitions. Holds: post-processing of what was released; metrics of one family get the
+same bounds.
 
-May import bounds, phases, query, budget.stage, kernels.
+May import bounds, partition_bound, phases, query, budget (reserve, stage), kernels.
 """
 
 import pyarrow as pa
 
-from dp_pipelines import bounds
-from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.metrics import AUTO, Metric
+from dp_pipelines import bounds, partition_bound
+from dp_pipelines.budget import reserve
+from dp_pipelines.budget.stage import Noise, StagePlan, noisy_statistics
+from dp_pipelines.metrics import AUTO, UNITS, Metric
 from dp_pipelines.phases import histograms_of, within_of
-from dp_pipelines.query import PublicPartitions
+from dp_pipelines.query import PrivatePartitions, PublicPartitions
 
 
 def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str, tuple[float, float]]:
@@ -56,3 +58,50 @@ def _multiple(stage: StagePlan, metric: Metric) -> float:
             assert lattice is not None
             return noise.stddev / (lattice.largest * lattice.step)
     raise AssertionError("a metric with bounds has a sum")
+
+
+def partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
+    """The bound on partitions of a stage that leaves it open.
+
+    Args:
+        stage: the stage of the plan.
+        histogram: the stage of the histogram of units.
+        table: what that one has released: one row.
+    """
+    needed = histogram.statistics[0]
+    noise, listed = histogram.noises[0], stage.query.partitions
+    assert noise is not None
+    return partition_bound.choose(
+        table.column(partition_bound.HISTOGRAM).to_pylist()[0],
+        candidates=stage.query.bounds.candidates,
+        stddev=noise.stddev,
+        law=histogram.choices.noises[needed.name].law,
+        effects=_effects(stage),
+        partitions=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
+    )
+
+
+def _effects(stage: StagePlan) -> list[partition_bound.Effect]:
+    """What the bound on partitions does to each statistic with noise, selection among them."""
+    weights = dict(noisy_statistics(stage.query, stage.choices.centred))
+    rows, most = stage.query.bounds.max_rows_per_partition, stage.query.bounds.max_partitions
+    found = []
+
+    def note(name: str, noise: Noise, weight: float, added: float) -> None:
+        power = reserve.POWERS[stage.choices.noises[name].law]
+        found.append(partition_bound.Effect(weight=weight, multiple=noise.stddev / added / most**power, power=power))
+
+    selection, asked = stage.selection, stage.query.partitions
+    if selection is not None and selection.noise is not None and isinstance(asked, PrivatePartitions):
+        if selection.released:
+            weights[UNITS.name] += asked.weight
+        elif selection.strategy == "weighted_gaussian":
+            multiple = selection.noise.stddev  # a unit in one partition weighs 1
+            found.append(partition_bound.Effect(weight=asked.weight, multiple=multiple, power=0.0))
+        else:
+            note("selection", selection.noise, asked.weight, 1.0)
+    for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
+        if noise is not None:
+            shape = statistic.shape(max_partitions=1, max_rows_per_partition=rows, max_rows=None)
+            note(statistic.name, noise, weights[statistic.name], shape.in_total * shape.unit * noise.fine_step)
+    return found

@@ -81,6 +81,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "model": False,
         "file": None if path is None else path.name,
         "selection": _selection(stage.get("selection"), unit),
+        "most": _chosen_partitions(stage),
         "rows": 0,
         "plots": [],
         "spreads": [],
@@ -128,6 +129,16 @@ def _chosen_bounds(entry: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return ""
     return f", each value clamped to {low:.4g} … {high:.4g} (bounds chosen privately in this run)"
+
+
+def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
+    """The bound on the partitions of a unit, where the run has chosen it.
+
+    >>> _chosen_partitions({"max_partitions_contributed": 8}), _chosen_partitions({})
+    ('8', None)
+    """
+    most = _finite(stage.get("max_partitions_contributed"))
+    return None if most is None else public_number(most)
 
 
 def _kind(described: Mapping[str, Any], name: str) -> str:
