@@ -151,7 +151,7 @@ def test_the_candidates_are_part_of_the_digest() -> None:
 
 @pytest.mark.parametrize("strategy", ["gaussian", "weighted_gaussian"])
 def test_noise_and_threshold_with_a_candidate_are_near_those_of_a_plan_that_knew_it(strategy: str) -> None:
-    """A tenth of the budget is gone, which is a twentieth of the noise; whole steps cost a little."""
+    """A tenth of the budget is gone, which is a hundredth or so of the noise; whole steps cost a little."""
     partitions, metrics = dp.PrivatePartitions(strategy=strategy), {"users": dp.PrivacyIdCount()}  # type: ignore[arg-type]
     plan = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query(partitions=partitions, metrics=metrics)})
     compared = 0
