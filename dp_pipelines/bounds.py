@@ -140,8 +140,8 @@ def choose(
     return float(lows[row]), float(highs[column])
 
 
-def stands_out(count: int, stddev: float, law: str) -> float:
-    """What so many noises stay below together, but with probability FALSE_ALARM (by the union bound)."""
+def stands_out(count: int, stddev: float, law: str, false_alarm: float = FALSE_ALARM) -> float:
+    """What so many noises stay below together, but with a small probability (by the union bound)."""
     if law == "laplace":
-        return stddev / math.sqrt(2) * math.log(count / (2 * FALSE_ALARM))
-    return stddev * math.sqrt(2 * math.log(count / (2 * FALSE_ALARM)))
+        return stddev / math.sqrt(2) * math.log(count / (2 * false_alarm))
+    return stddev * math.sqrt(2 * math.log(count / (2 * false_alarm)))

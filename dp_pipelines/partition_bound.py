@@ -11,7 +11,7 @@ looks at neither the noise nor the rows: a few units with very many partitions m
 beside what a partition holds, dropping a tenth of it is the larger error. Several statistics are weighed as where a plan
 compares strategies: by the logarithms of their errors, with the weights of their metrics. Dropping is judged over all rows, as if
 it took the same part of each partition, and each unit is taken to add as much as it may. Nothing that stands out of the noise
-counts as no units: then noise alone decides.
+counts as no units: then noise alone decides. docs/benchmarks/partition_bound.md has what the guesses cost.
 
 May import errors, checks, bounds, metrics, numpy.
 """
@@ -37,6 +37,10 @@ NAME = "max_partitions_contributed"
 """What the bound is called in `bounds.json`."""
 
 MOST_CANDIDATES = 64
+
+FALSE_ALARM = 0.001
+"""The probability with which noise alone makes any empty bin look as if it held units: a tenth of that of bounds of values, since
+units with very many partitions that nobody is would outweigh all others."""
 
 SINGLE = 8
 """Up to here each number of partitions has a bin of its own; then bins grow by factors of sqrt(2)."""
@@ -159,7 +163,7 @@ def choose(
     at = np.array(edges(candidates))
     sizes = np.sqrt(at[:-1] * (at[1:] - 1))  # the middle of the whole numbers in a bin
     kept = np.asarray(counts, float)
-    kept = np.where(kept >= bounds.stands_out(len(kept), stddev, law), kept, 0.0)
+    kept = np.where(kept >= bounds.stands_out(len(kept), stddev, law, FALSE_ALARM), kept, 0.0)
     most = np.array(candidates, float)
     pairs = np.minimum(sizes[:, None], most)  # of a unit of each bin with each candidate
     total = float(kept @ sizes)
