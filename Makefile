@@ -92,9 +92,11 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/selection.py
 
-bench-training: $(VENV)  ## how good models are, and how fast they train; writes tables and plots into docs/
+bench-training: $(VENV) $(OPACUS)  ## how good models are, and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/training_speed.py
+	$(BIN)/python benchmarks/training_scale.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python.

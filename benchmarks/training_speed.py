@@ -1,9 +1,9 @@
 """The benchmark of training: steps a second beside Opacus with ghost clipping, judged by gates.
 
-In: nothing; rows are drawn. Out: docs/benchmarks/training_speed.md; progress on stderr, the gates on stdout; exit code 1 if a gate
-fails. Holds: every figure is a process of its own on two threads, and the runs of all systems are interleaved, so that a busy
-minute of the machine hits all of them; figures are medians. Needs .venv-opacus (`make bench-training` sets it up). A full run takes
-some five minutes on two cores, which should have nothing else to do.
+In: nothing; rows are drawn. Out: docs/benchmarks/training_speed.md; progress on stderr, the gates on stdout; exit code 1 if a
+gate fails. Holds: every figure is a process of its own on two threads, and the runs of all systems are interleaved, so that a
+busy minute of the machine hits all of them; figures are medians. Needs .venv-opacus (`make .venv-opacus/installed` sets it up). A
+full run takes some five minutes on two cores, which should have nothing else to do.
 
     python benchmarks/training_speed.py [--rounds 5] [--seconds 5] [--out docs/benchmarks]
 """
@@ -43,12 +43,13 @@ NAMES = {
 }
 INTRODUCTION = f"""# How fast training is
 
-Written by `make bench-training` (`benchmarks/training_speed.py`); do not edit.
+Written by `benchmarks/training_speed.py`; do not edit.
 
-A network with {WIDTH} features, {HIDDEN[0]} and {HIDDEN[1]} hidden units and {CLASSES} classes (33,410 parameters); batches of {BATCH:,}
-users, one row each, out of {UNITS:,}. dp_pipelines clips whole users, adds their gradients up exactly and draws its noise on a lattice from
-the operating system's generator; Opacus clips rows by ghost clipping, adds up in float32 and draws noise by PyTorch's generator. Both
-on {THREADS} threads of a processor. Steps a second are medians of processes of their own, interleaved.
+A network with {WIDTH} features, {HIDDEN[0]} and {HIDDEN[1]} hidden units and {CLASSES} classes; batches of {BATCH:,} users,
+one row each, or of about {UNITS * RATE:,.0f} out of {UNITS:,} where they are drawn. dp_pipelines clips whole users, adds their
+gradients up exactly and draws noise on a lattice from the operating system's generator; Opacus clips rows by ghost clipping, adds
+up in float32 and draws noise from PyTorch's generator. Both on {THREADS} threads of a processor. Steps a second are medians of
+processes of their own, interleaved.
 """
 
 
@@ -206,7 +207,9 @@ def main() -> int:
         print(json.dumps(measure_ours(options.only, options.seconds)))
         return 0
     if not OPACUS_PYTHON.exists():
-        raise BenchmarkError("Opacus needs .venv-opacus, which `make bench-training` sets up (Python 3.11 or newer)")
+        raise BenchmarkError(
+            "Opacus needs .venv-opacus, which `make .venv-opacus/installed` sets up (Python 3.11 or newer)"
+        )
     measured: dict[str, list[dict[str, float]]] = {name: [] for name in NAMES}
     for turn in range(options.rounds):
         for name, reports in measured.items():

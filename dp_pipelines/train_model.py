@@ -187,7 +187,7 @@ class LinearModel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MLP:
-    """A network of dense layers with tanh between them. Needs JAX: `pip install dp-pipelines[train]`.
+    """A network of dense layers with tanh between them.
 
     Args:
         hidden: units of each hidden layer.
@@ -209,7 +209,7 @@ class MLP:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxModel:
-    """Any model whose loss is given as a JAX function: for Python, not for job files. Needs JAX.
+    """Any model whose loss is given as a JAX function: for Python, not for job files. Needs the extra `train`.
 
     Args:
         name: `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one example and

@@ -145,6 +145,8 @@ def _finding(what: str, said: reach.Said) -> Finding:
 def _workers(setup: runners.Setup) -> Finding:
     """Whether workers can be started, as far as it can be seen from here."""
     what = f"workers ({setup.environment})"
+    if setup.pool and not setup.here and runners.is_here(setup.pool):
+        return Finding(what=what, said=f"{setup.pool} of each task manager's machine, which cannot be seen from here")
     if setup.pool:
         return _finding(what, reach.listens(setup.pool))
     if setup.command and setup.here and shutil.which(setup.command) is None:

@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import JobServer
+from apache_beam.runners.runner import PipelineRunner
 
-from dp_pipelines.errors import DpError
+from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs import beam_options, guarded, runners
 from dp_pipelines.jobs.direct import CountingRunner
 from dp_pipelines.jobs.progress import Progress, heard
@@ -64,12 +67,18 @@ class Engine:
             files: how many are read.
             stages: names of the job's stages.
         """
-        if self.setup.name == "direct":
-            return beam.Pipeline(runner=CountingRunner(progress, files, stages), options=self.options)
-        made = {"flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}[self.setup.name]()
+        here = self.setup.name == "direct"
+        return beam.Pipeline(
+            runner=CountingRunner(progress, files, stages) if here else self.runner(), options=self.options
+        )
+
+    def runner(self) -> PipelineRunner:
+        """A runner of Beam; that of `direct` without progress."""
+        kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}
+        made = kinds[self.setup.name]()
         if isinstance(made, _Serving):
             made.engine = self
-        return beam.Pipeline(runner=made, options=self.options)
+        return made
 
     def run(self, pipeline: beam.Pipeline, progress: Progress) -> None:
         """Run a pipeline of this engine to its end.
@@ -129,7 +138,11 @@ def configured(name: str, arguments: Sequence[str]) -> Engine:
     """A runner with what it needs beside the options that were given. Errors as for `engine`."""
     runners.check_name(name)
     given = beam_options.pipeline_options_of(arguments).get_all_options()
-    return Engine(runners.setup(name, given), arguments)
+    made = Engine(runners.setup(name, given), arguments)
+    for said in PipelineOptionsValidator(made.options, made.runner()).validate():
+        rule = " ".join(str(said).split()).rstrip(".")
+        raise RequestError(field="options of Beam", rule=f"do not go together: {rule}", mend="see Beam's documentation")
+    return made
 
 
 class _Server(JobServer):
@@ -158,7 +171,7 @@ class _Flink(_Serving, flink_runner.FlinkRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         if self.engine.setup.server == "uber":
             return super().default_job_server(options)
-        view = options.view_as(beam.options.pipeline_options.FlinkRunnerOptions)
+        view = options.view_as(FlinkRunnerOptions)
         view.flink_master = self.add_http_scheme(view.flink_master)
         return self.engine.server(flink_runner.FlinkJarJobServer(options))
 

@@ -69,10 +69,7 @@ class Guarded(beam.DoFn):
             raise
         except Exception as error:
             kind, step = type(error).__name__, type(self._step).__name__
-        else:
-            return
-        # Outside of the handler, or the first error would travel with this one.
-        raise StepFailed(f"{step}: failed with {kind}; no detail is shown, since it may quote rows")
+            raise StepFailed(f"{step}: failed with {kind}; no detail is shown, since it may quote rows") from None
 
 
 class _Guard(PipelineVisitor):

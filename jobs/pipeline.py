@@ -128,7 +128,7 @@ def public_part(error: Exception, request: Request, stages: Iterable[str]) -> Dp
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
     for name in stages:
-        labels = (name, f"Stage {name}", f"Examples of {name}", f"Units of {name}")
+        labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of")))
         if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
     return RunFailed(

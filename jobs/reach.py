@@ -96,16 +96,10 @@ def _jars(path: pathlib.Path) -> Iterator[zipfile.ZipFile]:
 
 def version_in(path: pathlib.Path) -> str:
     """The Flink that is in a job server's jar; empty where it does not say."""
-    try:
-        with zipfile.ZipFile(path) as file:
-            for name in ("flink-runtime", "flink-clients", "flink-core"):
-                with contextlib.suppress(KeyError):
-                    text = file.read(f"META-INF/maven/org.apache.flink/{name}/pom.properties").decode()
-                    found = re.search(r"^version=([\d.]+)", text, re.MULTILINE)
-                    if found:
-                        return found[1]
-    except (OSError, zipfile.BadZipFile):
-        pass
+    with contextlib.suppress(OSError, zipfile.BadZipFile, KeyError), zipfile.ZipFile(path) as file:
+        text = file.read(".flink-runtime.version.properties").decode()
+        found = re.search(r"^project.version=([\d.]+)", text, re.MULTILINE)
+        return found[1] if found else ""
     return ""
 
 

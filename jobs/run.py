@@ -23,7 +23,7 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, phases, runners, training, windows
+from dp_pipelines.jobs import books, charged, dataflow, phases, runners, training, windows
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
@@ -120,7 +120,8 @@ def run(
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
-    runners.check_name(runner)
+    if runners.check_name(runner) == "dataflow":
+        dataflow.refuse_local(request)
     with (
         silence() as stream,
         Progress(stream) as progress,
@@ -137,7 +138,15 @@ def run(
             def one(
                 stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
             ) -> dict[str, pathlib.Path]:
-                return run_pipeline(request, stages, into, engine, progress, without)
+                if engine.setup.name != "dataflow":
+                    return run_pipeline(request, stages, into, engine, progress, without)
+                from dp_pipelines.jobs import dataflow_staging
+
+                account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
+                return dataflow_staging.run_pipeline(
+                    request, stages, into, engine, progress, without,
+                    place=dataflow.place(place, account, identity), job_name=dataflow.job_name(account, identity),
+                )  # fmt: skip
 
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
                 run_examples(request, name, into, salt, engine, progress)

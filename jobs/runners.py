@@ -183,10 +183,13 @@ def _workers(given: Mapping[str, Any], environment: str) -> tuple[str, str]:
             raise RequestError(field="--environment_type=PROCESS", rule="needs a command that starts a worker", mend=mend)
         return command, ""
     if environment == "EXTERNAL":
+        if "external_service_address" in options:
+            rule = "is an option on which Beam 2.77 fails"
+            mend = "write --environment_config=HOST:PORT instead"
+            raise RequestError(field="--environment_options=external_service_address", rule=rule, mend=mend)
         pool = _of_json(config, "url") if config.startswith("{") else config
-        pool = pool or options.get("external_service_address", "")
         if not re.fullmatch(r".+:\d+", pool):
-            mend = "write --environment_options=external_service_address=HOST:PORT"
+            mend = "write --environment_config=HOST:PORT"
             raise RequestError(
                 field="--environment_type=EXTERNAL", rule="needs the address of a pool of workers", mend=mend
             )

@@ -4,17 +4,24 @@ In: a glob and the columns that are needed. Out: a `Source`: the files, their co
 looked at; what is wrong is told by file and column, from names, footers and schemas alone, which are public. Not covered:
 damage inside the data (the readers name the file when they meet it).
 
-May import errors, kernels.keys, jobs.complaints, pyarrow. Imported by request.
+Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
+
+May import errors, kernels.keys, jobs.{complaints, quiet}, pyarrow; Beam where a source is named by URL. Imported by request.
 """
 
+import concurrent.futures
+import contextlib
 import csv
 import dataclasses
 import difflib
 import glob
+import importlib
 import io
 import os
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -22,10 +29,15 @@ import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.complaints import nearest, raise_all
+from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.kernels import keys
+
+Looked = TypeVar("Looked")
 
 LONGEST_HEADER = 2**20
 MOST_ERRORS = 20
+LOOKS_AT_ONCE = 16
+"""Files of another file system that are looked at together: each takes some round trips."""
 
 TYPES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
@@ -55,7 +67,7 @@ class Source:
     """Files with one schema.
 
     Args:
-        files: absolute paths, sorted.
+        files: absolute paths or URLs, sorted.
         schema: all columns that every file has with one type; dictionaries and large layouts are plain.
         sizes: for each column, its bytes in all files, uncompressed where the format tells.
         types: for CSV, the declared types; None for Parquet.
@@ -85,8 +97,10 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
         RequestError: none, or one is no file.
     """
     if "://" in pattern:
-        rule = f"names {pattern!r}, and other file systems arrive with a later version"
-        raise RequestError(field=field, rule=rule, mend="name local files")
+        if field != "source":
+            rule = f"names {pattern!r}, and only a source may lie on other file systems"
+            raise RequestError(field=field, rule=rule, mend="name local files")
+        return _find_elsewhere(pattern, field)
     found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
     if not found:
         rule = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
@@ -100,6 +114,59 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
         if not os.path.isfile(path):
             raise RequestError(field=f"file {path!r}", rule="is not a file", mend="let the pattern match files only")
     return tuple(found)
+
+
+def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
+    """The files of another file system that a pattern names, as Beam lists them.
+
+    Raises:
+        RequestError: the file system is not known here, cannot be asked, or has no such file.
+    """
+    scheme = f"{pattern.partition('://')[0]}://"
+    try:
+        _file_systems().get_filesystem(pattern)
+    except ValueError:
+        rule = f"names {pattern!r}, and none of the file systems here knows {scheme}"
+        mend = "for gs:// install the extra `dataflow`, or name local files"
+        raise RequestError(field=field, rule=rule, mend=mend) from None
+    try:
+        (match,) = _file_systems().match([pattern])
+    except Exception:  # each file system has errors of its own
+        rule = f"cannot be listed: {pattern!r}"
+        raise RequestError(field=field, rule=rule, mend=f"check that this user may list it at {scheme}") from None
+    found = sorted({entry.path for entry in match.metadata_list if not entry.path.endswith("/")})
+    if not found:
+        raise RequestError(field=field, rule=f"matches no file: {pattern!r}", mend="check the bucket and the path")
+    return tuple(found)
+
+
+def _file_systems() -> Any:
+    """Those of Beam. What it says while it is loaded is for developers."""
+    if "apache_beam" not in sys.modules:
+        with silence():
+            importlib.import_module("apache_beam")
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[Any]:
+    """What Arrow reads a file from: its path, or a stream where a URL names it.
+
+    Raises:
+        OSError: it cannot be read where a URL names it; whatever else its file system says.
+    """
+    if "://" not in path:
+        yield path
+        return
+    try:
+        with _file_systems().open(path) as stream:
+            yield stream
+    except (pa.ArrowException, OSError, ValueError):
+        raise
+    except Exception:  # each file system has errors of its own
+        raise OSError("cannot be read") from None
 
 
 def glob_under(folder: pathlib.Path, pattern: str) -> str:
@@ -120,14 +187,13 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     schemas: dict[str, pa.Schema] = {}
     sizes: dict[str, int] = {}
     problems = []
-    for path in files:
-        try:
-            with pa.parquet.ParquetFile(path) as file:
-                schemas[path] = file.schema_arrow
-                _add_sizes(sizes, file.metadata)
-        except (pa.ArrowException, OSError, ValueError):
+    for path, footer in zip(files, _each(_footer, files), strict=True):
+        if footer is None:
             rule = "is not a whole Parquet file: its footer cannot be read"
             problems.append(RequestError(field=f"file {path!r}", rule=rule, mend="write it again or leave it out"))
+        else:
+            schemas[path] = footer[0]
+            _add_sizes(sizes, footer[1])
     raise_all(problems[:MOST_ERRORS])
     schema, missing = _common(schemas)
     return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
@@ -154,8 +220,7 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
             problems.append(
                 RequestError(field=f"source.types.{name}", rule=f"is {kind!r}, which is no type", mend=mend)
             )
-    for path in files:
-        header = _header(path, quoted)
+    for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
         if header is None:
             rule = "has no header line that can be read"
             problems.append(
@@ -174,7 +239,7 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
             mend = f"did you mean {close[0]!r}?" if close else "check the header line and the names in types:"
             problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
     raise_all(problems[:MOST_ERRORS])
-    size = sum(os.path.getsize(path) for path in files)
+    size = sum(_each(_size, files))
     share = {name: size // len(types) for name in types}
     return Source(files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={})
 
@@ -197,6 +262,33 @@ def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is
         listed = ", ".join(repr(path) for path in files[:3])
         rule = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
         raise RequestError(field=field, rule=rule, mend="check the file") from None
+
+
+def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
+    """What each file shows, in their order; those of other file systems some at a time."""
+    if not any("://" in path for path in files):
+        yield from map(look, files)
+        return
+    with concurrent.futures.ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        yield from pool.map(look, files)
+
+
+def _footer(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
+    """The schema and the sizes of a Parquet file, or None."""
+    try:
+        with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
+            return file.schema_arrow, file.metadata
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def _size(path: str) -> int:
+    if "://" not in path:
+        return os.path.getsize(path)
+    try:
+        return int(_file_systems().get_filesystem(path).size(path))
+    except Exception:  # it settles no more than the number of shards
+        return 0
 
 
 def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
@@ -247,10 +339,12 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
 def _header(path: str, quoted: bool) -> list[str] | None:
     """The names in the first line of a CSV file, or None."""
     try:
-        with open(path, "rb") as stream:
+        with contextlib.ExitStack() as stack:
+            readable = stack.enter_context(_readable(path))
+            stream = stack.enter_context(open(path, "rb")) if readable == path else readable
             start = stream.read(LONGEST_HEADER).decode("utf-8-sig", errors="ignore")
         text = io.StringIO(start, newline="")
         names = next(csv.reader(text) if quoted else csv.reader(text, quoting=csv.QUOTE_NONE), None)
-    except (OSError, csv.Error):
+    except (OSError, ValueError, csv.Error):
         return None
     return names if names and any(names) else None

@@ -113,7 +113,7 @@ class Linear(Model):
 
 
 class Network(Model):
-    """A network of dense layers; needs the extra `train`."""
+    """A network of dense layers."""
 
     kind: Literal["mlp"]
     hidden: list[int] = Field(default_factory=lambda: [64])

@@ -190,6 +190,8 @@ def test_every_range_of_the_requirements_holds_the_locked_version() -> None:
         *(line for extra in project["optional-dependencies"].values() for line in extra),
     ]
     for asked in map(Requirement, ranges):
+        if asked.marker is not None and not asked.marker.evaluate():
+            continue  # of another Python
         assert asked.specifier.contains(importlib.metadata.version(asked.name)), asked
         operators = {part.operator for part in asked.specifier}
         assert operators == {">=", "<"} or asked.name == project["name"], f"{asked} has an end that nobody tried"

@@ -233,7 +233,7 @@ class JaxKernel:
             )
             gradient = clipped(parameters, features[None], labels[None], used[None])
             # A number that is not finite is no number in comparisons.
-            counts = (jnp.sum(gradient * gradient) <= 1) & used.any()
+            counts = (jnp.sum(gradient * gradient) <= 1 - MARGIN) & used.any()
             return jnp.where(counts, jnp.rint(gradient * (norm * steps)), 0)
 
         def of_block(parameters: Any, features: Any, labels: Any, used: Any, norm: Any, steps: Any) -> Any:

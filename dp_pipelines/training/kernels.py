@@ -1,14 +1,14 @@
 """The kernel of a task: what computes clipped gradient sums for its kind of model.
 
 In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: JAX is imported for the models
-that need it alone. May import errors, train_model, training.{linear, mlp, jax_model}.
+that need it alone. May import train_model, training.{linear, mlp, jax_model}.
 """
 
 from typing import TYPE_CHECKING
 
-from dp_pipelines.errors import RequestError
 from dp_pipelines.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training.linear import LinearKernel
+from dp_pipelines.training.mlp import MLPKernel
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel
@@ -26,15 +26,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     """
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label)
-    try:
-        import jax  # noqa: F401 - says whether it is there
-    except ImportError:
-        raise RequestError(
-            field="model", rule="needs JAX, which is not installed", mend="pip install 'dp-pipelines[train]'"
-        ) from None
     if isinstance(task.model, MLP):
-        from dp_pipelines.training.mlp import MLPKernel
-
         return MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
     from dp_pipelines.training.jax_model import JaxKernel
 

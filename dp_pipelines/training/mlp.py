@@ -10,7 +10,7 @@ How: gradients of a dense layer are products of its inputs and of the derivative
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
 then rounded to whole numbers so small that float64 holds every sum of their products.
 
-Needs threadpoolctl (the extra `train`), no JAX. May import errors, train_model, numpy and training.{examples, network, passes,
+Needs no JAX. May import errors, train_model, numpy and training.{examples, network, passes,
 unit_blocks, whole_sums}.
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from dp_pipelines.errors import DpError
 from dp_pipelines.train_model import Label
@@ -49,9 +50,6 @@ class MLPKernel:
         key: public bytes that fix the initial parameters.
         threads: how many work on a chunk; by default as many as there are cores, up to 4. They change no bit.
 
-    Raises:
-        ModuleNotFoundError: the extra `train` is not installed.
-
     >>> from dp_pipelines.train_model import BinaryLabel
     >>> kernel = MLPKernel(width=2, hidden=(3,), label=BinaryLabel(column="y"), key=b"public")
     >>> kernel.size, kernel.slack
@@ -69,8 +67,6 @@ class MLPKernel:
     def __init__(
         self, *, width: int, hidden: Sequence[int], label: Label, key: bytes, threads: int | None = None
     ) -> None:
-        from threadpoolctl import ThreadpoolController
-
         self.label, self.key = label, key
         self.shapes = network.shapes(width, hidden, label.outputs)
         self.size = sum(rows * columns for rows, columns in self.shapes)

@@ -61,7 +61,7 @@ def workers_in_processes() -> Iterator[Engine]:
 
 def external(address: str) -> list[str]:
     """Options for workers of a pool."""
-    return ["--environment_type=EXTERNAL", f"--environment_options=external_service_address={address}"]
+    return ["--environment_type=EXTERNAL", f"--environment_config={address}"]
 
 
 @contextlib.contextmanager

@@ -4,20 +4,20 @@ In: the cases. Out: exact statistics, releases, messages. Holds: workers get the
 those of a cluster do. Not covered: engines in Java (`test_flink`, `test_spark`).
 """
 
-import contextlib
-import io
 import json
 import pathlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
-import pyarrow as pa
 import pytest
 
-from dp_pipelines.jobs import engines, guarded
+from dp_pipelines.jobs import engines, guarded, job_file
+from dp_pipelines.jobs import run as running
 from dp_pipelines.jobs.engines import Engine
-from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.jobs.pipeline import RunFailed
+from dp_pipelines.transforms import release
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
@@ -60,39 +60,35 @@ def test_the_comparison_sees_other_rows_that_were_kept(
     assert all(name.startswith("dear/shard-") for name in named)
 
 
-class Raises(exact.DrawRelease):
-    """A step that quotes a row."""
-
-    def process(self, element: object) -> Iterator[tuple[int, pa.Table]]:
-        raise ValueError("row 4711")
-        yield
-
-
 @pytest.mark.parametrize("guard", [True, False], ids=["guarded", "not guarded"])
 def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
-    guard: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, threads: Engine
+    guard: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What Beam says is what a runner's logs and pages show. Without the guard it would be the row."""
     said: list[str] = []
     real = Engine.run
 
-    def listening(self: Engine, *given: object) -> None:
+    def listening(self: Engine, *given: Any) -> None:
         try:
             real(self, *given)
         except Exception as error:
             said.append(str(error))
             raise
 
+    def quoting(*given: object) -> NoReturn:
+        raise ValueError("row 4711")
+
     monkeypatch.setattr(Engine, "run", listening)
-    monkeypatch.setattr(exact, "WriteTotals", Raises)
+    monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
     if not guard:
         monkeypatch.setattr(guarded, "guard", lambda pipeline: None)
-    with pytest.raises(exact.pipeline.RunFailed) as told:
-        exact.dump(cases.empty_shards(tmp_path), threads, Progress(io.StringIO()), tmp_path)
+    file = job_file.load(str(cases.empty_shards(tmp_path)))
+    with pytest.raises(RunFailed) as told:
+        running.run(file, str(tmp_path / "out"), ledger="none", runner="portable")
     assert ("4711" in said[0]) == (not guard)
     assert "4711" not in str(told.value)
     assert "in stage" in str(told.value)
-    assert told.value.__cause__ is None
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_damaged_file_is_named_from_a_worker_in_another_process(tmp_path: pathlib.Path) -> None:
@@ -123,7 +119,6 @@ def test_a_whole_run_is_published_and_charged_once(tmp_path: pathlib.Path) -> No
 def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """The command line in a process of its own."""
     code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"
-    with contextlib.chdir(pathlib.Path(__file__).parent) if hasattr(contextlib, "chdir") else contextlib.nullcontext():
-        return subprocess.run(
-            [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=240
-        )
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=240
+    )

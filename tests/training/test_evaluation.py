@@ -30,8 +30,8 @@ LABELS = {
 
 
 def task(kind: str = "binary", **changed: Any) -> TrainModel:
-    arguments: dict[str, Any] = {"privacy_unit": "u", "label": LABELS[kind], "features": FEATURES, **changed}
-    return TrainModel(**arguments)
+    arguments: dict[str, Any] = {"privacy_unit": "u", "label": LABELS[kind], "features": FEATURES}
+    return TrainModel(**{**arguments, "evaluation_cells": 32, "evaluation_examples": 4, **changed})
 
 
 def counted(asked: TrainModel, scores: Any, labels: Any) -> Floats:

@@ -1,0 +1,108 @@
+"""A real Flink with two TaskManagers: the same statistics as on the direct runner, whole runs, and the doctor's view of it.
+
+In: the jar that `make test-flink` builds. Out: exact statistics, releases, findings. Holds: every pipeline is taken by the cluster.
+Not covered: lost workers; more than one machine. Slow: skipped where the jar is not built.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from dp_pipelines.jobs import engines
+from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.engines import cases, exact, setups
+from tests.engines.cases import Case
+from tests.engines.conftest import Compute
+from tests.engines.exact import Dump
+from tests.engines.flink.cluster import Cluster, cluster, free_ports
+from tests.engines.test_portable import command
+from tests.helpers.source import ROOT
+
+pytestmark = pytest.mark.slow
+
+Expected = Callable[[Case], Dump]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Cluster]:
+    with cluster(setups.built(setups.FLINK_JAR)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["parallelism 1", "parallelism 2"])
+def flink(running: Cluster, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with engines.engine("flink", setups.on(running, request.param)) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.__name__)
+def test_statistics_before_the_noise_are_those_of_the_direct_runner(
+    case: Case, flink: Engine, compute: Compute, expected: Expected
+) -> None:
+    assert exact.differences(expected(case), compute(case, flink)) == []
+
+
+@pytest.mark.parametrize("case", [cases.types, cases.examples_of_training], ids=lambda case: case.__name__)
+def test_workers_in_processes_of_each_task_manager_compute_the_same(
+    case: Case, running: Cluster, compute: Compute, expected: Expected
+) -> None:
+    with setups.worker_script() as options, engines.engine("flink", [*setups.on(running, 2), *options]) as engine:
+        assert exact.differences(expected(case), compute(case, engine)) == []
+
+
+def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: pathlib.Path) -> None:
+    if not cases.TA_FENG.is_dir():
+        pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
+    job = cases.ta_feng(tmp_path)
+    asked = ("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 2), "--json")
+    first = command(*asked)
+    assert first.returncode == 0, first.stderr
+    assert "CUSTOMER" not in first.stderr.replace("CUSTOMER_ID", "")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["ledger"]["round"] == 1
+    again = command(*asked)
+    assert json.loads(again.stdout)["published_before"] is True
+    ledger = Ledger.open(str(tmp_path / DEFAULT_NAME))
+    [run] = ledger.state.runs.values()
+    assert [attempt.ended for attempt in run.attempts] == [""] or len(run.attempts) == 1
+    ledger.close()
+    assert not [path for path in tmp_path.iterdir() if "staging" in path.name or "doctor" in path.name]
+
+
+def test_the_doctor_finds_all_well(running: Cluster, tmp_path: pathlib.Path) -> None:
+    said = command("doctor", "--runner", "flink", "--output", tmp_path / "new" / "out", *setups.on(running, 2))
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "cluster: Flink 1.19" in said.stdout
+    assert "2 task managers, 2 of 2 slots free" in said.stdout
+    assert "ran in 1 processes on 1 machines" in said.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_doctor_and_a_run_see_too_few_slots(running: Cluster, tmp_path: pathlib.Path) -> None:
+    options = ["--runner", "flink", "--output", tmp_path / "out", *setups.on(running, 3)]
+    said = command("doctor", *options)
+    assert said.returncode == 1
+    assert "start task managers: 3 slots are needed" in said.stdout
+    job = cases.empty_shards(tmp_path)
+    said = command("run", job, *options)
+    assert said.returncode == 2
+    assert "3 slots are needed" in said.stderr
+    assert not (tmp_path / DEFAULT_NAME).exists()
+
+
+def test_a_cluster_that_is_not_there_is_found_before_anything_is_charged(tmp_path: pathlib.Path) -> None:
+    [port] = free_ports(1)
+    jar = setups.built(setups.FLINK_JAR)
+    options = ["--runner", "flink", f"--flink_master=localhost:{port}", f"--flink_job_server_jar={jar}"]
+    said = command("run", cases.empty_shards(tmp_path), "--output", tmp_path / "out", *options)
+    assert said.returncode == 2
+    assert f"nothing answers like Flink at http://localhost:{port}" in said.stderr
+    assert not (tmp_path / DEFAULT_NAME).exists()
+
+
+def test_the_pom_names_no_machine_and_no_registry() -> None:
+    text = (ROOT / "tests" / "engines" / "flink" / "pom.xml").read_text()
+    assert "<repository>" not in text
