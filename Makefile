@@ -12,6 +12,8 @@ VENV := .venv/installed
 PEERS := .venv-peers/installed
 OPACUS := .venv-opacus/installed
 DEMO_OUTPUT := out/demo
+ENGINES := build/engines
+MAVEN ?= mvn
 # Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
 MARKS ?= not slow and not bench
 TREE := build/types
@@ -19,7 +21,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo test test-all coverage lint format types doctest check bench bench-training lock clean
+.PHONY: help demo test test-all test-flink test-spark coverage lint format types doctest check bench bench-training lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -57,6 +59,19 @@ test: $(VENV)  ## every test but the slow ones, doctests among them
 
 test-all: $(VENV)  ## what CI runs: the slow tests too
 	$(BIN)/pytest -m 'not bench'
+
+# Java and Maven are all that these two need beside Python: the engines come from Maven Central, once.
+$(ENGINES)/%/built: tests/engines/%/pom.xml
+	@command -v java >/dev/null && command -v $(MAVEN) >/dev/null || { echo 'make: needs Java 11 or newer and Maven' >&2; exit 1; }
+	@mkdir -p $(@D)
+	$(MAVEN) --quiet --batch-mode --file $< package -Dtarget=$(CURDIR)/$(@D)
+	@touch $@
+
+test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor
+	$(BIN)/pytest tests/engines/test_flink.py
+
+test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
+	$(BIN)/pytest tests/engines/test_spark.py
 
 coverage: $(VENV)  ## tests with a report of the lines and branches that none of them ran
 	$(BIN)/pytest -m 'not slow and not bench' --cov --cov-report=term

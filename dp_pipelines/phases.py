@@ -86,7 +86,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
     auto_partitions: dict[str, str] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
-    train_stages.check_together(trained)
+    train_stages.check_together(trained, tuple(asked))
     for name, query in asked.items():
         if isinstance(query, TrainModel):
             for part, asked_of in train_stages.parts(name, query, shares[name]).items():

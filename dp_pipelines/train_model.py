@@ -19,8 +19,11 @@ from dp_pipelines.frozen import FrozenMapping
 MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
 
-OURS = frozenset({"_all", "cell"})
-"""Columns that tables of units and cells get (`bounds.COLUMN`, `train_stages.CELL`)."""
+EVERYTHING = "_all"
+"""The constant column that examples get (`bounds.COLUMN`)."""
+
+OURS = frozenset({EVERYTHING, "cell"})
+"""Columns that tables of units and cells get (the second is `train_stages.CELL`)."""
 
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
@@ -262,11 +265,11 @@ class Steps:
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", checks.whole(self.steps, "steps", low=1, high=10**6))
         if self.sampling_rate != 1:
-            checks.number(self.sampling_rate, "sampling_rate", above=0, below=1)
+            checks.number(self.sampling_rate, "sampling_rate", above=1e-12, below=1)
         object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
         for field in ("clip_norm", "learning_rate", "max_noise_multiplier"):
             if getattr(self, field) is not None:
-                object.__setattr__(self, field, checks.number(getattr(self, field), field, above=0, below=1e6))
+                object.__setattr__(self, field, checks.number(getattr(self, field), field, above=1e-30, below=1e30))
         for field in ("momentum", "average"):
             value = getattr(self, field)
             if value != 0:
@@ -319,6 +322,8 @@ class TrainModel:
             checks.name(name, "features")
             if not isinstance(feature, Feature):
                 raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
+            if feature.column == EVERYTHING:
+                raise RequestError(field=f"features.{name}", rule=f"is column {EVERYTHING!r}, a name of ours", mend="rename it")
             if feature.column == self.label.column:
                 raise RequestError(
                     field=f"features.{name}", rule="is the label itself", mend="drop it, or name another column"

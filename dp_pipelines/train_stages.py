@@ -9,6 +9,7 @@ May import errors, bounds, metrics, query, clipped_sums, histogram, quantiles, t
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 
 from dp_pipelines import bounds
 from dp_pipelines.clipped_sums import ClippedSums
@@ -156,13 +157,28 @@ def evaluation_query(task: TrainModel) -> Query:
     return dataclasses.replace(_over_all(task, counts, rows), group=HELD_OUT)
 
 
-def check_together(tasks: dict[str, TrainModel]) -> None:
+def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> None:
     """Units are divided once for a whole plan: all train stages hold out the same part of the same units.
 
+    Args:
+        tasks: the train stages.
+        stages: the names of all stages.
+
     Raises:
-        RequestError: they do not.
+        RequestError: they do not; or a name would meet the name of a part or of a file.
     """
     names = list(tasks)
+    for name in names:
+        below = [other for other in stages if other.startswith(f"{name}.")]
+        if below:
+            rule = f"begins like the parts of the train stage {name!r}"
+            raise RequestError(field=f"stages.{below[0]}", rule=rule, mend="rename it")
+        if name.endswith((".parquet", ".json", ".html")):
+            rule = "is the name of a folder in the release, and looks like that of a file"
+            raise RequestError(field=f"stages.{name}", rule=rule, mend="rename it")
+        if tasks[name].unit_columns != tasks[names[0]].unit_columns:
+            rule = f"differs from that of {names[0]!r}: a unit would train in one stage and be held out in the other"
+            raise RequestError(field=f"stages.{name}.privacy_unit", rule=rule, mend="write the same columns in both")
     for name in names[1:]:
         if tasks[name].held_out != tasks[names[0]].held_out:
             rule = f"differs from that of {names[0]!r}: units are divided once for a whole plan"

@@ -66,7 +66,9 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
     tag = image.rpartition("/")[2].partition(":")[2]
     if tag in ("", "latest"):
         rule = "has no fixed tag: what a run does would depend on the day"
-        problems.append(RequestError(field="--sdk_container_image", rule=rule, mend="write IMAGE:TAG or IMAGE@sha256:..."))
+        problems.append(
+            RequestError(field="--sdk_container_image", rule=rule, mend="write IMAGE:TAG or IMAGE@sha256:...")
+        )
     for option in OTHER_PROGRAMS:
         if given.get(option):
             rule = "adds programs to workers that are not in the image"
@@ -77,7 +79,8 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
         problems.append(RequestError(field="--dataflow_job_file", rule=rule, mend=mend))
     raise_all(problems)
     experiments = [str(item).partition("=")[0] for item in given.get("experiments") or []]
-    missing = [text for option, text in DEFAULTS.items() if not given.get(option) and option not in experiments]
+    unset = (None, "", "default")  # the last is Beam's own word for what it downloads and uploads
+    missing = [text for option, text in DEFAULTS.items() if given.get(option) in unset and option not in experiments]
     return (*missing, *([f"--job_name={name}"] if name and not given.get("job_name") else []))
 
 
@@ -96,7 +99,9 @@ def refuse_local(request: "Request") -> None:
     for name in request.tasks:
         rule = "trains a model, which needs its examples on the machine of this command, and is not offered on Dataflow"
         problems.append(
-            request.file.error(("stages", name), RequestError(field=f"stage {name!r}", rule=rule, mend="use another runner"))
+            request.file.error(
+                ("stages", name), RequestError(field=f"stage {name!r}", rule=rule, mend="use another runner")
+            )
         )
     raise_all(problems)
 

@@ -10,6 +10,7 @@ May import errors, release. Google's client is imported when it is used; it come
 
 import argparse
 import hashlib
+import importlib
 import pathlib
 import re
 import sys
@@ -49,12 +50,15 @@ class GoogleFolder:
         if found is None:
             raise RequestError(field=f"place {url!r}", rule="is no folder of a bucket", mend="write gs://BUCKET/FOLDER")
         try:
-            from google.api_core import exceptions
-            from google.cloud import storage
+            exceptions: Any = importlib.import_module("google.api_core.exceptions")
+            storage: Any = importlib.import_module("google.cloud.storage")
         except ImportError:
-            rule, mend = "needs packages that are not installed", "install the extra: pip install 'dp-pipelines[dataflow]'"
+            rule, mend = (
+                "needs packages that are not installed",
+                "install the extra: pip install 'dp-pipelines[dataflow]'",
+            )
             raise RequestError(field=f"place {url!r}", rule=rule, mend=mend) from None
-        self._exceptions: Any = exceptions
+        self._exceptions = exceptions
         self._bucket, self._folder = storage.Client().bucket(found[1]), found[2]
 
     def read(self, name: str) -> bytes | None:
@@ -92,7 +96,9 @@ def put(folder: pathlib.Path, place: Place, shown: str) -> bool:
     listed = (manifest.read_manifest(folder) or {}).get("files")
     if not listed or not manifest.holds(folder, listed):
         rule = "holds no whole release: its files are not those of its manifest"
-        raise RequestError(field=f"folder {str(folder)!r}", rule=rule, mend="run its job again; a ledger gives it again")
+        raise RequestError(
+            field=f"folder {str(folder)!r}", rule=rule, mend="run its job again; a ledger gives it again"
+        )
     try:
         seal = (folder / MANIFEST).read_bytes()
         standing = place.read(MANIFEST)
@@ -118,7 +124,9 @@ def _created(place: Place, name: str, content: bytes, sha256: str) -> bool:
 
 
 def _other(shown: str) -> RequestError:
-    return RequestError(field=f"place {shown!r}", rule="holds another release, or part of one", mend="choose another place")
+    return RequestError(
+        field=f"place {shown!r}", rule="holds another release, or part of one", mend="choose another place"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

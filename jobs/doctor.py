@@ -220,7 +220,9 @@ def _ledger(given: argparse.Namespace) -> Iterator[Finding]:
             Ledger.open(place).close()
             yield Finding(what=what, said="can be opened")
         elif "://" in place or url is not None:
-            yield Finding(what=what, said="is not there", mend="check its name, or make it with `dp-pipelines ledger init`")
+            yield Finding(
+                what=what, said="is not there", mend="check its name, or make it with `dp-pipelines ledger init`"
+            )
         else:
             disks.refuse_network(pathlib.Path(place))
             writable = os.access(pathlib.Path(place).parent, os.W_OK)

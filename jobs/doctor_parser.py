@@ -28,11 +28,11 @@ def add(make: MakeParser) -> None:
     Args:
         make: adds a command: name, help text, epilog.
     """
-    parser = make("doctor", "check that a runner, its workers and the disks are ready, before a budget is touched", EPILOG)
-    parser.add_argument("job", metavar="JOB", nargs="?", help="the job file that is to be run")
-    parser.add_argument(
-        "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark"
+    parser = make(
+        "doctor", "check that a runner, its workers and the disks are ready, before a budget is touched", EPILOG
     )
+    parser.add_argument("job", metavar="JOB", nargs="?", help="the job file that is to be run")
+    parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
     parser.add_argument("--output", metavar="DIR", help="the folder that is to be published (default: here)")
     parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
     parser.add_argument("--no-probe", action="store_true", help="do not run a job on the runner")

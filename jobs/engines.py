@@ -8,7 +8,11 @@ Not covered: a job whose driver is killed: its workers write into a folder that 
 Imports Beam: only `run` and `doctor` may import this module.
 """
 
+import atexit
 import contextlib
+import functools
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -92,6 +96,7 @@ class Engine:
                 pipeline.run().wait_until_finish()
             return
         guarded.guard(pipeline)
+        _say_nothing_at_the_end()
         progress.show(f"handing the job to {self.setup.name}")
         try:
             result = pipeline.run()
@@ -143,6 +148,19 @@ def configured(name: str, arguments: Sequence[str]) -> Engine:
         rule = " ".join(str(said).split()).rstrip(".")
         raise RequestError(field="options of Beam", rule=f"do not go together: {rule}", mend="see Beam's documentation")
     return made
+
+
+@functools.cache
+def _say_nothing_at_the_end() -> None:
+    """Have nothing on standard error once this process ends: threads of workers may still be there, and say what they hold."""
+    atexit.register(_silence_for_good)
+
+
+def _silence_for_good() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 class _Server(JobServer):

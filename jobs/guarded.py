@@ -75,9 +75,10 @@ class Guarded(beam.DoFn):
 class _Guard(PipelineVisitor):
     def visit_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform
-        if isinstance(transform, beam.ParDo) and type(transform.fn).__module__.startswith(OURS):
-            if not isinstance(transform.fn, Guarded):
-                transform.fn = Guarded(transform.fn)
+        if not isinstance(transform, beam.ParDo) or isinstance(transform.fn, Guarded):
+            return
+        if type(transform.fn).__module__.startswith(OURS):
+            transform.fn = Guarded(transform.fn)
 
 
 def guard(pipeline: beam.Pipeline) -> None:

@@ -93,7 +93,9 @@ def probe(engine: Engine, parent: pathlib.Path, progress: Progress) -> list[Said
     try:
         with tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=parent) as folder:
             pipeline = engine.pipeline(progress)
-            numbered = pipeline | "Elements" >> beam.Create(list(range(ELEMENTS)), reshuffle=False).with_output_types(int)
+            numbered = pipeline | "Elements" >> beam.Create(list(range(ELEMENTS)), reshuffle=False).with_output_types(
+                int
+            )
             keyed = numbered | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, int])
             grouped = keyed | "Shuffle" >> beam.GroupByKey()
             spread = grouped | "Values" >> beam.ParDo(_Values()).with_output_types(int)
@@ -127,7 +129,9 @@ def _failed(error: Exception) -> Said:
             "workers do not see the folder beside the output", "put the output on a disk that every worker mounts there"
         )
     if REFUSED in told:
-        return Said("workers may not write beside the output", f"run them as the user {getpass.getuser()!r}, as this is")
+        return Said(
+            "workers may not write beside the output", f"run them as the user {getpass.getuser()!r}, as this is"
+        )
     if isinstance(error, RunnerFailed):
         cause = error.cause
         told = f"{type(cause).__name__}: {cause}" if cause is not None else told

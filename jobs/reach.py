@@ -1,7 +1,7 @@
 """What can be seen of a runner from here: Java, jars, ports, a Flink cluster's own account of itself.
 
-In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: nothing takes longer than some seconds; what another
-machine says about itself is shown as far as it is a number or a version. Not covered: doing anything about it.
+In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: nothing takes longer than some seconds; what
+another machine says about itself is shown as far as it is a number or a version. Not covered: doing anything about it.
 
 May import runners. Imported by doctor.
 """
@@ -141,10 +141,14 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
         path = options.get("flink_job_server_jar")
         ours = version_in(pathlib.Path(str(path))) if path else str(options.get("flink_version"))
         if ours and ours.split(".")[:2] != version.split(".")[:2]:
-            yield Said(f"is Flink {version}, the job server is for {ours}", "take the job server of the cluster's version")
+            yield Said(
+                f"is Flink {version}, the job server is for {ours}", "take the job server of the cluster's version"
+            )
     if setup.environment == "LOOPBACK":
         managers = (_rest(base, "/taskmanagers") or {}).get("taskmanagers") or []
-        places = [re.search(r"@([^:/]+):", str(manager.get("path"))) for manager in managers if isinstance(manager, dict)]
+        places = [
+            re.search(r"@([^:/]+):", str(manager.get("path"))) for manager in managers if isinstance(manager, dict)
+        ]
         if any(place and not is_here(place[1]) and not _ours(place[1]) for place in places):
             mend = "write --environment_type=PROCESS or EXTERNAL: docs/runners.md"
             yield Said("has task managers on other machines, which do not reach workers in this process", mend)

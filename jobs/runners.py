@@ -19,7 +19,9 @@ from dp_pipelines.errors import RequestError
 
 NAMES = ("direct", "portable", "flink", "spark", "dataflow")
 
-DIRECT_IN_PROCESS = "is not needed: `direct` is Beam's FnApiRunner, in this process; Beam's DirectRunner may download another"
+DIRECT_IN_PROCESS = (
+    "is not needed: `direct` is Beam's FnApiRunner, in this process; Beam's DirectRunner may download another"
+)
 REFUSED = {
     "dask": "loses steps: of several branches it runs the last one only, and it mixes the outputs that must stay apart",
     "prism": "is a program that Beam downloads without checking it",
@@ -180,7 +182,9 @@ def _workers(given: Mapping[str, Any], environment: str) -> tuple[str, str]:
         command = options.get("process_command") or (_of_json(config, "command") if config else "")
         if not command:
             mend = "write --environment_options=process_command=PATH"
-            raise RequestError(field="--environment_type=PROCESS", rule="needs a command that starts a worker", mend=mend)
+            raise RequestError(
+                field="--environment_type=PROCESS", rule="needs a command that starts a worker", mend=mend
+            )
         return command, ""
     if environment == "EXTERNAL":
         if "external_service_address" in options:

@@ -13,7 +13,8 @@ import shutil
 from collections.abc import Callable
 
 from dp_pipelines.budget.plan import Plan
-from dp_pipelines.jobs.pipeline import quoting_nothing
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.pipeline import RunFailed, quoting_nothing
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.train_models import TrainStage
 from dp_pipelines.noise import entropy
@@ -76,6 +77,8 @@ def run_training(
                 tell=tell,
             )
             fitted = one.run(_statement(plan, unit), _preparation(request, name))
+        except RequestError as error:  # all that is public was refused before; it was charged since
+            raise RunFailed(f"the training of {name!r} failed; nothing was published: {error}") from None
         finally:
             shutil.rmtree(private, ignore_errors=True)
         target = folder / name

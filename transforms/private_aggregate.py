@@ -21,6 +21,7 @@ from dp_pipelines.budget import resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.clipped import ClippedVectors
 from dp_pipelines.kernels.shard import MOST_SHARDS
 from dp_pipelines.noise import entropy
 from dp_pipelines.query import Query, ReleasedPartitions
@@ -179,6 +180,12 @@ def _check_stage(stage: object) -> None:
             field=f"stage {stage.name!r}",
             rule="is released over partitions that other pipelines select first",
             mend="run it with `dp-pipelines run`, or take another strategy than sips",
+        )
+    if stage.query.group is not None or any(isinstance(s.vectors, ClippedVectors) for s in stage.statistics):
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            rule="is a part of a train stage, which reads a part of the units alone",
+            mend="train with dp_pipelines.training.fit.train, or with `dp-pipelines run`",
         )
     if resolve.is_open(stage):
         raise RequestError(

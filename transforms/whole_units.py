@@ -29,6 +29,9 @@ from dp_pipelines.transforms.private_aggregate import check_input
 MOST_ROWS = 2**20
 """Rows of one unit that its windows may look at."""
 
+LONGEST = 256
+"""Bytes of a text: a longer one counts as null where a stage looks at whole units."""
+
 PORTION = 2**20
 """Rows of a shard that are gathered before they are bounded."""
 
@@ -152,7 +155,7 @@ def canonical(table: pa.Table, columns: Sequence[str], unit: Sequence[str]) -> p
         if len(table.schema.get_all_field_indices(name)) != 1:
             raise RequestError(field=f"column {name!r}", rule="is not a column of the rows, or not a single one")
         _check_type(table.schema.field(name).type, name)
-    plain = pa.table({name: keys.plain(table.column(name)) for name in columns})
+    plain = pa.table({name: keys.plain(_short(table.column(name))) for name in columns})
     for name in unit:
         if plain.column(name).null_count:
             plain = plain.filter(pc.is_valid(plain.column(name)))
@@ -208,6 +211,27 @@ def _too_many(rows: pa.Table, unit: Sequence[str], most: int) -> bool:
         return False
     codes = keys.dense([keys.one_array(rows.column(name)) for name in unit]).codes
     return int(np.bincount(codes).max()) > most
+
+
+def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Text and bytes without the values that are longer than `LONGEST`: null.
+
+    A dictionary may hold one text for a million rows: what a file has in a few bytes would take all memory as rows.
+    """
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    plain = keys.plain_type(kind)
+    if not (pa.types.is_string(plain) or pa.types.is_binary(plain)):
+        return column
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.chunked_array([_without_long(chunk.cast(plain)) for chunk in column.chunks], plain)
+    return pa.chunked_array([_without_long(chunk) for chunk in column.chunks], column.type)
+
+
+def _without_long(chunk: pa.Array) -> pa.Array:
+    if isinstance(chunk, pa.DictionaryArray):
+        return pa.DictionaryArray.from_arrays(chunk.indices, _without_long(chunk.dictionary))
+    short = pc.less_equal(pc.binary_length(chunk), LONGEST)
+    return chunk if pc.all(short).as_py() is not False else pc.if_else(short, chunk, pa.scalar(None, chunk.type))
 
 
 def _check_type(data_type: pa.DataType, name: str) -> None:

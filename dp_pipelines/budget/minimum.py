@@ -8,7 +8,10 @@ import math
 from collections.abc import Callable, Mapping
 
 from dp_pipelines.budget.candidate import Calibrated
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.budget.sums import multiplier
 from dp_pipelines.errors import BudgetError
+from dp_pipelines.kernels.clipped import ClippedVectors, fits
 from dp_pipelines.train_model import TrainModel
 
 
@@ -16,6 +19,22 @@ def noise_of(name: str, calibrated: Calibrated) -> float:
     """The noise multiplier of the steps of a train stage."""
     (choice,) = calibrated.choices[name].noises.values()
     return float(calibrated.gaussian_scale / choice.steps)
+
+
+def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
+    """Refuse a plan whose sums no lattice of noise is fine enough for.
+
+    Raises:
+        BudgetError: it names the stage.
+    """
+    for name, stage in stages.items():
+        for statistic in stage.statistics:
+            if isinstance(statistic.vectors, ClippedVectors) and not fits(statistic.vectors.size, multiplier(stage)):
+                raise BudgetError(
+                    field=f"stages.{name}",
+                    rule=f"has sums of {statistic.vectors.size} coordinates, too long for the noise that the budget leaves",
+                    mend="train a smaller model, with fewer steps or features, or with a larger budget",
+                )
 
 
 def refuse_noise(

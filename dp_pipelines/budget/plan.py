@@ -115,6 +115,9 @@ class Plan:
     ) -> None:
         self._take(epsilon, delta, stages, shares, runs, split, expect)
         self._finish(self._calibrate(self._budget.epsilon))
+        minimum.refuse_unfit(
+            {name: stage for number in (1, self.runs) for name, stage in self.round(number).stages.items()}
+        )
         minimum.refuse_noise(self.trained, self.calibrated, self.epsilon, self._calibrate, LARGEST)
 
     def _calibrate(self, epsilon: float) -> Calibrated:
@@ -143,6 +146,9 @@ class Plan:
         for name, query in stages.items():
             checks.stage_name(name, "stages")
             if isinstance(query, Query):
+                if query.group is not None:
+                    rule = "belongs to a group of units, which only a part of a train stage can"
+                    raise RequestError(field=f"stages.{name}.group", rule=rule, mend="leave it out")
                 fixed.check(name, query)
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", rule="must be a Query or a TrainModel")

@@ -6,8 +6,26 @@ vectors (`dp_pipelines.training` computes them, sum by sum, outside of the aggre
 """
 
 import dataclasses
+import math
+from fractions import Fraction
 
 from dp_pipelines.kernels.shape import Shape
+
+
+SCALE = 2**22
+"""The standard deviation of the noise of a sum, in steps of the fine lattice on which it is drawn (training.noise)."""
+
+LEAST_MULTIPLIER = Fraction(1, 64)
+"""Of the noise of a sum over the norm of its vectors."""
+
+
+def fits(size: int, multiplier: Fraction) -> bool:
+    """Whether vectors of so many coordinates can be summed on the fine lattice: rounding is to be less than half of a vector.
+
+    >>> fits(89, Fraction(34)), fits(2**25, Fraction(2000))
+    (True, False)
+    """
+    return LEAST_MULTIPLIER <= multiplier <= SCALE and Fraction(SCALE) / multiplier > 2 * (math.isqrt(size - 1) + 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if
 equal keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, never by a hash; -0.0 is 0.0, NaN is null,
-text that is not valid UTF-8 is null; integers of all widths hash by their value. Not covered: Unicode normalisation (two
+text that is not valid UTF-8 is null; integers of all widths hash by their value; a privacy unit of more than 4,096 bytes
+is known by its SHA-256. Not covered: Unicode normalisation (two
 spellings of a character are two keys).
 
 Float columns are refused as partitions (equality of floats is an accident of arithmetic) and allowed as units, where data
@@ -10,6 +11,7 @@ frames turn integers with nulls into floats. May import errors, numpy and pyarro
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +27,9 @@ Codes = NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0xD6E8FEB86659FD93)
 
+
+LONGEST_UNIT = 4096
+"""Bytes of a privacy unit: a longer one is known by its SHA-256."""
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
     """The type under which a column is grouped and published: dictionaries, views and large layouts become plain.
@@ -104,13 +109,28 @@ def plain_unit(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """
     column = one_array(column)
     if is_text(column.type):
-        decoded = _decoded(column) if pa.types.is_dictionary(column.type) else column
-        return decoded.cast(pa.binary())
+        if not pa.types.is_dictionary(column.type):
+            return _short_unit(column.cast(pa.binary()))
+        return _short_unit(column.dictionary.cast(pa.binary())).take(column.indices)
     column = plain(column)
     if not pa.types.is_int64(column.type) or len(column) == column.null_count:
         return column
     ends = pc.min_max(column)
     return column.cast(pa.int32()) if ends["min"].as_py() >= -(2**31) and ends["max"].as_py() < 2**31 else column
+
+
+def _short_unit(values: pa.Array) -> pa.Array:
+    """Units as bytes, those beyond `LONGEST_UNIT` as their SHA-256.
+
+    A dictionary may hold one text for a million rows: what a file has in a few bytes would take all memory as rows.
+    """
+    long = np.flatnonzero(pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False) > LONGEST_UNIT)
+    if not len(long):
+        return values
+    digests = [b"\0sha256:" + hashlib.sha256(values[int(place)].as_py()).digest() for place in long]
+    places = np.zeros(len(values), np.bool_)
+    places[long] = True
+    return pc.replace_with_mask(values, pa.array(places), pa.array(digests, pa.binary()))
 
 
 def encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:

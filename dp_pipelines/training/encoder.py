@@ -242,7 +242,8 @@ def _bin_names(name: str, cuts: Sequence[float]) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
 
 
 def _told_apart(names: Sequence[str]) -> tuple[str, ...]:

@@ -203,7 +203,7 @@ def _whole(gradients: Floats, norm: float, step: float) -> Floats:
     huge = np.flatnonzero(largest > _HUGE)
     # Squares would overflow. So long a gradient becomes as long as the norm, however long it is.
     gradients[huge] *= _SHRINK
-    lengths = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
+    lengths = np.sqrt(squared_lengths(gradients))
     factors = np.minimum(1.0, norm * SAFETY / np.maximum(lengths, 1e-200))
     factors[huge] = norm * SAFETY / lengths[huge]
     factors /= step
@@ -214,12 +214,30 @@ def _whole(gradients: Floats, norm: float, step: float) -> Floats:
     return gradients
 
 
+def squared_lengths(rows: Floats) -> Floats:
+    """The squared norm of each row, added up in an order that depends on the length of a row alone.
+
+    `numpy.einsum` takes more than 8,192 numbers in pieces, which it cuts otherwise where there is one row than where there are more.
+
+    >>> squared_lengths(np.ones((2, 10_000))).tolist()
+    [10000.0, 10000.0]
+    """
+    total = np.zeros(len(rows))
+    for begin in range(0, rows.shape[1], _PIECE):
+        part = rows[:, begin : begin + _PIECE]
+        total += np.einsum("ij,ij->i", part, part)
+    return total
+
+
 def _sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x))."""
     small = _exp(-np.abs(x))
     result: Floats = np.where(x >= 0, 1.0, small) / (1.0 + small)
     return result
 
+
+_PIECE = 4096
+"""Numbers of a row that `numpy.einsum` adds up at a time."""
 
 _LOG2_HIGH, _LOG2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
 _FACTORIALS = [1 / math.factorial(n) for n in range(13, -1, -1)]

@@ -20,6 +20,7 @@ from dp_pipelines.kernels import accumulate
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.top import largest
 from dp_pipelines.train_model import Category, Number
+from dp_pipelines.training import values
 
 
 def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int) -> pa.Table:
@@ -86,8 +87,7 @@ def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[
     >>> categories_of(found, Category(column="age", most=1), "users")
     ('B',)
     """
-    values, sizes = released.column(category.column).to_pylist(), released.column(metric).to_pylist()
-    listed = [(-size, place, value) for place, (value, size) in enumerate(zip(values, sizes, strict=True))]
-    return tuple(value for _, _, value in sorted(listed, key=lambda item: item[:2]) if value is not None)[
-        : category.most
-    ]
+    found, sizes = values.told(released.column(category.column)), released.column(metric).to_pylist()
+    listed = [(-size, place, value) for place, (value, size) in enumerate(zip(found, sizes, strict=True))]
+    largest_first = (value for _, _, value in sorted(listed, key=lambda item: item[:2]) if value is not None)
+    return tuple(dict.fromkeys(largest_first))[: category.most]

@@ -63,6 +63,25 @@ def as_kind(value: Any, kind: str) -> Any:
     return value if kind_of(value) == kind else None
 
 
+def told(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """The values of a column as Python says them; None where it cannot: a day outside of its calendar.
+
+    >>> told(pa.array([0, 2**31 - 1], pa.int32()).view(pa.date32()))
+    [datetime.date(1970, 1, 1), None]
+    """
+    column = keys.one_array(column)
+    if pa.types.is_date64(column.type):
+        column = _days(column)
+    if pa.types.is_date32(column.type):
+        days = column.view(pa.int32())
+        first, last = (datetime.date(year, month, day).toordinal() for year, month, day in ((1, 1, 1), (9999, 12, 31)))
+        epoch = datetime.date(1970, 1, 1).toordinal()
+        known = pc.and_(pc.greater_equal(days, first - epoch), pc.less_equal(days, last - epoch))
+        column = pc.if_else(known, column, pa.scalar(None, column.type))
+    found: list[Any] = column.to_pylist()
+    return found
+
+
 def places(column: pa.Array, listed: Sequence[Any]) -> NDArray[np.int64]:
     """For each row the place of its value in the list; -1 for nulls and for what is not listed.
 

@@ -155,13 +155,15 @@ def types(folder: pathlib.Path) -> pathlib.Path:
     }
     counted = {"rows": {"kind": "count"}, "units": {"kind": "privacy_id_count"}}
     wide = {"max_partitions_contributed": 20, "max_contributions_per_partition": 3}
+    keys = [name for name in values if name not in ("single", "double")]  # floats cannot partition
     stages = {
-        # Floats cannot partition; they may be values, and parts of a unit.
-        "keys": aggregate(partition_by=[name for name in values if name not in ("single", "double")], metrics=counted, bounds=wide),
+        "keys": aggregate(partition_by=keys, metrics=counted, bounds=wide),
         "values": aggregate(partition_by=["where"], metrics={**of_numbers, **others, **counted}, bounds=wide),
     }
     rows = pa.table(columns)
-    return job(folder, [rows.slice(0, 2500), rows.slice(2500)], privacy_unit=["who", "day", "bytes", "single"], stages=stages)
+    return job(
+        folder, [rows.slice(0, 2500), rows.slice(2500)], privacy_unit=["who", "day", "bytes", "single"], stages=stages
+    )
 
 
 def shaped_csv(folder: pathlib.Path) -> pathlib.Path:
@@ -179,7 +181,8 @@ def shaped_csv(folder: pathlib.Path) -> pathlib.Path:
     for number in range(2):
         lines = ["customer,product,price"]
         for _ in range(3000):
-            lines.append(f"{numbers.choice([numbers.randrange(300), 'x'])},p{numbers.randrange(9)},{numbers.random() * 20:.2f}")
+            customer = numbers.choice([numbers.randrange(300), "x"])
+            lines.append(f"{customer},p{numbers.randrange(9)},{numbers.random() * 20:.2f}")
         (folder / "data" / f"part-{number}.csv").write_text("\n".join(lines) + "\n")
     listed = {"product": [f"p{i}" for i in range(8)], "family": [f"f{i % 3}" for i in range(8)]}
     pa.parquet.write_table(pa.table(listed), folder / "products.parquet")
@@ -198,7 +201,10 @@ def unit_columns(folder: pathlib.Path) -> pathlib.Path:
         },
         where="before >= 1",
         max_rows_per_unit=100,
-        metrics={"orders": {"kind": "count"}, "spent": {"kind": "sum", "column": "spent", "min_value": 0, "max_value": 99}},
+        metrics={
+            "orders": {"kind": "count"},
+            "spent": {"kind": "sum", "column": "spent", "min_value": 0, "max_value": 99},
+        },
     )
     return job(folder, [rows.slice(0, 1000), rows.slice(1000)], stages={"weekly": stage})
 

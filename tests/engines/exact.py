@@ -1,7 +1,7 @@
 """Statistics before the noise, off any runner: the job's own pipeline, in which one step writes what it would have drawn from.
 
-In: a job file, an engine. Out: for each stage a table with its partitions and, as text, all exact totals; for each train stage the
-bytes of its examples. Holds: everything up to the draw is the product's, and so is everything after it; the product has no
+In: a job file, an engine. Out: for each stage a table with its partitions and, as text, all exact totals; for each train stage
+digests of its examples. Holds: everything up to the draw is the product's, and so is everything after it; the product has no
 switch for this: the class of the one step is replaced while the pipeline is built, and workers get the replacement by name.
 Not covered: noise and selection. Tests only.
 """

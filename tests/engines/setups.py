@@ -1,7 +1,7 @@
 """The runners on which conformance is shown, each started as a user would start it.
 
-In: what `make test-flink` and `make test-spark` have built. Out: engines, until the end of a block. Holds: nothing that is started
-outlives its block. Tests only.
+In: what `make test-flink` and `make test-spark` have built. Out: engines, until the end of a block. Holds: nothing that is
+started outlives its block. Tests only.
 """
 
 import contextlib
@@ -92,5 +92,7 @@ def worker_script() -> Iterator[list[str]]:
 @contextlib.contextmanager
 def spark() -> Iterator[Engine]:
     """Spark in the job server, with two threads; workers in this process."""
-    with engines.engine("spark", [f"--spark_job_server_jar={built(SPARK_JAR)}", "--spark_master_url=local[2]"]) as engine:
+    with engines.engine(
+        "spark", [f"--spark_job_server_jar={built(SPARK_JAR)}", "--spark_master_url=local[2]"]
+    ) as engine:
         yield engine

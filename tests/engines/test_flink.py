@@ -1,11 +1,16 @@
 """A real Flink with two TaskManagers: the same statistics as on the direct runner, whole runs, and the doctor's view of it.
 
-In: the jar that `make test-flink` builds. Out: exact statistics, releases, findings. Holds: every pipeline is taken by the cluster.
-Not covered: lost workers; more than one machine. Slow: skipped where the jar is not built.
+In: the jar that `make test-flink` builds. Out: exact statistics, releases, findings. Holds: every pipeline is taken by the
+cluster. Not covered: lost workers; more than one machine. Slow: skipped where the jar is not built.
 """
 
 import json
 import pathlib
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -67,9 +72,48 @@ def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: 
     assert json.loads(again.stdout)["published_before"] is True
     ledger = Ledger.open(str(tmp_path / DEFAULT_NAME))
     [run] = ledger.state.runs.values()
-    assert [attempt.ended for attempt in run.attempts] == [""] or len(run.attempts) == 1
+    assert len(run.attempts) == 1
     ledger.close()
     assert not [path for path in tmp_path.iterdir() if "staging" in path.name or "doctor" in path.name]
+
+
+def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster, tmp_path: pathlib.Path) -> None:
+    if not cases.TA_FENG.is_dir():
+        pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
+    before = set(jobs(running))
+    asked = ["run", cases.ta_feng(tmp_path), "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1)]
+    code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, asked)], stderr=subprocess.PIPE, text=True)
+    try:
+        until(lambda: "RUNNING" in [state for name, state in jobs(running).items() if name not in before])
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "interrupted" in said
+    until(lambda: all(state in ("CANCELED", "FAILED") for name, state in jobs(running).items() if name not in before))
+    assert {path.name for path in tmp_path.iterdir()} == {"job.yaml", DEFAULT_NAME}
+    again = command(*asked)
+    assert again.returncode == 0, again.stderr
+    ledger = Ledger.open(str(tmp_path / DEFAULT_NAME))
+    [run] = ledger.state.runs.values()
+    assert len(run.attempts) == 2
+    ledger.close()
+
+
+def jobs(running: Cluster) -> dict[str, str]:
+    """The jobs of a cluster and their states."""
+    with urllib.request.urlopen(f"http://{running.address}/jobs", timeout=5) as answer:
+        return {job["id"]: job["status"] for job in json.load(answer)["jobs"]}
+
+
+def until(what: Callable[[], bool], patience: float = 60.0) -> None:
+    """Wait for something."""
+    end = time.monotonic() + patience
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_the_doctor_finds_all_well(running: Cluster, tmp_path: pathlib.Path) -> None:

@@ -1,7 +1,7 @@
 """A real Spark with two threads, as a second engine that nobody wrote code for: the same statistics, a whole run.
 
-In: the jars that `make test-spark` fetches. Out: exact statistics, a release. Holds: every pipeline is taken by Spark. Not covered:
-a cluster of Spark; lost workers. Slow: skipped where the jars are not there.
+In: the jars that `make test-spark` fetches. Out: exact statistics, a release. Holds: every pipeline is taken by Spark. Not
+covered: a cluster of Spark; lost workers. Slow: skipped where the jars are not there.
 """
 
 import json

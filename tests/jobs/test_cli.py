@@ -94,7 +94,7 @@ def test_the_version_is_the_packages(call: Call) -> None:
         (["plan", "job.yaml", "--param", "x=1"], "--param x: is not declared"),
         (["run", "none.yaml", "--output", "out"], "none.yaml: cannot be read"),
         (["run", "job.yaml", "--output", "out", "--ledger", "sqlite:x"], "--ledger: is neither a path"),
-        (["run", "job.yaml", "--output", "out", "--runner", "FlinkRunner"], "--runner: must be direct"),
+        (["run", "job.yaml", "--output", "out", "--runner", "FlinkRunner"], "--runner FlinkRunner: is no runner here"),
         (["run", "job.yaml", "--output", "out", "--run-id", "../x"], "--run-id: must be"),
         (["run", "job.yaml", "--output", "gs://bucket/out"], "local"),
         (["run", "job.yaml", "--output", "out\udcff"], "--output: is no path in UTF-8"),

@@ -103,7 +103,9 @@ class Cluster:
         while self.slots() < self._workers:
             dead = [name for name, process in self.processes.items() if process.poll() is not None]
             if dead or time.monotonic() > end:
-                raise RuntimeError(f"the cluster does not come up ({', '.join(dead) or 'too slow'}): {self._tail(dead)}")
+                raise RuntimeError(
+                    f"the cluster does not come up ({', '.join(dead) or 'too slow'}): {self._tail(dead)}"
+                )
             time.sleep(0.5)
 
     def start_worker(self, name: str) -> None:
@@ -112,10 +114,11 @@ class Cluster:
 
     def slots(self) -> int:
         """How many slots the cluster says that it has; 0 where nobody answers."""
-        with contextlib.suppress(OSError, ValueError):
+        try:
             with urllib.request.urlopen(f"http://{self.address}/overview", timeout=5) as answer:
                 return int(json.load(answer)["slots-total"])
-        return 0
+        except (OSError, ValueError):
+            return 0
 
     def kill(self, name: str) -> None:
         """End a process as a machine does that goes down."""
@@ -139,7 +142,11 @@ class Cluster:
         command += ["-cp", str(self._jar), main, "-c", str(self._folder / "conf"), *arguments]
         with (self._folder / "logs" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._folder, env={**os.environ, "TMPDIR": str(self._folder / "tmp")}
+                command,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                env={**os.environ, "TMPDIR": str(self._folder / "tmp")},
             )
 
     def _tail(self, names: list[str]) -> str:

@@ -1,0 +1,243 @@
+"""The recipe for Dataflow, read and partly run: the image's pins, the template's parameters, the launcher on Beam's own runner.
+
+In: examples/dataflow, the shop. Out: a release of the launcher. Holds: what is written there agrees with the command line, the
+lock and the package. Not covered: whether the image can be built, and everything that the service does: neither was done.
+"""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import apache_beam
+import pytest
+import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from dp_pipelines.jobs import cli
+from dp_pipelines.jobs.run import RUN_ID
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers.source import ROOT
+from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
+
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+RECIPE = ROOT / "examples" / "dataflow"
+GUIDE = ROOT / "docs" / "dataflow.md"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PARAMETERS = {p["name"]: p for p in json.loads((RECIPE / "metadata.json").read_text())["parameters"]}
+GOOD = {
+    "job": "gs://bucket/jobs/weekly.yaml",
+    "run_id": "2026-01-05",
+    "output": "gs://bucket/out/2026-01-05",
+    "ledger": "postgresql://dp@10.0.0.3:5432/ledger",
+    "sdk_container_image": "europe-docker.pkg.dev/project/dp/dp-pipelines:2026-01",
+    "ledger_password_secret": "projects/project/secrets/ledger/versions/latest",
+    "params": "week=2026-01-05;low=5",
+    "engine": "dataflow",
+    "run_options": "--machine_type=n2-highmem-4;--max_num_workers=20;--no_use_public_ips",
+}
+
+
+def taken(name: str, value: str) -> bool:
+    """Whether the template takes a value for a parameter."""
+    return all(re.fullmatch(pattern, value) for pattern in PARAMETERS[name]["regexes"])
+
+
+def instructions() -> list[str]:
+    """The lines of the Dockerfile that do something."""
+    text = (RECIPE / "Dockerfile").read_text()
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def load(name: str) -> object:
+    """A module of the recipe, as its launcher would find it."""
+    sys.path.insert(0, str(RECIPE))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(RECIPE))
+
+
+# The image.
+
+
+def test_the_image_has_the_locked_version_of_beam_which_is_in_our_range() -> None:
+    (base,) = [line for line in instructions() if line.startswith("FROM apache/beam_python")]
+    found = re.fullmatch(r"FROM apache/beam_python(3\.\d+)_sdk:([0-9.]+)", base)
+    assert found is not None
+    python, beam = found.groups()
+    (asked,) = [Requirement(line) for line in PROJECT["dependencies"] if line.startswith("apache-beam")]
+    assert asked.specifier.contains(beam)
+    assert f"apache-beam=={beam}\n" in (ROOT / "requirements.lock").read_text()
+    assert Version(python) >= Version(PROJECT["requires-python"].removeprefix(">="))
+    (launcher,) = [line for line in instructions() if "template-launcher-base" in line]
+    assert f"python{python.replace('.', '')}-" in launcher
+    assert apache_beam.__version__ == beam
+
+
+def test_no_image_is_taken_without_a_fixed_tag() -> None:
+    images = [line.split()[1] for line in instructions() if line.startswith("FROM")]
+    assert len(images) == 2
+    assert all(":" in image.rpartition("/")[2] and not image.endswith(":latest") for image in images)
+
+
+def test_the_image_has_all_of_the_package_and_nothing_else_of_the_checkout() -> None:
+    copied = [word for line in instructions() if line.startswith("COPY") and "--from" not in line
+              for word in line.split()[1:-1]]  # fmt: skip
+    assert {"dp_pipelines", "transforms", "jobs", "pyproject.toml", "requirements.lock"} <= set(copied)
+    assert all((ROOT / name).exists() for name in copied)
+    ignored = (RECIPE / "Dockerfile.dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    assert {line[1:] for line in ignored if line.startswith("!")} == set(copied)
+
+
+def test_the_image_installs_extras_that_there_are() -> None:
+    (install,) = [line for line in instructions() if "pip install" in line]
+    extras = re.search(r'"\.\[(.*)\]"', install)
+    assert extras is not None
+    assert set(extras[1].split(",")) <= set(PROJECT["optional-dependencies"])
+    (gcp,) = [Requirement(line) for line in PROJECT["optional-dependencies"]["dataflow"]]
+    (core,) = [Requirement(line) for line in PROJECT["dependencies"] if line.startswith("apache-beam")]
+    assert (gcp.name, gcp.extras, gcp.specifier) == (core.name, {"gcp"}, core.specifier)
+
+
+def test_workers_start_what_beam_wants_and_no_secret_is_in_the_image() -> None:
+    lines = instructions()
+    assert lines[-1] == 'ENTRYPOINT ["/opt/apache/beam/boot"]'
+    assert "ENV FLEX_TEMPLATE_PYTHON_PY_FILE=/template/launcher.py" in lines
+    everything = "\n".join(path.read_text() for path in RECIPE.iterdir() if path.is_file())
+    assert not re.search(r"(?i)(password|token|api_?key)\s*[=:]\s*[\"'][^\"'{]+[\"']", everything)
+    assert not [line for line in lines if line.startswith(("ARG", "ENV")) and re.search("(?i)secret|passw|key", line)]
+
+
+# The template.
+
+
+def test_the_templates_parameters_are_those_of_the_launcher_and_of_beam() -> None:
+    actions = {a.dest: a for a in load("launcher").parser()._actions if a.dest != "help"}
+    assert set(PARAMETERS) == {*actions, "sdk_container_image"}
+    assert "sdk_container_image" in PipelineOptions([]).get_all_options()
+    for name, action in actions.items():
+        assert PARAMETERS[name].get("isOptional", False) is not action.required, name
+        if action.choices:
+            assert PARAMETERS[name]["regexes"] == [f"^({'|'.join(action.choices)})$"]
+
+
+def test_the_template_takes_good_values_and_every_parameter_has_a_pattern() -> None:
+    assert set(GOOD) == set(PARAMETERS)
+    assert [name for name, value in GOOD.items() if not taken(name, value)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ledger", "postgresql://dp:hunter2@10.0.0.3/ledger"),
+        ("ledger", "postgresql://dp@10.0.0.3/ledger?password=hunter2"),
+        ("ledger", "none"),
+        ("ledger", "dp-ledger.sqlite"),
+        ("output", "out/week"),
+        ("run_id", "-week"),
+        ("run_id", ""),
+        ("sdk_container_image", "europe-docker.pkg.dev/project/dp/dp-pipelines"),
+        ("engine", "flink"),
+        ("params", "week"),
+        ("run_options", "machine_type=n2"),
+    ],
+)
+def test_the_template_refuses(name: str, value: str) -> None:
+    assert not taken(name, value)
+
+
+def test_run_ids_are_the_same_to_the_template_and_to_the_command() -> None:
+    assert PARAMETERS["run_id"]["regexes"] == ["^" + RUN_ID.pattern.removesuffix(r"\Z") + "$"]
+
+
+def test_the_command_has_every_option_that_the_template_gives_it() -> None:
+    text = (RECIPE / "command.py").read_text()
+    given = set(re.findall(r'"(--[a-z-]+)"', text))
+    assert {"--output", "--run-id", "--ledger", "--runner", "--param"} == given
+    arguments = ["run", "job.yaml"] + [word for name in sorted(given) for word in (name, "x")]
+    _, rest = cli.parser().parse_known_args(arguments)
+    assert rest == []
+
+
+def test_the_second_job_gets_the_project_the_places_and_the_image_of_the_first() -> None:
+    options = [
+        "--project=p", "--region=r", "--temp_location=gs://b/t", "--sdk_container_image=host/dp:1", "--subnetwork=s",
+        "--service_account_email=a@b", "--no_use_public_ips", "--machine_type=e2-small", "--template_location=gs://b/x",
+    ]  # fmt: skip
+    found = load("launcher").forwarded(PipelineOptions(options))
+    left_out = {"--machine_type=e2-small", "--template_location=gs://b/x"}  # of the first job alone
+    assert set(found) == set(options) - left_out
+
+
+# The launcher, on Beam's runner in one process.
+
+
+def launched(shop: Shop, *changes: str) -> subprocess.CompletedProcess[str]:  # noqa: F811
+    """A call of the launcher as the template service makes it, but for places that are local."""
+    parameters = [
+        f"--job={shop.job}", "--run_id=2026-01-05", f"--output={shop.folder / 'out'}", "--engine=direct",
+        f"--ledger={shop.folder / DEFAULT_NAME}", "--runner=FnApiRunner", *changes,
+    ]  # fmt: skip
+    return subprocess.run(
+        [sys.executable, str(RECIPE / "launcher.py"), *parameters],
+        cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240,
+        env={**os.environ, "PYTHONPATH": str(RECIPE)},
+    )  # fmt: skip
+
+
+def test_the_launcher_makes_one_release_however_often_it_is_started(shop: Shop) -> None:  # noqa: F811
+    found = []
+    for _ in range(2):
+        done = launched(shop)
+        assert done.returncode == 0, done.stderr
+        found.append({path.name: path.read_bytes() for path in (shop.folder / "out").iterdir()})
+    assert found[0] == found[1]
+    assert "manifest.json" in found[0]
+    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
+    assert [run.run_id for run in ledger.state.runs.values()] == ["2026-01-05"]
+    ledger.close()
+
+
+def test_a_refusal_fails_the_job_with_the_words_of_the_command(shop: Shop) -> None:  # noqa: F811
+    done = launched(shop, "--params=week=1")
+    assert done.returncode != 0
+    assert "exit code 2" in done.stderr
+    assert "week" in done.stderr
+    assert not (shop.folder / "out").exists()
+
+
+# The guide.
+
+
+def test_the_guide_says_that_nothing_was_run_on_the_service_and_names_every_parameter() -> None:
+    text = GUIDE.read_text()
+    assert "was not executed" in text
+    assert [name for name in PARAMETERS if f"`{name}`" not in text and f"{name}=" not in text] == []
+    for name in ("Dockerfile", "metadata.json", "launcher.py"):
+        assert f"examples/dataflow/{name}" in text
+
+
+def test_the_guides_parameters_are_taken_by_the_template() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    given = yaml.safe_load(block)["--parameters"]
+    assert set(given) == set(PARAMETERS)
+    assert [name for name, value in given.items() if not taken(name, value)] == []
+
+
+def test_the_guides_commands_have_options_that_there_are() -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    known = {option for action in cli.parser()._actions for option in action.option_strings}
+    runs = [block for block in blocks if re.search(r"dp-pipelines run|jobs\.dataflow_job", block)]
+    assert runs
+    beam = set(PipelineOptions([]).get_all_options()) | {"no_use_public_ips"}
+    ours = {"output", "run-id", "ledger", "runner", "param", "write"}
+    for block in runs:
+        for name in re.findall(r"--([a-z_-]+)", re.sub(r"\$\(.*?\)", "", block)):
+            assert name in ours or name in beam or f"--{name}" in known, name
