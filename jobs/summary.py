@@ -204,10 +204,12 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     manifest = read_manifest(folder) or {}
     if again:
         out.print("This run has published before; its release is unchanged.")
-    for name in sorted(manifest.get("files", {})):
+    files = sorted(manifest.get("files", {}))
+    for name in files:
         if name.endswith(".parquet"):
             _print_stage(folder / name, out)
-        elif name.endswith("/evaluation.json"):
+    for name in files:
+        if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
     out.print(

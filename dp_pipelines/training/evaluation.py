@@ -118,7 +118,7 @@ def cell_count(task: TrainModel) -> int:
     >>> from dp_pipelines.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> cell_count(TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features))
-    64
+    32
     """
     kind = kind_of(task)
     if kind == "classes":

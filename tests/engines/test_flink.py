@@ -11,13 +11,18 @@ import subprocess
 import sys
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
-from dp_pipelines.jobs import engines
+from dp_pipelines.jobs import engines, guarded, job_file
+from dp_pipelines.jobs import run as call
 from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.transforms import release
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
@@ -75,6 +80,44 @@ def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: 
     assert len(run.attempts) == 1
     ledger.close()
     assert not [path for path in tmp_path.iterdir() if "staging" in path.name or "doctor" in path.name]
+
+
+def test_a_damaged_file_is_named_and_nothing_else_is_told(running: Cluster, tmp_path: pathlib.Path) -> None:
+    job = cases.a_hot_key(tmp_path)
+    [path] = (tmp_path / "data").iterdir()
+    content = bytearray(path.read_bytes())
+    content[100:5000] = bytes(4900)
+    path.write_bytes(content)
+    done = command("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1))
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last == f"error: file {str(path)!r}: a row group cannot be read; it is damaged; nothing was published"
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "job.yaml", DEFAULT_NAME}
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guarded", "not guarded"])
+def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_failed(
+    guard: bool, running: Cluster, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = f"row {uuid.uuid4().hex}"
+
+    def quoting(*given: object) -> NoReturn:
+        raise ValueError(row)
+
+    monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
+    if not guard:
+        monkeypatch.setattr(guarded, "guard", lambda pipeline: None)
+    before = set(jobs(running))
+    file = job_file.load(str(cases.empty_shards(tmp_path)))
+    with pytest.raises(RunFailed) as told:
+        on = setups.on(running, 1)
+        call.run(file, str(tmp_path / "out"), ledger="none", runner="flink", arguments=on)
+    assert row not in str(told.value)
+    [job] = set(jobs(running)) - before
+    with urllib.request.urlopen(f"http://{running.address}/jobs/{job}/exceptions", timeout=5) as answer:
+        shown = answer.read().decode()
+    assert "DrawRelease" in shown
+    assert ((row in shown) or (row in running.logs())) == (not guard)
 
 
 def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster, tmp_path: pathlib.Path) -> None:

@@ -15,12 +15,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import build, dataflow_staging, engines, job_file
+from dp_pipelines.jobs import build, dataflow, dataflow_staging, engines, job_file
 from dp_pipelines.jobs import run as running
 from dp_pipelines.jobs.pipeline import RunFailed
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.request import check
 from dp_pipelines.jobs.runners import Setup
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.transforms.publish import StageRelease
 from tests.helpers.buckets import Buckets
 from tests.helpers.payloads import unpacked
@@ -89,7 +90,7 @@ class FarEngine(engines.Engine):
     """Beam's runner in this process under the name of Dataflow: what it runs stages into the bucket."""
 
     def __init__(self) -> None:
-        super().__init__(Setup(name="dataflow"), [])
+        super().__init__(Setup(name="dataflow"), ["--temp_location=bucket://private/tmp"])
 
     def pipeline(self, progress: Progress, files: int = 0, stages: object = ()) -> beam.Pipeline:
         return beam.Pipeline(runner=FnApiRunner(), options=self.options)
@@ -122,6 +123,31 @@ def test_staged_files_are_fetched_and_nothing_is_left_in_the_bucket(bucket: Shop
     assert set(Buckets.held) == before
     assert any(url.startswith(PLACE) and "killed-attempt" not in url for url in Buckets.deleted)
     assert [path.name for path in (bucket.folder / "staging").iterdir()] == ["weekly.parquet"]
+
+
+def test_a_whole_run_by_the_name_of_dataflow_is_charged_once_and_stages_in_the_bucket_alone(
+    bucket: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "configured", lambda name, arguments: FarEngine())
+    monkeypatch.setattr(dataflow, "refuse_local", lambda request: None)  # it wants a bucket of Google
+    auto = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 1000]}
+    job = bucket.write(source=FAR_SOURCE, stages={"weekly": stage(metrics={"revenue": auto}), "listed": stage()})
+    before, out = set(Buckets.held), bucket.folder / "out"
+    said = call("run", job, "--output", out, "--run-id", "one", "--runner", "dataflow")
+    assert said.code == 0, said.err
+    assert sorted(path.name for path in out.iterdir()) == [
+        "bounds.json", "listed.parquet", "manifest.json", "report.html", "weekly.parquet",
+    ]  # fmt: skip
+    assert set(Buckets.held) == before
+    run = dataflow.place("bucket://private/tmp", "shop", "one")
+    staged = [url.removeprefix(f"{run}/").split("/")[1] for url in Buckets.deleted]
+    assert len(staged) == 3  # one for the bounds, which comes first, then both stages
+    assert set(staged[1:]) == {"listed", "weekly"}
+    assert all(url.startswith(f"{run}/") for url in Buckets.deleted)
+    assert bucket.left() == sorted(["out", *(f"out/{path.name}" for path in out.iterdir())])
+    ledger = Ledger.open(str(bucket.folder / DEFAULT_NAME))
+    assert [run.state for run in ledger.state.runs.values()] == ["published"]
+    ledger.close()
 
 
 def test_of_several_attempts_one_whole_file_is_taken(tmp_path: pathlib.Path) -> None:

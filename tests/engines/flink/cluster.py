@@ -125,6 +125,10 @@ class Cluster:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
+    def logs(self) -> str:
+        """Everything that its processes have said."""
+        return "".join(path.read_text(errors="replace") for path in sorted((self._folder / "logs").iterdir()))
+
     def stop(self) -> None:
         """End all processes."""
         for process in self.processes.values():

@@ -1,0 +1,100 @@
+"""What a reader of bounds that runs choose, and of unit columns of aggregates, found broken.
+
+In: the shop of the jobs' tests. Out: nothing. Holds: each test states what the documents promise and failed when it was
+written. Not covered: what was tried and held.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.audit import audit
+from dp_pipelines.budget import resolve
+from dp_pipelines.budget.stage import build_stage
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.jobs.conftest import Said, Shop, call, own_anchors, shop, stage  # noqa: F401 - fixtures
+from tests.privacy.test_sensitivity import Scales
+from tests.privacy.test_sensitivity_of_partition_bounds import plan_of
+
+Call = Callable[..., Said]
+AUTO = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 1000000]}
+LISTED = {"public": [["p0"], ["p1"]]}
+BUYERS = {"buyers": {"kind": "privacy_id_count"}}
+ROWS = 2000
+
+
+def fill(shop: Shop, **columns: object) -> None:  # noqa: F811
+    """One file: a customer for each row, in two products."""
+    for path in (shop.folder / "data").iterdir():
+        path.unlink()
+    base = {"customer": np.arange(ROWS), "product": [f"p{i // 2 % 2}" for i in range(ROWS)], "price": np.ones(ROWS)}
+    pa.parquet.write_table(pa.table({**base, **columns}), shop.folder / "data" / "rows.parquet")
+
+
+@pytest.mark.parametrize("over", [{"where": "price > 0"}, {"unit_columns": {"n": "count(*) OVER ()"}}])
+def test_a_list_beside_unit_columns_runs_or_is_refused_before_anything_is_charged(
+    shop: Shop, call: Call, over: dict[str, object]  # noqa: F811
+) -> None:
+    """`whole_units.canonical` refuses nested types in a worker; the schema is public and known before the charge."""
+    fill(shop, taste=pa.array([[1.0, 0.5]] * ROWS))
+    taste = {"kind": "vector_sum", "column": "taste", "size": 2, "norm": "l2", "max_norm": 1.0}
+    said = call("run", shop.write(stages={"weekly": stage(metrics={"taste": taste}, **over)}), "--output", shop.folder / "o")
+    charged = "run_reserved" in [event.kind for event in Ledger.open(str(shop.folder / DEFAULT_NAME)).history]
+    assert (said.code, charged) in [(0, True), (2, False)]
+
+
+def test_bounds_of_values_are_chosen_from_the_column_that_is_named(shop: Shop, call: Call) -> None:  # noqa: F811
+    """`jobs.build` takes a histogram of a column called `_partitions` for the histogram of units, whatever the stage asks."""
+    fill(shop, _partitions=np.full(ROWS, 5000.0))
+    metrics = {"revenue": {**AUTO, "column": "_partitions"}}
+    path = shop.write(stages={"weekly": stage(metrics=metrics, partitions=LISTED)})
+    said = call("run", path, "--output", shop.folder / "o", "--ledger", "none")
+    if said.code == 2:
+        return  # refused by a public name is right as well
+    assert said.code == 0
+    found = pa.parquet.read_table(shop.folder / "o" / "weekly.parquet").column("revenue").to_pylist()
+    assert found == pytest.approx([5000.0 * ROWS / 2] * 2, rel=0.1)
+
+
+def test_a_condition_that_holds_for_every_row_drops_no_unit(shop: Shop, call: Call) -> None:  # noqa: F811
+    """Bytes that are no UTF-8 are a unit of their own (sensitivity.md, 6); the way through `whole_units` drops them."""
+    names = pa.array([b"\xff%d" % i if i % 2 else b"a%d" % i for i in range(ROWS)], pa.binary())
+    fill(shop, customer=pa.Array.from_buffers(pa.string(), ROWS, names.buffers()))
+    found = []
+    for number, over in enumerate([{}, {"where": "price > 0"}]):
+        asked = stage(metrics=BUYERS, partitions=LISTED, **over)
+        path = shop.write(stages={"weekly": asked}, budget={"epsilon": 30.0, "delta": 1e-3})
+        assert call("run", path, "--output", shop.folder / str(number), "--ledger", "none").code == 0
+        found.append(pa.parquet.read_table(shop.folder / str(number) / "weekly.parquet").column("buyers").to_pylist())
+    assert found[1] == pytest.approx(found[0], abs=50)
+
+
+def test_files_that_disagree_are_told_as_such_beside_unit_columns(shop: Shop, call: Call) -> None:  # noqa: F811
+    """`over_units` binds without `absent`, and says that the unit's column is not there."""
+    fill(shop)
+    other = pa.table({"customer": pa.array([1], pa.int32()), "product": ["p0"], "price": [1.0]})
+    pa.parquet.write_table(other, shop.folder / "data" / "more.parquet")
+    said = call("plan", shop.write(stages={"weekly": stage(where="price > 0")}))
+    assert said.code == 2
+    assert "write all files with one type" in said.err
+
+
+def test_an_audit_looks_at_the_stage_that_a_run_with_a_chosen_bound_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs is `resolve.with_partitions` of a candidate. With its noise made 64 times too small, an audit must not agree."""
+
+    def careless(stage, partitions):  # type: ignore[no-untyped-def]
+        query = resolve.dataclasses.replace(stage.query, bounds=stage.query.bounds.choosing(partitions))
+        scales = {r.kind: r.scale / 64 for r in stage.mechanisms if r.scale is not None}
+        small = Scales(
+            gaussian_scale=scales.get("gaussian", Fraction(1)), laplace_scale=scales.get("laplace", Fraction(1))
+        )
+        ready = build_stage(stage.name, query, stage.choices, small)
+        return resolve.dataclasses.replace(ready, mechanisms=stage.mechanisms)
+
+    monkeypatch.setattr(resolve, "with_partitions", careless)
+    plan = plan_of("approximate")
+    assert not all(line.agrees for line in audit.audit(plan.stages, replays=2000).lines)
