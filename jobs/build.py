@@ -127,7 +127,8 @@ def build(
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = seen | f"Without what {name} has" >> left
-        if partition_bound.COLUMN in stages[name].query.value_columns and name not in request.queries:
+        of_units = partition_bound.COLUMN in stages[name].query.value_columns and name.endswith(".partitions")
+        if of_units and name not in request.queries:
             counted = request.queries[name.rpartition(".")[0]]
             seen = seen | f"Partitions for {name}" >> PartitionsOfUnits(counted, shards, salt)
         elif keys == (bounds.COLUMN,) and name not in request.queries:

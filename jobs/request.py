@@ -23,7 +23,7 @@ from dp_pipelines.jobs.complaints import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.params import Value
 from dp_pipelines.jobs.queries import queries
-from dp_pipelines.jobs.tasks import Task, Unit, over_units, tasks
+from dp_pipelines.jobs.tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.query import Query
 from dp_pipelines.train_model import TrainModel
 
@@ -116,11 +116,14 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
     if job.lookup is not None:
         table = _placed(file, lambda: _lookup(file, available))
         available = pa.schema([*available, *table.fields])
-    units = over_units(file, available, values)
+    raise_all([source.missing[name] for name in job.privacy_unit if name in source.missing])
+    absent = {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
+    units = over_units(file, available, values, absent)
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
     of_queries, of_tasks = queries(file, schemas), tasks(file, units)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
+    refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
     read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
     read += [query.columns for name, query in of_queries.items() if name not in units]
     used = dict.fromkeys(name for columns in read for name in columns)

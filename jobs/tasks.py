@@ -21,6 +21,7 @@ from dp_pipelines.jobs.complaints import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.params import Value
 from dp_pipelines.jobs.train_models import TrainStage
+from dp_pipelines.kernels import keys
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import encoder
 
@@ -59,13 +60,16 @@ class Task:
         return self.unit.columns
 
 
-def over_units(file: JobFile, schema: pa.Schema, values: Mapping[str, Value]) -> dict[str, Unit]:
+def over_units(
+    file: JobFile, schema: pa.Schema, values: Mapping[str, Value], absent: Mapping[str, str]
+) -> dict[str, Unit]:
     """What stages compute from all rows of one unit: of every train stage, and of aggregates that ask for something.
 
     Args:
         file: the job.
         schema: of the rows as stages see them, with defined and looked-up columns.
         values: of the parameters.
+        absent: what is wrong with columns that only some files have.
 
     Raises:
         RequestError: all that is wrong.
@@ -77,7 +81,7 @@ def over_units(file: JobFile, schema: pa.Schema, values: Mapping[str, Value]) ->
             continue
         try:
             unit = file.job.privacy_unit
-            bound = unit_columns.bind(stage.unit_columns, stage.where, schema, unit=unit, values=values)
+            bound = unit_columns.bind(stage.unit_columns, stage.where, schema, unit=unit, values=values, absent=absent)
         except JobErrors as errors:
             problems += [file.error(("stages", name), error) for error in errors.problems]
         except RequestError as error:
@@ -110,6 +114,23 @@ def models(file: JobFile) -> dict[str, TrainModel]:
         problems.append(file.error(("budget",), RequestError(field="delta", rule=rule, mend=mend)))
     raise_all(problems)
     return found
+
+
+def refuse_nested(file: JobFile, units: Mapping[str, Unit]) -> None:
+    """Refuse lists and the like in stages that look at whole units, whose rows are gathered column by column.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    problems = []
+    for name, unit in units.items():
+        for column in unit.columns:
+            kind = keys.plain_type(unit.expressions.schema.field(column).type)
+            if pa.types.is_nested(kind) or pa.types.is_interval(kind):
+                rule = f"looks at whole units, and so cannot read column {column!r} of type {kind}"
+                mend = "take out of it what you need with columns: first, or leave unit_columns and where out"
+                problems.append(file.error(("stages", name), RequestError(field="", rule=rule, mend=mend)))
+    raise_all(problems)
 
 
 def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:

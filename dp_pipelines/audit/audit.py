@@ -129,7 +129,7 @@ def audit(
     >>> audit(Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}), replays=2000).agrees
     True
     """
-    stages = {name: _closed(stage) for name, stage in plan.round(1).stages.items()}
+    stages = {name: _closed(stage, -1) for name, stage in plan.round(1).stages.items()}
     if replays is None:
         draws = sum(replay.cost(stage, plan.trained.get(name)) for name, stage in stages.items())
         replays = max(FEWEST, min(REPLAYS, MOST_DRAWS // max(1, draws)))
@@ -142,6 +142,13 @@ def audit(
         own = [record for record in records if record.stage == name]
         replayed[name] = replay.replay(stage, plan[name], own, plan.trained.get(name), replays)
     lines = [_line(name, stages[name].query.group, [one], records, one.findings) for name, one in replayed.items()]
+    for name, stage in plan.round(1).stages.items():
+        if stage.query.bounds.auto:  # of a bound on partitions that a run chooses, the smallest as well
+            tell(f"replaying {name}, smallest bound on partitions")
+            own = [record for record in records if record.stage == name]
+            one = replay.replay(_closed(stage, 0), plan[name], own, None, replays)
+            line = _line(name, None, [one], records, one.findings)
+            lines.append(dataclasses.replace(line, name=f"{name}, smallest bound on partitions"))
     groups = sorted({stage.query.group for stage in stages.values()} - {None}, key=str) or [None]
     for group in groups:
         met = [one for name, one in replayed.items() if stages[name].query.group in (None, group)]
@@ -154,8 +161,10 @@ def audit(
     return Audit(replays=replays, false_alarms=false_alarms, limit=limit, lines=judged, notes=notes)
 
 
-def _closed(stage: StagePlan) -> StagePlan:
-    """A stage whose bounds a run would choose, with the widest that it may choose."""
+def _closed(stage: StagePlan, candidate: int) -> StagePlan:
+    """A stage whose bounds a run would choose, with one of the bounds on partitions and the widest of values."""
+    if stage.query.bounds.auto:
+        stage = resolve.with_partitions(stage, stage.query.bounds.candidates[candidate])
     if not resolve.is_open(stage):
         return stage
     families = {name: metric.family for name, metric in stage.query.metrics.items() if metric.auto}

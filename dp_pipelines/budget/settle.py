@@ -156,8 +156,10 @@ def _choices(
         allowed = scales[law] / multiplier - rounding
         if rounding > 0 and allowed < max(1.0, rounding):
             # No noise table is fine enough: rounding to the release lattice would more than double the noise.
-            rule = "leaves long vectors with noise hundreds of times the effect of one unit"
-            raise BudgetError(field="budget", rule=rule, mend=f"{mend}, or vectors with fewer coordinates")
+            rule = (
+                "leaves long vectors, or a wide list of candidates, with noise hundreds of times the effect of one unit"
+            )
+            raise BudgetError(field="budget", rule=rule, mend=f"{mend}; or fewer coordinates, or candidates")
         steps[name, item] = max(1, round(allowed))
 
     def choices(fine: int) -> Calibrated:

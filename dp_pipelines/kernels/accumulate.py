@@ -19,8 +19,8 @@ from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.spread import Spread
 from dp_pipelines.kernels.moments import Moments
+from dp_pipelines.kernels.spread import Spread
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import Parts, VectorLattice
 

@@ -11,7 +11,6 @@ from fractions import Fraction
 
 from dp_pipelines.kernels.shape import Shape
 
-
 SCALE = 2**22
 """The standard deviation of the noise of a sum, in steps of the fine lattice on which it is drawn (training.noise)."""
 

@@ -217,7 +217,8 @@ def _whole(gradients: Floats, norm: float, step: float) -> Floats:
 def squared_lengths(rows: Floats) -> Floats:
     """The squared norm of each row, added up in an order that depends on the length of a row alone.
 
-    `numpy.einsum` takes more than 8,192 numbers in pieces, which it cuts otherwise where there is one row than where there are more.
+    `numpy.einsum` takes more than 8,192 numbers in pieces, which it cuts otherwise where there is one row than where there are
+    more.
 
     >>> squared_lengths(np.ones((2, 10_000))).tolist()
     [10000.0, 10000.0]
