@@ -78,6 +78,8 @@ class Engine:
 
     def runner(self) -> PipelineRunner:
         """A runner of Beam; that of `direct` without progress."""
+        if self.setup.name == "dataflow":
+            return _dataflow()
         kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}
         made = kinds[self.setup.name]()
         if isinstance(made, _Serving):
@@ -144,10 +146,36 @@ def configured(name: str, arguments: Sequence[str]) -> Engine:
     runners.check_name(name)
     given = beam_options.pipeline_options_of(arguments).get_all_options()
     made = Engine(runners.setup(name, given), arguments)
-    for said in PipelineOptionsValidator(made.options, made.runner()).validate():
+    try:
+        complaints = PipelineOptionsValidator(made.options, made.runner()).validate()
+    except RequestError:
+        raise
+    except Exception:  # for Dataflow the validator asks the bucket, and an error of Google's client may quote a key
+        rule = f"cannot be checked for {name}: the service or its credentials are not reached from here"
+        raise RequestError(
+            field="--temp_location", rule=rule, mend="log in, e.g. `gcloud auth application-default login`"
+        ) from None
+    for said in complaints:
         rule = " ".join(str(said).split()).rstrip(".")
         raise RequestError(field="options of Beam", rule=f"do not go together: {rule}", mend="see Beam's documentation")
     return made
+
+
+def _dataflow() -> PipelineRunner:
+    """Beam's runner of Dataflow, which needs the extra `dataflow`.
+
+    Raises:
+        RequestError: it is not installed.
+    """
+    try:
+        from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+        from google.cloud import storage  # noqa: F401 - says whether the extra is there
+    except ImportError:
+        mend = "pip install 'dp-pipelines[dataflow]'"
+        raise RequestError(
+            field="--runner dataflow", rule="needs Google's libraries, which are not here", mend=mend
+        ) from None
+    return DataflowRunner()
 
 
 @functools.cache

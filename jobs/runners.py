@@ -5,7 +5,7 @@ Holds: every runner is named, none is chosen behind our back; workers must see t
 staging folder, and where public facts show that they cannot, the runner is refused. Not covered: whether any of it is there
 (`doctor`); running (`engines`).
 
-May import errors. Imports no Beam: `--help` and a refused request need none.
+May import errors, jobs.dataflow. Imports no Beam: `--help` and a refused request need none.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs import dataflow
 
 NAMES = ("direct", "portable", "flink", "spark", "dataflow")
 
@@ -107,8 +108,7 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     if name == "direct":
         return Setup(name=name)
     if name == "dataflow":
-        rule = "cannot be used yet: its workers see neither local files nor a local output folder"
-        raise RequestError(field="--runner dataflow", rule=rule, mend="use flink, spark, portable or direct")
+        return Setup(name=name, defaults=dataflow.defaults(given))
     server, master, defaults = _reached(name, given)
     found = Setup(name=name, server=server, master=master)
     environment = _environment(given, found)

@@ -71,7 +71,7 @@ def test_a_runner_gets_what_it_needs_and_was_not_told(
         ("PrismRunner", [], "is refused: it is a program that Beam downloads without checking it"),
         ("interactive", [], "keeps the rows of every step in a cache"),
         ("quantum", [], "is no runner here; one of direct, portable, flink, spark, dataflow"),
-        ("dataflow", [], "cannot be used yet"),
+        ("dataflow", [], "--project: is needed on Dataflow"),
         ("portable", ["--job_endpoint=nowhere"], "--job_endpoint: is no address"),
         ("portable", ["--job_endpoint=cluster:8099"], f"the cluster at cluster:8099 is not on this machine; {SHARED}"),
         ("portable", ["--environment_type=PROCESS"], "is not known to the job service in this process"),
