@@ -323,7 +323,9 @@ class TrainModel:
             if not isinstance(feature, Feature):
                 raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
             if feature.column == EVERYTHING:
-                raise RequestError(field=f"features.{name}", rule=f"is column {EVERYTHING!r}, a name of ours", mend="rename it")
+                raise RequestError(
+                    field=f"features.{name}", rule=f"is column {EVERYTHING!r}, a name of ours", mend="rename it"
+                )
             if feature.column == self.label.column:
                 raise RequestError(
                     field=f"features.{name}", rule="is the label itself", mend="drop it, or name another column"

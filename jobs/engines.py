@@ -11,6 +11,7 @@ Imports Beam: only `run` and `doctor` may import this module.
 import atexit
 import contextlib
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -169,7 +170,8 @@ def _dataflow() -> PipelineRunner:
     """
     try:
         from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
-        from google.cloud import storage  # noqa: F401 - says whether the extra is there
+
+        importlib.import_module("google.cloud.storage")  # says whether the extra is there
     except ImportError:
         mend = "pip install 'dp-pipelines[dataflow]'"
         raise RequestError(

@@ -263,7 +263,9 @@ def _print_model(path: pathlib.Path, out: Console) -> None:
         if estimate.get("value") is not None:
             bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
             told.append(f"{words} {estimate['value']:.3f} ± {1.96 * bars:.3f}")
-    out.print(f"[bold]{escape(path.parent.name)}[/bold] · a model; on held-out units: {', '.join(told) or 'too few to say'}")
+    out.print(
+        f"[bold]{escape(path.parent.name)}[/bold] · a model; on held-out units: {', '.join(told) or 'too few to say'}"
+    )
     out.print()
 
 

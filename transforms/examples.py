@@ -85,8 +85,13 @@ class BoundedExamples(beam.PTransform):
         check_input(pcoll)
         assert self.salt is not None
         assert self.reads is not None
-        cut = ToUnitShards(
-            tuple(self.reads), self.task.unit_columns, self.max_rows_per_unit, self.num_shards, self.salt
+        cut = _SpillToShards(
+            tuple(self.reads),
+            self.task.unit_columns,
+            self.max_rows_per_unit,
+            self.num_shards,
+            self.salt,
+            str(self.folder),
         )
         write = _WriteShard(self.task, self.max_rows_per_unit, self.unit_columns, str(self.folder), self.salt)
         return (
@@ -97,6 +102,22 @@ class BoundedExamples(beam.PTransform):
         )
 
 
+class _SpillToShards(ToUnitShards):
+    """As `ToUnitShards`, but the rows go through private files: a shuffle in memory would hold all of them at once."""
+
+    def __init__(
+        self, reads: tuple[str, ...], unit: tuple[str, ...], most: int, shards: int, salt: int, folder: str
+    ) -> None:
+        super().__init__(reads, unit, most, shards, salt)
+        self._folder = folder
+
+    def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
+        """Where each part of one table stands, with its shard."""
+        cut = super().compute(element)
+        places = stored.spill([part for _, part in cut], self._folder)
+        return [(shard, place) for (shard, _), place in zip(cut, places, strict=True)]
+
+
 class _WriteShard(beam.DoFn):
     """The examples of a shard's units, in a file."""
 
@@ -105,7 +126,8 @@ class _WriteShard(beam.DoFn):
         self._task, self._most, self._unit_columns, self._folder, self._salt = task, most, unit_columns, folder, salt
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
-        number, tables = element
+        number, places = element
+        tables = (stored.spilled(place) for place in places)
         yield stored.write(
             examples_of(tables, self._task, self._most, self._unit_columns, self._salt), self._folder, number
         )

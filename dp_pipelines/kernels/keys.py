@@ -31,6 +31,7 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 LONGEST_UNIT = 4096
 """Bytes of a privacy unit: a longer one is known by its SHA-256."""
 
+
 def plain_type(data_type: pa.DataType) -> pa.DataType:
     """The type under which a column is grouped and published: dictionaries, views and large layouts become plain.
 

@@ -10,7 +10,7 @@ May import release.staging, pyarrow.
 import contextlib
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -40,6 +40,42 @@ def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
     finally:
         temporary.unlink(missing_ok=True)
     return str(target)
+
+
+def spill(parts: Sequence[pa.Table], folder: str | os.PathLike[str]) -> list[pa.Table]:
+    """Write tables of one schema into one private file; for each a table of one row that says where it stands.
+
+    Args:
+        parts: at least one.
+        folder: it exists, is private, and is removed when the run ends. A file that a killed worker left is read by nobody.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     places = spill([pa.table({"who": [1, 2]}), pa.table({"who": [3]})], folder)
+    ...     [spilled(place).column("who").to_pylist() for place in places]
+    [[1, 2], [3]]
+    """
+    path = pathlib.Path(folder) / f".spill-{attempt_name()}{UNFINISHED}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, parts[0].schema, options=_OPTIONS) as writer:
+        for part in parts:
+            writer.write_batch(_one_batch(part))
+    return [pa.table({"path": [str(path)], "batch": [number]}) for number in range(len(parts))]
+
+
+def spilled(place: pa.Table) -> pa.Table:
+    """A table that `spill` has written."""
+    with pa.memory_map(place.column("path")[0].as_py()) as file, pa.ipc.open_file(file) as reader:
+        return pa.Table.from_batches([reader.get_batch(place.column("batch")[0].as_py())])
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return (
+        batches[0]
+        if batches
+        else pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+    )
 
 
 def tables(folder: str | os.PathLike[str]) -> Iterator[pa.Table]:
