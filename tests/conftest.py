@@ -12,6 +12,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 # The machine is shared: a slow example is no failure. CI repeats the same examples, so that a red run can be repeated;
 # elsewhere each run looks at new ones.
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
