@@ -17,19 +17,20 @@ partitions, made by whoever runs the pipeline (dp_pipelines.partition_bound, bud
 
 A train stage becomes its parts (dp_pipelines.train_stages), which read examples and no pipeline's rows.
 
-May import errors, checks, frozen, bounds, partition_bound, histogram, metrics, query, train_model, train_stages.
+May import errors, checks, frozen, bounds, one_partition, partition_bound, histogram, metrics, query, train_model,
+train_stages.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
-from dp_pipelines import bounds, partition_bound, train_stages
+from dp_pipelines import bounds, one_partition, partition_bound, train_stages
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.metrics import Metric
-from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
+from dp_pipelines.query import PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.train_model import TrainModel
 
 SIPS_PARTS = (0.3, 0.55, 1.0)
@@ -170,23 +171,12 @@ def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Q
         name: Histogram(str(readers[0].column), edges=bounds.bins(*within_of(readers[0])))
         for name, readers in histograms.items()
     }
-    return Query(
-        privacy_unit=query.privacy_unit,
-        partition_by=bounds.COLUMN,
-        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
-        metrics=metrics,
-        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
-        row_id=query.row_id,
-    )
+    return one_partition.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
 
 
 def _by_partitions(query: Query) -> Query:
     """A histogram of units over the one row of each, by how many partitions it has."""
     at = partition_bound.edges(query.bounds.candidates)
-    return Query(
-        privacy_unit=query.privacy_unit,
-        partition_by=bounds.COLUMN,
-        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
-        metrics={partition_bound.HISTOGRAM: Histogram(partition_bound.COLUMN, edges=at)},
-        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
+    return one_partition.query(
+        query.privacy_unit, {partition_bound.HISTOGRAM: Histogram(partition_bound.COLUMN, edges=at)}
     )

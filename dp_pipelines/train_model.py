@@ -4,7 +4,7 @@ In: names and numbers that the owner of the job declares. Out: frozen descriptio
 on data; what a `TrainModel` says is public, the number of columns that the model sees too. Not covered: where examples come from
 (the `unit_columns` and `where` of a job), what it costs (`dp_pipelines.budget`), how it is trained (`dp_pipelines.training`).
 
-May import errors, checks, frozen. Imported by phases, budget, training, transforms and jobs.
+May import errors, checks, frozen, bounds. Imported by phases, budget, training, transforms and jobs.
 """
 
 import dataclasses
@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dp_pipelines import checks
+from dp_pipelines.bounds import COLUMN
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 
 MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
 
-EVERYTHING = "_all"
-"""The constant column that examples get (`bounds.COLUMN`)."""
+CELL = "cell"
+"""The column of held-out examples by which they are counted."""
 
-OURS = frozenset({EVERYTHING, "cell"})
-"""Columns that tables of units and cells get (the second is `train_stages.CELL`)."""
+OURS = frozenset({COLUMN, CELL})
+"""Columns that tables of units and cells get."""
 
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
@@ -322,9 +323,9 @@ class TrainModel:
             checks.name(name, "features")
             if not isinstance(feature, Feature):
                 raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
-            if feature.column == EVERYTHING:
+            if feature.column == COLUMN:
                 raise RequestError(
-                    field=f"features.{name}", rule=f"is column {EVERYTHING!r}, a name of ours", mend="rename it"
+                    field=f"features.{name}", rule=f"is column {COLUMN!r}, a name of ours", mend="rename it"
                 )
             if feature.column == self.label.column:
                 raise RequestError(

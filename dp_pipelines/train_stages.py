@@ -4,20 +4,22 @@ In: what a model learns. Out: a query for each part, with its share of the budge
 training units alone, the evaluation reads the held-out units alone: two groups of units, of which each unit is in one, whatever
 other units do (docs/proofs/accounting.md, lemma 7). Not covered: running them (`dp_pipelines.training`).
 
-May import errors, bounds, metrics, query, clipped_sums, histogram, quantiles, train_model. Imported by phases, training, jobs.
+May import errors, metrics, query, one_partition, clipped_sums, histogram, quantiles, train_model. Imported by phases,
+training and jobs.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from dp_pipelines import bounds
+from dp_pipelines import one_partition
 from dp_pipelines.clipped_sums import ClippedSums
 from dp_pipelines.errors import RequestError
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.metrics import Basis, Count, Metric, PrivacyIdCount
 from dp_pipelines.quantiles import Quantiles
-from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
+from dp_pipelines.query import ContributionBounds, PrivatePartitions, Query, Top
+from dp_pipelines.train_model import CELL as CELL
 from dp_pipelines.train_model import Category, Number, NumberLabel, TrainModel
 
 TRAINING, HELD_OUT = "training", "held out"
@@ -137,10 +139,6 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
     return made
 
 
-CELL = "cell"
-"""The column of held-out examples by which they are counted."""
-
-
 def cell_count(task: TrainModel) -> int:
     """Into how many cells held-out examples are counted: by label and score (training.evaluation says which is which)."""
     most, classes = 2 * task.evaluation_cells, task.label.outputs
@@ -154,7 +152,7 @@ def evaluation_query(task: TrainModel) -> Query:
     edges = [float(cell) for cell in range(cell_count(task) + 1)]
     rows = min(task.evaluation_examples, task.max_examples_per_unit)
     counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
-    return dataclasses.replace(_over_all(task, counts, rows), group=HELD_OUT)
+    return _over_all(task, counts, rows, HELD_OUT)
 
 
 def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> None:
@@ -191,15 +189,8 @@ def _statistics(query: Query) -> int:
     return len({statistic for metric in query.metrics.values() for statistic in metric.statistics(basis)})
 
 
-def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1) -> Query:
-    return Query(
-        privacy_unit=task.unit_columns,
-        partition_by=bounds.COLUMN,
-        bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
-        metrics=metrics,
-        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
-        group=TRAINING,
-    )
+def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1, group: str = TRAINING) -> Query:
+    return one_partition.query(task.unit_columns, metrics, rows=rows, group=group)
 
 
 def _votes(task: TrainModel, category: Category) -> Query:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import bounds, partition_bound
+from dp_pipelines import bounds, one_partition, partition_bound
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
@@ -72,8 +72,7 @@ class AsOnePartition(beam.DoFn):
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
         """The same rows with that column."""
-        constant = pa.array([bounds.COLUMN] * element.num_rows, pa.string())
-        yield element.select(list(self._columns)).append_column(bounds.COLUMN, constant)
+        yield one_partition.of(element.select(list(self._columns)))
 
 
 class CountFiles(beam.DoFn):

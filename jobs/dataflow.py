@@ -106,6 +106,16 @@ def refuse_local(request: "Request") -> None:
     raise_all(problems)
 
 
+def extra_missing(field: str) -> RequestError:
+    """What is told where Google's packages are not here.
+
+    >>> extra_missing("--runner dataflow").mend
+    "install the extra: pip install 'dp-pipelines[dataflow]'"
+    """
+    mend = "install the extra: pip install 'dp-pipelines[dataflow]'"
+    return RequestError(field=field, rule="needs packages that are not installed", mend=mend)
+
+
 def run_key(account: str, run_id: str) -> str:
     """A name for a run that shows neither its account nor its id, and is always the same.
 

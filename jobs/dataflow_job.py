@@ -126,11 +126,7 @@ def _handed_over(pipeline: beam.Pipeline, options: Any) -> tuple[dict[str, Any],
         try:
             DataflowRunner().run_pipeline(pipeline, options)
         except ImportError:
-            raise RequestError(
-                field="--runner dataflow",
-                rule="needs packages that are not installed",
-                mend="install the extra: pip install 'dp-pipelines[dataflow]'",
-            ) from None
+            raise dataflow.extra_missing("--runner dataflow") from None
         job = json.loads((pathlib.Path(folder) / "job.json").read_text(encoding="utf-8"))
         graph = beam_runner_api_pb2.Pipeline.FromString((pathlib.Path(folder) / "pipeline.pb").read_bytes())
         told = job["environment"]["sdkPipelineOptions"]

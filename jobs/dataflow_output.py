@@ -5,7 +5,7 @@ ever overwritten, since each object is created only where there is none; a place
 goes on where it was killed; another release at that place is refused. Not covered: other stores than Google's; who may read the
 bucket. It was never run on the service: docs/dataflow.md.
 
-May import errors, release. Google's client is imported when it is used; it comes with the extra `dataflow`.
+May import errors, jobs.dataflow, release. Google's client is imported when it is used; it comes with the extra `dataflow`.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dp_pipelines.errors import DpError, PublishError, RequestError
+from dp_pipelines.jobs import dataflow
 from dp_pipelines.release import manifest
 
 MANIFEST = "manifest.json"
@@ -53,11 +54,7 @@ class GoogleFolder:
             exceptions: Any = importlib.import_module("google.api_core.exceptions")
             storage: Any = importlib.import_module("google.cloud.storage")
         except ImportError:
-            rule, mend = (
-                "needs packages that are not installed",
-                "install the extra: pip install 'dp-pipelines[dataflow]'",
-            )
-            raise RequestError(field=f"place {url!r}", rule=rule, mend=mend) from None
+            raise dataflow.extra_missing(f"place {url!r}") from None
         self._exceptions = exceptions
         self._bucket, self._folder = storage.Client().bucket(found[1]), found[2]
 

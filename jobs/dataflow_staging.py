@@ -13,7 +13,6 @@ import io
 import pathlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import pyarrow as pa
@@ -24,15 +23,12 @@ from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs import build
-from dp_pipelines.jobs.engines import RunnerFailed
+from dp_pipelines.jobs.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.pipeline import RunFailed, public_part
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.release import staging
 from dp_pipelines.transforms.publish import StageRelease
-
-if TYPE_CHECKING:
-    from dp_pipelines.jobs.engines import Engine
 
 WRITER = "Write"
 """The label of the step of `StageRelease` that writes."""
@@ -42,7 +38,7 @@ def run_pipeline(
     request: Request,
     stages: Mapping[str, StagePlan],
     folder: pathlib.Path,
-    engine: "Engine",
+    engine: Engine,
     progress: Progress,
     without: Mapping[str, pa.Table],
     *,

@@ -26,9 +26,6 @@ from dp_pipelines.release import staging
 if TYPE_CHECKING:
     from dp_pipelines.jobs.engines import Engine
 
-LEAST_TEMPORARY = 2**30
-"""Bytes for temporary files below which a run is not begun lightly."""
-
 OWN_MEMORY = ("tmpfs", "ramfs", "overlay")
 """Kinds of file systems that no other machine sees."""
 
@@ -163,10 +160,11 @@ def _place(setup: runners.Setup, target: pathlib.Path) -> Finding:
     if not setup.here and kind in OWN_MEMORY:
         mend = "choose a folder on a disk that all machines share"
         return Finding(what=what, said=f"lies on {kind}, which no other machine sees; {runners.SHARED}", mend=mend)
-    made = [parent for parent in (target.parent, *target.parent.parents) if not parent.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=target.parent) as folder:
+        with (
+            reach.there_meanwhile(target.parent),
+            tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=target.parent) as folder,
+        ):
             staged = pathlib.Path(folder) / "staged"
             staged.write_bytes(b"x")
             os.link(staged, staged.with_name("linked"))
@@ -174,10 +172,6 @@ def _place(setup: runners.Setup, target: pathlib.Path) -> Finding:
     except OSError as error:
         said = f"cannot be staged there: {error.strerror or 'the file system refuses'}"
         return Finding(what=what, said=said, mend="choose a folder on a disk with links where this user may write")
-    finally:
-        for parent in made:
-            if parent.exists():
-                parent.rmdir()
     shared = "" if setup.here else f"; {runners.SHARED}"
     return Finding(what=what, said=f"can be staged and published ({kind or 'unknown file system'}){shared}")
 
@@ -187,7 +181,7 @@ def disk() -> Iterator[Finding]:
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     said = f"{free / 2**30:.1f} GiB are free"
-    few = "set TMPDIR to a folder on a larger disk" if free < LEAST_TEMPORARY else ""
+    few = "set TMPDIR to a folder on a larger disk" if free < reach.LEAST_TEMPORARY else ""
     yield Finding(what=f"temporary files in {folder!r}", said=said, mend=few)
 
 

@@ -5,7 +5,7 @@ server that we start ends with the run; a run that is interrupted cancels its jo
 is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read.
 Not covered: a job whose driver is killed: its workers write into a folder that the next attempt destroys.
 
-Imports Beam: only `run` and `doctor` may import this module.
+Imports Beam: only `run`, `pipeline`, `doctor`, `probe` and `dataflow_staging` may import this module.
 """
 
 import atexit

@@ -22,7 +22,7 @@ import apache_beam as beam
 
 from dp_pipelines.jobs.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.progress import Progress
-from dp_pipelines.jobs.reach import Said
+from dp_pipelines.jobs.reach import LEAST_TEMPORARY, Said, there_meanwhile
 
 ELEMENTS = 16
 """More than workers that one wants to see."""
@@ -88,28 +88,19 @@ def probe(engine: Engine, parent: pathlib.Path, progress: Progress) -> list[Said
         parent: where the output is to lie.
         progress: is told each step.
     """
-    made = [above for above in (parent, *parent.parents) if not above.exists()]
-    parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=parent) as folder:
-            pipeline = engine.pipeline(progress)
-            numbered = pipeline | "Elements" >> beam.Create(list(range(ELEMENTS)), reshuffle=False).with_output_types(
-                int
-            )
-            keyed = numbered | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, int])
-            grouped = keyed | "Shuffle" >> beam.GroupByKey()
-            spread = grouped | "Values" >> beam.ParDo(_Values()).with_output_types(int)
-            spread | "Probe" >> beam.ParDo(Probe(folder)).with_output_types(str)
-            try:
-                engine.run(pipeline, progress)
-            except Exception as error:
-                return [_failed(error)]
-            files = sorted(pathlib.Path(folder).glob("*.json"))
-            return _seen([json.loads(file.read_text(encoding="utf-8")) for file in files])
-    finally:
-        for above in made:
-            if above.exists() and not any(above.iterdir()):
-                above.rmdir()
+    with there_meanwhile(parent), tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=parent) as folder:
+        pipeline = engine.pipeline(progress)
+        numbered = pipeline | "Elements" >> beam.Create(list(range(ELEMENTS)), reshuffle=False).with_output_types(int)
+        keyed = numbered | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, int])
+        grouped = keyed | "Shuffle" >> beam.GroupByKey()
+        spread = grouped | "Values" >> beam.ParDo(_Values()).with_output_types(int)
+        spread | "Probe" >> beam.ParDo(Probe(folder)).with_output_types(str)
+        try:
+            engine.run(pipeline, progress)
+        except Exception as error:
+            return [_failed(error)]
+        files = sorted(pathlib.Path(folder).glob("*.json"))
+        return _seen([json.loads(file.read_text(encoding="utf-8")) for file in files])
 
 
 class _Keyed(beam.DoFn):
@@ -161,6 +152,6 @@ def _seen(workers: list[dict[str, Any]]) -> list[Said]:
         mend = "run workers as the user who runs this command"
         said.append(Said("workers run as another user, who may not write into a private folder", mend))
     free = min(worker["free"] for worker in workers)
-    mend = "point TMPDIR of workers to a larger disk" if free < 2**30 else ""
+    mend = "point TMPDIR of workers to a larger disk" if free < LEAST_TEMPORARY else ""
     said.append(Said(f"workers have {free / 2**30:.1f} GiB for temporary files", mend))
     return said

@@ -1,9 +1,10 @@
 """What can be seen of a runner from here: Java, jars, ports, a Flink cluster's own account of itself.
 
 In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: nothing takes longer than some seconds; what
-another machine says about itself is shown as far as it is a number or a version. Not covered: doing anything about it.
+another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
+Not covered: doing anything about it.
 
-May import runners. Imported by doctor.
+May import runners. Imported by doctor and probe.
 """
 
 import contextlib
@@ -27,6 +28,9 @@ PATIENCE = 5.0
 
 OLDEST_JAVA = 11
 
+LEAST_TEMPORARY = 2**30
+"""Bytes for temporary files below which a run is not begun lightly."""
+
 DRIVERS = {
     "flink": "org/apache/beam/runners/flink/FlinkJobServerDriver.class",
     "spark": "org/apache/beam/runners/spark/SparkJobServerDriver.class",
@@ -40,6 +44,19 @@ class Said:
 
     said: str
     mend: str = ""
+
+
+@contextlib.contextmanager
+def there_meanwhile(folder: pathlib.Path) -> Iterator[None]:
+    """Have a folder until the end of the block; what had to be made for it is removed again, unless it is in use by then."""
+    made = [above for above in (folder, *folder.parents) if not above.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for above in made:
+            with contextlib.suppress(OSError):
+                above.rmdir()
 
 
 def java(launcher: str) -> Said:

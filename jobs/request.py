@@ -117,8 +117,7 @@ def check(file: JobFile, given: Sequence[str]) -> Request:
         table = _placed(file, lambda: _lookup(file, available))
         available = pa.schema([*available, *table.fields])
     raise_all([source.missing[name] for name in job.privacy_unit if name in source.missing])
-    absent = {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
-    units = over_units(file, available, values, absent)
+    units = over_units(file, available, values, _absent(source))
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
     of_queries, of_tasks = queries(file, schemas), tasks(file, units)
@@ -177,8 +176,14 @@ def _source(file: JobFile, values: Mapping[str, Value]) -> sources.Source:
 
 def _rows(file: JobFile, source: sources.Source, values: Mapping[str, Value]) -> expressions.RowExpressions:
     job = file.job
-    absent = {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
-    return expressions.bind(job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=absent)
+    return expressions.bind(
+        job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=_absent(source)
+    )
+
+
+def _absent(source: sources.Source) -> dict[str, str]:
+    """What is wrong with columns that only some files have, in words."""
+    return {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
 
 
 def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:

@@ -32,6 +32,7 @@ ORDER = (
         "vectors",
         "best",
         "query",
+        "one_partition",
         "train_model",
         "clipped_sums",
         "train_stages",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import bounds, partition_bound
+from dp_pipelines import one_partition, partition_bound
 from dp_pipelines.kernels import per_unit, shard
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.query import PublicPartitions, Query
@@ -65,7 +65,4 @@ class _Count(beam.DoFn):
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         found = per_unit.partitions_of_units(shard.joined(list(element[1])), self._layout, self._salt)
         units = found.select(self._layout.unit_names).rename_columns(list(self._layout.units))
-        constant = pa.array([bounds.COLUMN] * found.num_rows, pa.string())
-        yield units.append_column(bounds.COLUMN, constant).append_column(
-            partition_bound.COLUMN, found.column("partitions")
-        )
+        yield one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dp_pipelines import bounds, train_stages
+from dp_pipelines import train_stages
 from dp_pipelines.budget import sums
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
@@ -187,7 +187,6 @@ class Fit:
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
         cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named), labels)
         columns = {name: table.column(name) for name in self.task.unit_columns}
-        columns[bounds.COLUMN] = pa.array([bounds.COLUMN] * table.num_rows, pa.string())
         columns[train_stages.CELL] = pa.array(cells)
         return pa.table(columns)
 

@@ -5,7 +5,7 @@ a partial aggregate of each table is in memory beside one table; selection and n
 everywhere. Not covered: two calls are two draws, of which only one may ever be seen; two tables that share a unit, whose rows
 would be bounded twice.
 
-May import bounds, train_model, budget.stage, kernels, release, numpy, pyarrow.
+May import bounds, one_partition, train_model, budget.stage, kernels, release, numpy, pyarrow.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines import bounds
+from dp_pipelines import bounds, one_partition
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.release.draw import draw_release
@@ -45,8 +45,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int) -> pa.Table
     partials = []
     for table in tables:
         if layout.partitions == (bounds.COLUMN,):
-            rows = table.select([name for name in table.column_names if name != bounds.COLUMN])
-            table = rows.append_column(bounds.COLUMN, pa.array([bounds.COLUMN] * table.num_rows, pa.string()))
+            table = one_partition.of(table)
         partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
         partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
     if layout.public is not None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.train_model import Steps
+from dp_pipelines.training.draws import Draws
 from dp_pipelines.training.exact_sums import MOST_UNITS, SLACK, Total
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.noise import NoisySum
@@ -82,18 +83,6 @@ class Units(Protocol):
 
     def take(self, units: NDArray[np.int64]) -> Chunk:
         """Some units, by rising places."""
-        ...
-
-
-class Draws(Protocol):
-    """Keeps what was released: the first content under a name stays."""
-
-    def get(self, name: str) -> bytes | None:
-        """What was kept under a name, or None."""
-        ...
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Keep it, for ever."""
         ...
 
 

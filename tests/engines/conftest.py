@@ -12,7 +12,7 @@ import pytest
 from dp_pipelines.jobs import engines
 from dp_pipelines.jobs.engines import Engine
 from dp_pipelines.jobs.progress import Progress
-from tests.engines import cases, exact
+from tests.engines import exact
 from tests.engines.cases import Case
 from tests.engines.exact import Dump
 
@@ -25,8 +25,6 @@ def compute(tmp_path_factory: pytest.TempPathFactory) -> Compute:
     jobs: dict[str, pathlib.Path] = {}
 
     def on(case: Case, engine: Engine) -> Dump:
-        if case is cases.ta_feng and not cases.TA_FENG.is_dir():
-            pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
         if case.__name__ not in jobs:
             jobs[case.__name__] = case(tmp_path_factory.mktemp(case.__name__))
         staged = tmp_path_factory.mktemp("staged")

@@ -64,8 +64,6 @@ def test_workers_in_processes_of_each_task_manager_compute_the_same(
 
 
 def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: pathlib.Path) -> None:
-    if not cases.TA_FENG.is_dir():
-        pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
     job = cases.ta_feng(tmp_path)
     asked = ("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 2), "--json")
     first = command(*asked)
@@ -83,11 +81,7 @@ def test_the_demo_job_is_published_and_charged_once(running: Cluster, tmp_path: 
 
 
 def test_a_damaged_file_is_named_and_nothing_else_is_told(running: Cluster, tmp_path: pathlib.Path) -> None:
-    job = cases.a_hot_key(tmp_path)
-    [path] = (tmp_path / "data").iterdir()
-    content = bytearray(path.read_bytes())
-    content[100:5000] = bytes(4900)
-    path.write_bytes(content)
+    job, path = cases.a_damaged_file(tmp_path)
     done = command("run", job, "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1))
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -121,8 +115,6 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
 
 
 def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster, tmp_path: pathlib.Path) -> None:
-    if not cases.TA_FENG.is_dir():
-        pytest.skip("the data of Ta Feng are not here: examples/ta_feng/fetch.py")
     before = set(jobs(running))
     asked = ["run", cases.ta_feng(tmp_path), "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1)]
     code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"

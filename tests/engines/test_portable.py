@@ -92,11 +92,7 @@ def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
 
 
 def test_a_damaged_file_is_named_from_a_worker_in_another_process(tmp_path: pathlib.Path) -> None:
-    job = cases.a_hot_key(tmp_path)
-    [path] = (tmp_path / "data").iterdir()
-    content = bytearray(path.read_bytes())
-    content[100:5000] = bytes(4900)
-    path.write_bytes(content)
+    job, _ = cases.a_damaged_file(tmp_path)
     with setups.pool_of_processes() as address:
         done = command("run", job, "--output", tmp_path / "out", "--runner", "portable", *setups.external(address))
     assert done.returncode == 1

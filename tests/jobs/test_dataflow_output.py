@@ -7,7 +7,6 @@ covered: Google's service.
 
 import hashlib
 import http.server
-import importlib.util
 import json
 import pathlib
 import threading
@@ -20,6 +19,7 @@ from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.jobs import dataflow_output
 from dp_pipelines.release import manifest
 from tests.jobs.conftest import Said, Shop
+from tests.jobs.test_dataflow import installed
 
 Call = Callable[..., Said]
 
@@ -158,15 +158,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Service]]:
         thread.join()
 
 
-def client_is_installed() -> bool:
-    """Whether Google's client is there."""
-    try:
-        return importlib.util.find_spec("google.cloud.storage") is not None
-    except ModuleNotFoundError:
-        return False
-
-
-@pytest.mark.skipif(not client_is_installed(), reason="needs the extra `dataflow`: pip install 'apache-beam[gcp]'")
+@pytest.mark.skipif(
+    not installed("google.cloud.storage"), reason="needs the extra `dataflow`: pip install 'apache-beam[gcp]'"
+)
 def test_googles_client_creates_each_object_only_where_there_is_none(
     service: type[Service], released: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
