@@ -21,7 +21,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo test test-all test-flink test-spark coverage lint format types doctest check bench bench-training lock clean
+.PHONY: help demo docs test test-all test-flink test-spark coverage lint format types doctest check bench bench-training lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -92,6 +92,10 @@ types: $(VENV)  ## mypy, strict
 	@cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache -p dp_pipelines \
 	  | sed -E 's#^dp_pipelines/(transforms|jobs)/#\1/#'
 
+docs: $(VENV)  ## the site: build/docs/index.html
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo build/docs/index.html
+
 doctest: $(VENV)  ## the examples in docstrings
 	$(BIN)/pytest tests/test_doctests.py
 
@@ -121,9 +125,9 @@ lock:  ## choose the locked versions again after a change of pyproject.toml
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@cp requirements.lock build/lock/pins
 	@UV_PYTHON_DOWNLOADS=never build/lock/bin/uv pip compile --quiet pyproject.toml \
-	  --extra dev --extra bench --extra postgres --extra train --universal --python-version 3.10 \
+	  --extra dev --extra bench --extra postgres --extra train --extra docs --universal --python-version 3.10 \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links $(UPGRADE) -o build/lock/pins
-	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train); do not edit. One set for every Python:'; \
+	@{ echo '# Written by `make lock` from pyproject.toml (extras dev, bench, postgres, train, docs); do not edit. One set for every Python:'; \
 	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
