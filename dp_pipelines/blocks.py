@@ -2,7 +2,8 @@
 
 In: how many blocks, the range of a result, a default. Out: `Blocks`, whose `query` is a stage of a plan; `run`, which runs the
 function on one block. How: one unit is in one block, so its rows change one result, which is clamped to [low, high]. For the
-plan a block is a unit with one row, and to replace a row is to take one away and to add one: so the query bounds two rows a unit.
+plan a block is a unit with one row, and to replace a row is to take one away and to add one: so the query bounds two rows a unit
+(but where the statistic is proven for a row that is replaced: a median with noise by smooth sensitivity).
 
 Holds: whatever the function does with its rows, one unit changes at most one of the results, within the range
 (docs/sample_and_aggregate.md). A block that is empty, fails, takes too long or gives no finite number has the default. Not
@@ -32,6 +33,7 @@ from dp_pipelines import block_child, checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.lattice import Lattice
+from dp_pipelines.kernels.points import STEPS, Points
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import Basis, Metric, Noisy, Release
 from dp_pipelines.quantile import Quantile
@@ -39,6 +41,7 @@ from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
 
 Function = Callable[[pa.Table], float]
 Aggregate = Literal["mean", "median"]
+Method = Literal["ranks", "smooth_sensitivity"]
 
 BLOCKS, OUTPUT = "blocks", "result_of_block"
 """Columns of the stage's own rows: how many blocks there are (its one partition), and the result of one of them."""
@@ -75,6 +78,46 @@ class BlockMean(Metric):
         return means, np.full(len(means), total.stddev / self.blocks)
 
 
+@dataclasses.dataclass(frozen=True)
+class SmoothMedian(Metric):
+    """The median of the results of all blocks, with noise scaled to its smooth sensitivity. Made by `Blocks`.
+
+    >>> SmoothMedian(blocks=10, low=0.0, high=1.0).statistics(Basis(centred=False, nullable=True))[0].kind
+    'smooth_median'
+    """
+
+    stddev_is_public = False
+    has_stddev = False
+    takes_delta = True
+    blocks: int = dataclasses.field(kw_only=True)
+    low: float = dataclasses.field(kw_only=True)
+    high: float = dataclasses.field(kw_only=True)
+    column: str = dataclasses.field(default=OUTPUT, init=False)  # type: ignore[misc]  # narrows the class variable
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not np.spacing(max(abs(self.low), abs(self.high))) * STEPS <= self.high - self.low:
+            rule = f"is too near to high for {STEPS} steps between them"
+            raise RequestError(field="low", rule=rule, mend="widen the range, or take method ranks")
+
+    def settled(self, *, partitions: int, rows: int) -> "SmoothMedian":
+        """Itself, if its record holds under these bounds of one unit."""
+        if partitions != 1 or rows != 1:
+            rule = "of a median with smooth sensitivity must be 1: one unit has one value"
+            raise RequestError(field="max_contributions_per_partition", rule=rule, mend="write 1 for both bounds")
+        return self
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        points = Points(low=self.low, high=self.high, numbers=self.blocks)
+        return (Statistic(kind="smooth_median", column=self.column, cells=points),)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        (statistic,) = self.statistics(basis)
+        assert isinstance(statistic.cells, Points)
+        values = statistic.cells.value(noisy[statistic].values)
+        return values, np.full(len(values), math.nan)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Blocks:
     """How a function's results on blocks of units are aggregated.
@@ -84,7 +127,9 @@ class Blocks:
         blocks: how many blocks, fixed in the plan: about the root of the number of units is a place to start.
         low, high: the range of a result; what lies outside is clamped.
         default: the result of an empty or failed block; the middle of the range where left out.
-        aggregate: `mean`, or `median`, among a thousand even steps of the range (its standard deviation is null).
+        aggregate: `mean`, or `median` (its standard deviation is null).
+        method: of a median: `ranks` chooses among a thousand even steps of the range by exact ranks; `smooth_sensitivity` adds
+            noise that is small where the results around the median are close together, and takes a part of delta.
         name: of the published column.
 
     Raises:
@@ -100,6 +145,7 @@ class Blocks:
     high: float
     default: float | None = None
     aggregate: Aggregate = "mean"
+    method: Method = "ranks"
     name: str = "value"
 
     def __post_init__(self) -> None:
@@ -116,6 +162,10 @@ class Blocks:
         object.__setattr__(self, "default", default)
         if self.aggregate not in get_args(Aggregate):
             raise RequestError(field="aggregate", rule="must be one of " + ", ".join(get_args(Aggregate)))
+        if self.method not in get_args(Method):
+            raise RequestError(field="method", rule="must be one of " + ", ".join(get_args(Method)))
+        if self.aggregate != "median" and self.method != "ranks":
+            raise RequestError(field="method", rule="is for a median", mend='write aggregate="median", or leave it out')
         if {BLOCKS, OUTPUT} & set(self.units):
             raise RequestError(field="privacy_unit", rule=f"must not be {BLOCKS!r} or {OUTPUT!r}", mend="rename it")
         self._metric()
@@ -127,12 +177,16 @@ class Blocks:
 
     @property
     def query(self) -> Query:
-        """The stage for a plan: of one unit two rows of one partition, as of one that is replaced."""
+        """The stage for a plan: of one unit two rows of one partition, as of one that is replaced.
+
+        A median with smooth sensitivity is proven for a value that is replaced, and reads one row of a unit.
+        """
+        rows = 1 if self.method == "smooth_sensitivity" else 2
         return Query(
             privacy_unit=self.units,
             partition_by=BLOCKS,
             partitions=PublicPartitions(keys=[[self.blocks]]),
-            bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=2),
+            bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
             metrics={self.name: self._metric()},
         )
 
@@ -141,6 +195,8 @@ class Blocks:
             metric = BlockMean(blocks=self.blocks, low=self.low, high=self.high)
             metric.statistics(Basis(centred=True, nullable=False))
             return metric
+        if self.method == "smooth_sensitivity":
+            return SmoothMedian(blocks=self.blocks, low=self.low, high=self.high)
         steps = np.unique(np.linspace(self.low, self.high, CANDIDATES)).tolist()
         return Quantile(OUTPUT, quantile=0.5, candidates=steps, method="exponential")
 

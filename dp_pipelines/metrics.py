@@ -72,6 +72,8 @@ class Metric:
     """Whether the standard deviation of the noise is known before the data are; else it is a function of released numbers."""
     has_stddev: ClassVar[bool] = True
     """Whether there is a standard deviation to publish; else it is null."""
+    takes_delta: ClassVar[bool] = False
+    """Whether what it releases has a part of delta of its own."""
     many: ClassVar[bool] = False
     """Whether a list is published for each partition, instead of a number."""
     clips_partition_sums: ClassVar[bool] = False

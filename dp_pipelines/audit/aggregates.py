@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from dp_pipelines.audit import worst
 from dp_pipelines.budget.stage import Noise, Selection, StagePlan
 from dp_pipelines.kernels.accumulate import Totals
-from dp_pipelines.kernels.cells import Around
+from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.spread import Spread
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import DECIDED, Statistic
 from dp_pipelines.kernels.vectors import Parts
 from dp_pipelines.metrics import UNITS, Basis, Metric, Noisy, Release
 from dp_pipelines.release.draw import draw_release
@@ -75,9 +75,9 @@ def noisy_numbers(stage: StagePlan) -> list[int]:
 
 
 def noisy_lists(stage: StagePlan) -> list[int]:
-    """The places of statistics with many noisy numbers for a partition, ranks not among them."""
+    """The places of statistics with many noisy numbers for a partition: not those that decide one."""
     pairs = enumerate(zip(stage.statistics, stage.noises, strict=True))
-    return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and s.kind != "ranks"]
+    return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and s.kind not in DECIDED]
 
 
 def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Portion]:
@@ -146,12 +146,30 @@ def ranks(stage: StagePlan, place: int, counts: Integers) -> Integers:
     statistic = stage.statistics[place]
     assert isinstance(statistic.cells, Around)
     cells = dataclasses.replace(statistic.cells, candidates=statistic.cells.candidates[:2])
-    two = dataclasses.replace(statistic, cells=cells)
-    statistics = tuple(two if i == place else s for i, s in enumerate(stage.statistics))
+    return _decided(stage, place, dataclasses.replace(statistic, cells=cells), counts).astype(np.int64)
+
+
+def medians(stage: StagePlan, place: int, counts: Integers) -> Floats:
+    """The median of each of some partitions with its noise, as a part of the range, of values at its ends.
+
+    Args:
+        stage: the frozen stage.
+        place: of the statistic, whose points but the ends are left out.
+        counts: (partitions, 2): values at the lower end, at the upper one.
+    """
+    statistic = stage.statistics[place]
+    assert isinstance(statistic.cells, Points)
+    cells = dataclasses.replace(statistic.cells, steps=1)
+    return _decided(stage, place, dataclasses.replace(statistic, cells=cells), counts)
+
+
+def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> Floats:
+    """What is decided by some counts, with a statistic of few cells in its place."""
+    statistics = tuple(few if i == place else s for i, s in enumerate(stage.statistics))
     alone = _only(dataclasses.replace(stage, statistics=statistics, selection=None), [place])
     probe = Probe()
-    draw_release(_with_lists(alone, two, counts), _watched(alone, probe))
-    return probe.seen[two].values.astype(np.int64)
+    draw_release(_with_lists(alone, few, counts), _watched(alone, probe))
+    return probe.seen[few].values
 
 
 def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:

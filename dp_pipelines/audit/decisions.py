@@ -1,11 +1,11 @@
-"""Replays of decisions: which partitions are kept, which candidate is chosen. And what a threshold lets through, as a number.
+"""Replays of decisions: which partitions are kept, which candidate is chosen, where a median lies; and what a threshold lets through.
 
 In: a frozen stage. Out: scores for replays; how often each outcome occurred beside its probability. Holds: coins, thresholds and
 choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered: a failure with a probability as
 small as that of a threshold is computed from the law of the noise (which is replayed), not waited for; the best partitions are
 chosen among two.
 
-May import budget, kernels, selection, audit, numpy.
+May import budget, kernels, noise, release, selection, audit, numpy.
 """
 
 import dataclasses
@@ -20,6 +20,8 @@ from dp_pipelines.audit import aggregates, worst
 from dp_pipelines.budget import choice
 from dp_pipelines.budget.stage import Selection, StagePlan, shape_of
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
+from dp_pipelines.noise import smooth
+from dp_pipelines.release import smooth as smooth_release
 from dp_pipelines.selection import exponential, thresholds, truncated_geometric
 
 Floats = NDArray[np.float64]
@@ -171,6 +173,37 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
 
     part = Fraction(around.whole * rows, choice.spread_of_ranks(around, rows))
     return _choices(chosen, rows, _first(epsilon * part, True), replays, pieces)
+
+
+def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
+    """Whether a median with smooth sensitivity is published above the middle between two, one value apart.
+
+    Args:
+        stage: the frozen stage.
+        place: of the statistic.
+        replays: how many.
+    """
+    numbers, pieces = choice.points(stage.statistics[place]).numbers, stage.layout.max_partitions
+    smoothing = smooth_release.smoothing_of(stage, place)
+    upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]
+    # Twice the medians, of values 0 and 1: 0, then 1 or 2. Half of what lies between, in steps of the release.
+    middle = smooth.FINER * (1 + numbers % 2) // 2
+    drawn, claimed = [], []
+    for high in upper:
+        values = np.repeat(np.array([0, 1], np.int64), [numbers - high, high])
+        counts = np.tile(np.array([numbers - high, high], np.int64), (replays * pieces, 1))
+        drawn.append(aggregates.medians(stage, place, counts) * 2 * smooth.FINER > middle)
+        sensitivity = smooth.twice_sensitivity(values, 1, smooth.weights(smoothing.fall, numbers))
+        scale = float(Fraction(sensitivity * smooth.FINER, 1 << smooth.WEIGHT_BITS) / smoothing.alpha)
+        away = (middle + 0.5 - smooth.twice_median(values) * smooth.FINER) / scale
+        claimed.append(math.exp(-away) / 2 if away > 0 else 1 - math.exp(away) / 2)
+    scores = [_score(each, *claimed).reshape(replays, pieces).sum(axis=1) for each in drawn]
+    return Decisions(
+        with_unit=scores[1],
+        without=scores[0],
+        counts=tuple(_two(each) for each in drawn),
+        claimed=tuple((share, 1 - share) for share in claimed),
+    )
 
 
 def _first(epsilon: Fraction, flipped: bool) -> float:

@@ -24,6 +24,7 @@ from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.kernels.statistics import DECIDED
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import moments
@@ -40,6 +41,9 @@ class _Replays(Protocol):
 _Add = Callable[[Floats, float, bool, int], Floats | None]
 """Takes noisy sums (steps, replays), the sum itself, whether the unit is there, how many replays there were before. Gives the
 noise (replays, steps), where it is known."""
+
+DRAWS_OF_VALUE = 100
+"""A median with smooth sensitivity takes as long as so many draws for each of its values, and for ten more."""
 
 ROW_OF_EXPONENTIAL = 500
 """A choice by the exponential mechanism takes as long as so many draws."""
@@ -126,6 +130,8 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
             continue
         if isinstance(statistic.vectors, ClippedVectors):
             total += 2 * statistic.vectors.times
+        elif statistic.kind == "smooth_median":
+            total += DRAWS_OF_VALUE * (choice.points(statistic).numbers + 10)
         elif statistic.kind == "ranks":
             total += 5 * stage.layout.max_partitions
         else:
@@ -227,10 +233,12 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
 def _decisions(watch: _Watch, stage: StagePlan, names: dict[str, str]) -> None:
     """Choices, coins, thresholds."""
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is None or statistic.kind != "ranks":
+        if noise is None or statistic.kind not in DECIDED:
             continue
         watch.record(names[statistic.name])
-        if len(choice.around(statistic).candidates) > 1:
+        if statistic.kind == "smooth_median":
+            watch.decided(f"noise of {statistic.name}", decisions.medians(stage, place, watch.replays))
+        elif len(choice.around(statistic).candidates) > 1:
             watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
     if stage.query.best is not None:
         watch.record("best")

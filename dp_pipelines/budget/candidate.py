@@ -35,7 +35,7 @@ SCALE_GRID = 64
 """Scales are multiples of 1/64 step."""
 
 SELECTION_DELTA = 0.5
-"""The part of delta that selection may fail with, over all stages and runs."""
+"""The part of delta that selection may fail with, or medians with smooth sensitivity get, over all stages and runs."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,6 +84,7 @@ class Candidate:
         centred: families of metrics whose sums are centred.
         fixed: standard deviations that were asked for, of their statistics, in units of change (`Shape.unit`).
         sums: what training sums up, of these statistics.
+        medians: whether there are medians with smooth sensitivity, which take a part of delta.
     """
 
     strategy: str | None
@@ -93,6 +94,7 @@ class Candidate:
     centred: Families
     fixed: FrozenMapping[float]
     sums: FrozenMapping[ClippedVectors] = FrozenMapping({})
+    medians: bool = False
 
     def multiplier(self, item: str, level: float, budget: Budget) -> float:
         """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
@@ -109,6 +111,11 @@ class Candidate:
     def selects(self) -> bool:
         """Whether partitions are selected privately, which may fail."""
         return self.strategy not in (None, *get_args(Choosing))
+
+    @property
+    def takes_delta(self) -> bool:
+        """Whether a part of delta is set aside for the stage."""
+        return self.selects or self.medians
 
     @property
     def flips(self) -> bool:
@@ -145,12 +152,14 @@ def ideal(
             yield stage.grouped(sums.record_of_sums(name, item, scale, steps, candidate.sums[item]), query)
         else:
             yield stage.grouped(stage.record(name, item, law, scale, shape.ideally(steps)), query)
+    delta = selection_delta(budget, stages)
+    if candidate.medians:
+        yield stage.grouped(Mechanism(stage=name, name="medians", kind="delta", delta=delta), query)
     if candidate.strategy is not None:
-        delta = selection_delta(budget, stages)
         epsilon = candidate.coin_epsilon(level, query) if candidate.flips else 0.0
         yield stage.grouped(stage.selection_failure(name, query, candidate.strategy, epsilon, delta), query)
 
 
 def selection_delta(budget: Budget, stages: int) -> float:
-    """The probability with which the selection of one stage and run may fail."""
+    """The probability with which the selection of one stage and run may fail, or what its medians get of delta."""
     return SELECTION_DELTA * budget.delta / (budget.runs * stages)

@@ -1,17 +1,18 @@
-"""What a choice costs, among public partitions or among candidates for a quantile: how far one unit moves two scores apart.
+"""What a decision costs: a choice among public partitions or candidates, by how far one unit moves two scores apart; a median.
 
 In: a query with `best`, or a statistic of ranks. Out: the spread of its scores in whole numbers, a mechanism record. Holds: when
 one unit is added, the changes of all scores lie in an interval of length `spread` (docs/proofs/exponential.md, 3 and 5). Not
-covered: the draw (`release.best`, `release.ranks`).
+covered: the draw (`release.best`, `release.ranks`, `release.smooth`).
 
 May import kernels, query, budget.mechanism. Imported by budget and release.
 """
 
+import dataclasses
 import math
 from fractions import Fraction
 
 from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.kernels.cells import Around
+from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.shape import Steps
 from dp_pipelines.kernels.statistics import Statistic
@@ -81,3 +82,20 @@ def record_of_ranks(stage: str, name: str, scale: Fraction, moved: Steps) -> Mec
     """The record of a choice in each partition of a unit, with epsilon rounded up."""
     epsilon = math.nextafter(float(epsilon_of_ranks(scale, moved)), math.inf)
     return Mechanism(stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=moved.l0)
+
+
+def points(statistic: Statistic) -> Points:
+    """The points of a statistic of kind `smooth_median`."""
+    assert isinstance(statistic.cells, Points)
+    return statistic.cells
+
+
+def takes_delta(query: Query) -> bool:
+    """Whether a part of delta goes to medians with smooth sensitivity."""
+    return any(metric.takes_delta for metric in query.metrics.values())
+
+
+def record_of_median(stage: str, name: str, scale: Fraction, moved: Steps, delta: float) -> Mechanism:
+    """The record of a median in each partition of a unit, with epsilon rounded up."""
+    ranked = record_of_ranks(stage, name, scale, moved)
+    return dataclasses.replace(ranked, delta=delta)

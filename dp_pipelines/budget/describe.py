@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
 """What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
 
-CHOICE = "permute_and_flip"
-"""What stands for the law of a choice by ranks, to which no noise is added."""
+DECIDED = {"ranks": "permute_and_flip", "smooth_median": "smooth_sensitivity"}
+"""What stands for a law where a number is decided by exact counts, and how far off it is depends on data."""
 
 
 def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             "noise": "+".join(dict.fromkeys(laws.values())),
             "stddev": _constant_stddev(stage, metric),
             "statistics": {
-                item: {"noise": laws[item], "stddev": None if laws[item] == CHOICE else noises[item].stddev}
+                item: {"noise": laws[item], "stddev": None if laws[item] in DECIDED.values() else noises[item].stddev}
                 for item in needed
             },
         }
@@ -189,7 +189,7 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
 
 def _law(stage: StagePlan, item: str) -> str:
     kinds = {statistic.name: statistic.kind for statistic in stage.statistics}
-    return CHOICE if kinds[item] == "ranks" else stage.choices.noises[item].law
+    return DECIDED.get(kinds[item]) or stage.choices.noises[item].law
 
 
 def _best(stage: StagePlan) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import math
 import statistics as normal
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.budget import calibration, fixed, reserve, stage, sums
+from dp_pipelines.budget import calibration, choice, fixed, reserve, stage, sums
 from dp_pipelines.budget.candidate import (
     SELECTION_DELTA,
     Budget,
@@ -78,6 +78,12 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
             raise RequestError(field="delta", rule=rule, mend=mend)
         yield _candidate(query, share, "gaussian", None, ())
         return
+    if choice.takes_delta(query) and budget.delta == 0:
+        rule, mend = (
+            "must be above 0 for a median with smooth sensitivity",
+            "set it, e.g. delta: 1.0e-6, or take method ranks",
+        )
+        raise RequestError(field="delta", rule=rule, mend=mend)
     centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
     laws: tuple[str, ...] = ("gaussian", "laplace")
     if budget.delta == 0:
@@ -118,6 +124,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         shapes=FrozenMapping(shapes),
         centred=centred,
         fixed=FrozenMapping({item: fixed.in_units(released[item], query, stddev) for item, stddev in asked.items()}),
+        medians=choice.takes_delta(query),
         sums=FrozenMapping({k: s.vectors for k, s in released.items() if isinstance(s.vectors, ClippedVectors)}),
     )
 
@@ -241,9 +248,9 @@ def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, a
                 squares += shape.l2_squared / scale**2
             else:
                 losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))
-    if asked or candidate.strategy is None:
+    if asked or (candidate.strategy is None and not candidate.medians):
         return Terms(squares=squares, losses=tuple(losses))
     if candidate.flips:
         losses.append((coins(query), candidate.coin_epsilon(1.0, query)))
-    failed = selection_delta(budget, stages) if candidate.selects else 0.0
+    failed = selection_delta(budget, stages) if candidate.takes_delta else 0.0
     return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-failed))

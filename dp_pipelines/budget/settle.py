@@ -171,7 +171,7 @@ def _choices(
             of_stages[name] = StageChoices(
                 strategy=candidate.strategy,
                 noises=FrozenMapping({i: Choice(law=law, steps=steps[name, i]) for i, law in candidate.laws.items()}),
-                selection_delta=selection_delta(budget, len(queries)) if candidate.selects else 0.0,
+                selection_delta=selection_delta(budget, len(queries)) if candidate.takes_delta else 0.0,
                 selection_epsilon=epsilon,
                 centred=candidate.centred,
             )

@@ -34,7 +34,7 @@ from dp_pipelines.selection import thresholds, truncated_geometric
 
 WEIGHTS = Statistic(kind="weights")
 
-FIXED_LAWS = {"ranks": "laplace", "clipped_vectors": "gaussian"}
+FIXED_LAWS = {"ranks": "laplace", "smooth_median": "laplace", "clipped_vectors": "gaussian"}
 """Statistics whose law is no choice."""
 
 FIXED_SCALE = 1024
@@ -63,7 +63,8 @@ class StageChoices:
         strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
             public partitions; where the best of these are chosen, how (`Best.mechanism`).
         noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
-        selection_delta: the probability with which selection may fail, over all partitions of one unit and one run.
+        selection_delta: the probability with which selection may fail, over all partitions of one unit and one run; where there
+            is no selection, the delta of medians with smooth sensitivity.
         selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
         centred: the families of metrics whose sums are centred.
     """
@@ -280,7 +281,8 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
     fits &= not own & set(choices.centred)
     fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
-    # A choice by ranks has its epsilon from the scale of the Laplace law.
+    fits &= not choosing.takes_delta(query) or 0 < choices.selection_delta < 1
+    # A choice by ranks, and a median, have their epsilon from the scale of the Laplace law.
     fits &= all(laws.get(key) == FIXED_LAWS.get(s.kind, laws.get(key)) for key, s in released.items())
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
@@ -316,6 +318,8 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
         moved = shape.ideally(choice.steps) if open_now else shape.steps(noise.step)
         if statistic.kind == "ranks":
             made.append(choosing.record_of_ranks(name, key, noise.law.scale, moved))
+        elif statistic.kind == "smooth_median":
+            made.append(choosing.record_of_median(name, key, noise.law.scale, moved, choices.selection_delta))
         else:
             made.append(record(name, key, choice.law, noise.law.scale, moved))
     if choices.strategy is not None:

@@ -21,6 +21,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.around import Around as Around
 from dp_pipelines.kernels.columns import check_value_type, public_column
 from dp_pipelines.kernels.lattice import numbers_and_nulls
+from dp_pipelines.kernels.points import Points as Points
 
 MOST_CELLS = 2**16
 """No statistic has more cells for one partition."""
@@ -167,7 +168,7 @@ class TreeLevel:
         check_value_type(kind, column)
 
 
-Cells = Bins | Categories | TreeLevel | Around
+Cells = Bins | Categories | TreeLevel | Around | Points
 
 
 def _short(declared: Sequence[object]) -> str:

@@ -27,6 +27,7 @@ Kind = Literal[
     "weights",
     "cells",
     "ranks",
+    "smooth_median",
     "distinct",
     "vector_sum",
     "second_moments",
@@ -35,6 +36,12 @@ Kind = Literal[
 
 COUNT_BITS = 20
 """Counts are released on a lattice of 2**-20, so that noise scales fit them closely. Accumulators hold whole counts."""
+
+COUNTED = ("rows", "units", "not_null", "cells", "ranks", "smooth_median", "distinct")
+"""Kinds whose accumulators hold whole counts."""
+
+DECIDED = ("ranks", "smooth_median")
+"""Kinds of which one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
 
 WEIGHT_BITS = 20
 """A unit's weight in weighted selection is at most 2**20, spread over its partitions with an L2 norm of at most 2**20."""
@@ -47,8 +54,8 @@ class Statistic:
     Args:
         kind: `rows` kept; `units` with a kept row; `not_null` rows of a column; `sum` of a column's lattice values;
             `clipped_sum` of a column, clipped for each unit and partition; `weights` of the units for weighted selection;
-            rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; different
-            values of a column (`distinct`);
+            rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; rows by the points
+            nearest to them, for a median (`smooth_median`); different values of a column (`distinct`);
             `vector_sum` of a column of lists, clipped for each unit and partition; `second_moments` of some columns;
             `clipped_vectors`, one for each unit, which `dp_pipelines.training` computes.
         column: the column that is read, where one is.
@@ -79,7 +86,8 @@ class Statistic:
     def name(self) -> str:
         """A name that two statistics share only if they are the same."""
         if self.cells is not None:
-            return f"cells({self.column} in {self.cells.name})"
+            kind = self.kind if self.kind == "smooth_median" else "cells"
+            return f"{kind}({self.column} in {self.cells.name})"
         if self.vectors is not None:
             return f"{self.kind}({f'{self.column}: ' if self.column else ''}{self.vectors.name})"
         if self.most is not None:
@@ -97,7 +105,7 @@ class Statistic:
     @property
     def fine_bits(self) -> int:
         """By how many bits an accumulated integer is shifted left to the fine lattice of its release."""
-        return COUNT_BITS if self.kind in ("rows", "units", "not_null", "cells", "ranks", "distinct") else 0
+        return COUNT_BITS if self.kind in COUNTED else 0
 
     @property
     def fine_step(self) -> float:
@@ -114,7 +122,7 @@ class Statistic:
 
         So it is with all but choices by ranks and lists of numbers that are clipped to an L1 or L2 norm.
         """
-        if self.kind in ("ranks", "weights"):
+        if self.kind in (*DECIDED, "weights"):
             return False
         return self.shape(max_partitions=1, max_rows_per_partition=1, max_rows=None).squares is None
 
@@ -137,8 +145,8 @@ class Statistic:
             together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)
             return shape_of_moments(self.vectors, rows, together, times)
         per_row = 1 << self.fine_bits if self.lattice is None else self.lattice.largest
-        # A choice among candidates by their ranks is one decision in each partition, whatever the unit's rows.
-        if self.kind in ("units", "clipped_sum", "ranks"):
+        # What is decided by exact counts is one decision in each partition, whatever the unit's rows.
+        if self.kind in ("units", "clipped_sum", *DECIDED):
             return Shape(unit=per_row, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
         if self.kind == "cells" and max_rows is None:
             # Each kept row counts in one cell, which may be the same for all rows of a partition.

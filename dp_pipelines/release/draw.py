@@ -25,6 +25,7 @@ from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.release.best import draw_best
 from dp_pipelines.release.ranks import draw_ranks
+from dp_pipelines.release.smooth import draw_medians
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
@@ -126,6 +127,8 @@ def _table(
     for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None and statistic.kind == "ranks":
             noisy[statistic] = Noisy(values=draw_ranks(totals, stage, index, kept, words), stddev=0.0)
+        elif noise is not None and statistic.kind == "smooth_median":
+            noisy[statistic] = Noisy(values=draw_medians(totals, stage, index, kept, words), stddev=0.0)
         elif noise is not None:
             found = steps[statistic][kept] if statistic.width is None else noisy_cells(index, noise, kept)
             noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)

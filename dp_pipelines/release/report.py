@@ -31,6 +31,9 @@ LAWS = {
     "delta": "chance of failure",
 }
 
+SMOOTH = "Laplace noise by smooth sensitivity"
+"""Instead, of a record whose name says that it is a median with such noise."""
+
 
 def render(
     content: Mapping[str, Any],
@@ -180,10 +183,11 @@ def _mechanism(record: Mapping[str, Any]) -> dict[str, str]:
         change += f", {public_number(float(each))} each"
     if record.get("delta") is not None or record.get("epsilon") is not None:
         change = f"epsilon {public_number(record.get('epsilon', 0))}, delta {public_number(record.get('delta', 0))}"
+    kind, name = text(record.get("kind")), text(record.get("name"))
     return {
         "stage": text(record.get("stage")),
-        "name": text(record.get("name")),
-        "law": LAWS.get(text(record.get("kind")), text(record.get("kind"))),
+        "name": name,
+        "law": SMOOTH if name.startswith("smooth_median(") else LAWS.get(kind, kind),
         "scale": "-" if scale is None else public_number(float(scale)),
         "change": change,
         "places": public_number(record.get("l0")),

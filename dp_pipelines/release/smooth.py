@@ -1,0 +1,52 @@
+"""The release of a median with smooth sensitivity: one number for each partition, from the counts of all its values.
+
+In: exact counts by point of the range, a stage. Out: for each partition a part of the range, from 0 to 1. Holds: each number has
+the epsilon and delta of the stage's record, or less; nothing tells how much noise it has. Not covered: this step draws, as
+`release.draw` does.
+
+May import noise, kernels, budget. Imported by release.draw and audit.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.budget import choice
+from dp_pipelines.budget.stage import StagePlan, shape_of
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.lattice import Floats, Integers
+from dp_pipelines.noise import smooth
+
+
+def smoothing_of(stage: StagePlan, index: int) -> smooth.Smoothing:
+    """How the noise of a statistic of a stage follows its values.
+
+    Args:
+        stage: the frozen stage.
+        index: the place of the statistic among `stage.statistics`.
+    """
+    statistic, noise = stage.statistics[index], stage.noises[index]
+    assert noise is not None
+    epsilon = choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step))
+    return smooth.smoothing(epsilon, stage.choices.selection_delta)
+
+
+def draw_medians(
+    totals: Totals, stage: StagePlan, index: int, partitions: Integers, words: Callable[[int], NDArray[np.uint64]]
+) -> Floats:
+    """The median of each of some partitions with noise, once.
+
+    Args:
+        totals: of the stage.
+        stage: the frozen stage.
+        index: the place of the statistic among `stage.statistics`.
+        partitions: rising codes.
+        words: as for `release.draw.draw_release`.
+    """
+    found, points = smoothing_of(stage, index), choice.points(stage.statistics[index])
+    if not len(partitions):
+        return np.zeros(0)
+    middles = points.middle(totals.coarse_lists(index, partitions, shift=0, step=1))
+    steps = [smooth.noisy_median(values, points.steps, found, words=words) for values in middles]
+    return np.array(steps, np.float64) / (2 * smooth.FINER * points.steps)
