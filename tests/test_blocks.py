@@ -1,7 +1,10 @@
 """Sample and aggregate: one unit is in one block, one result changes, nothing else leaves a child, what the plan pays for."""
 
+import dataclasses
 import itertools
+import json
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -11,17 +14,23 @@ from collections.abc import Callable
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines import Blocks, Count, Plan
+from dp_pipelines.audit.audit import audit
 from dp_pipelines.blocks import check_function, ordered, run
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, shard
+from dp_pipelines.kernels.points import Points
+from dp_pipelines.noise import smooth as noise_of_medians
 from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
-from dp_pipelines.transforms import PrivateAggregate, SampleAndAggregate
+from dp_pipelines.release.draw import draw_release
+from dp_pipelines.release.smooth import smoothing_of
+from dp_pipelines.transforms import PrivateAggregate, PublishRelease, SampleAndAggregate
 from tests.helpers import block_functions as functions
 from tests.helpers.source import ROOT
 
@@ -33,6 +42,13 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BLOCKS = Blocks(privacy_unit="customer", blocks=5, low=-1.0, high=3.0)
+
+
+DIGESTS: dict[str, str] = {
+    "mean": "ca4b79c7155909c110fc6c2d1b4db4157db37a64815863cc2c67c362626ecb3b",
+    "median": "1e6352e3a0c55c5d380f8c9851cd6a256a30fac2cb1dd08faf2bbae4969571f6",
+}
+"""Of plans with these aggregates, as they were before medians had a method."""
 
 
 def events(units: list[int], x: list[float | None], kind: pa.DataType | None = None) -> pa.Table:
@@ -249,6 +265,34 @@ def test_another_result_of_one_block_moves_the_statistic_within_its_record(data:
     assert moved.max() - moved.min() <= choice.spread_of_ranks(around, 2)
 
 
+SMOOTH = Blocks(privacy_unit="customer", blocks=5, low=-1.0, high=3.0, aggregate="median", method="smooth_sensitivity")
+
+
+def smooth(**changes: object) -> Blocks:
+    return dataclasses.replace(SMOOTH, **changes)  # type: ignore[arg-type]
+
+
+@settings(max_examples=200)
+@given(
+    counts=st.dictionaries(st.integers(0, 60_000), st.integers(1, 4), max_size=6),
+    more=st.integers(0, 60_000),
+)
+def test_one_result_more_or_less_or_another_changes_one_of_the_values_of_a_median(
+    counts: dict[int, int], more: int
+) -> None:
+    """Also where there are more or fewer results than blocks, which other rows than ours would give."""
+    points = Points(low=0.0, high=1.0, numbers=5)
+
+    def values(of: dict[int, int]) -> Counter[int]:
+        held = np.zeros(60_001, np.int64)
+        held[list(of)] = list(of.values())
+        return Counter(points.middle(held).tolist())
+
+    one, two = values(counts), values({**counts, more: counts.get(more, 0) + 1})
+    assert one.total() == two.total() == 5
+    assert (one - two).total() <= 1
+
+
 def test_a_bound_of_one_row_for_a_block_would_be_found_too_small() -> None:
     stage = Plan(epsilon=1.0, stages={"s": BLOCKS.query})["s"]
     statistic = stage.statistics[0]
@@ -268,8 +312,118 @@ def test_the_noise_of_a_mean_is_that_of_the_range_over_the_blocks() -> None:
     assert Plan.restore(plan.frozen(), epsilon=2.0, stages={"s": blocks.query}).digest == plan.digest
 
 
+def test_a_median_with_smooth_sensitivity_has_one_record_with_half_of_delta_and_the_plan_spends_its_epsilon() -> None:
+    for runs, split in ((1, "constant"), (3, "constant"), (4, "linear")):
+        plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": SMOOTH.query}, runs=runs, split=split)  # type: ignore[arg-type]
+        (record,) = plan.mechanisms
+        assert (record.kind, record.l0) == ("approximate_dp", 1)
+        assert record.delta == pytest.approx(0.5e-6 / runs, rel=1e-9)
+        assert 0.999 < plan.accounted["epsilon"] <= 1.0
+        shown = plan.to_json()["stages"][0]["metrics"]["value"]
+        assert (shown["noise"], shown["stddev"]) == ("smooth_sensitivity", None)
+        assert [statistic["stddev"] for statistic in shown["statistics"].values()] == [None]
+        fields = {"epsilon": 1.0, "delta": 1e-6, "stages": {"s": SMOOTH.query}, "runs": runs, "split": split}
+        assert Plan.restore(plan.frozen(), **fields).digest == plan.digest  # type: ignore[arg-type]
+        for number in {1, runs}:
+            stage = plan.round(number).stages["s"]
+            used = smoothing_of(stage, 0)
+            (own,) = stage.mechanisms
+            assert own.epsilon is not None
+            assert 0 <= own.epsilon - float(2 * used.alpha) < 1e-12
+            assert used == noise_of_medians.smoothing(2 * used.alpha, own.delta)  # type: ignore[arg-type]
+
+
+def test_a_median_with_smooth_sensitivity_shares_its_budget_with_other_stages() -> None:
+    stages = {"s": SMOOTH.query, "mean": BLOCKS.query, "ranks": smooth(method="ranks").query}
+    plan = Plan(epsilon=1.0, delta=1e-6, stages=stages)
+    assert 0.999 < plan.accounted["epsilon"] <= 1.0
+    assert sum(record.delta or 0.0 for record in plan.mechanisms) < 1e-6
+    assert len(plan.mechanisms) == 3
+
+
+def test_plans_of_medians_by_ranks_keep_their_digests() -> None:
+    """Stored plans and run ids depend on them."""
+    for aggregate, digest in DIGESTS.items():
+        blocks = smooth(aggregate=aggregate, method="ranks")
+        assert Plan(epsilon=1.0, delta=1e-6, stages={"s": blocks.query}).digest == digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"method": "smooth"}, "method"),
+        ({"method": None}, "method"),
+        ({"aggregate": "mean"}, "method"),
+        ({"low": 1.0, "high": 1.0 + 1e-12}, "low"),
+        ({"low": 0.0, "high": 5e-324}, "low"),
+    ],
+)
+def test_what_is_no_median_with_smooth_sensitivity_is_refused(changes: dict[str, object], field: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        smooth(**{"default": None, **changes})
+    assert refused.value.field == field
+    assert refused.value.mend or field == "method"
+
+
+def test_a_median_with_smooth_sensitivity_is_refused_without_delta_and_where_a_unit_has_two_values() -> None:
+    with pytest.raises(RequestError) as refused:
+        Plan(epsilon=1.0, stages={"s": SMOOTH.query})
+    assert refused.value.field == "delta"
+    assert "method ranks" in str(refused.value)
+    for bounds in ({"max_contributions_per_partition": 2}, {"max_partitions_contributed": 2}):
+        with pytest.raises(RequestError) as refused:
+            fields = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1, **bounds}
+            dataclasses.replace(SMOOTH.query, bounds=ContributionBounds(**fields))
+        assert "smooth sensitivity" in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [1, 5, 6])
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_without_noise_what_is_published_is_the_median_that_numpy_gives(data: st.DataObject, count: int) -> None:
+    """Of results on the lattice of 60,000 steps, over the code that counts and releases them."""
+    blocks = smooth(blocks=max(count, 2))
+    stage = Plan(epsilon=1.0, delta=1e-6, stages={"s": blocks.query})["s"]
+    places = data.draw(st.lists(st.integers(0, 60_000), min_size=blocks.blocks, max_size=blocks.blocks))
+    results = [-1.0 + 4.0 * place / 60_000 for place in places]
+    wire = shard.joined([stage.layout.wire(blocks.row(i, value)) for i, value in enumerate(results)])
+    wire = contributions.reduce(wire, stage.layout, 3)
+    partial = accumulate.by_public_index(accumulate.partials(wire, stage.layout, stage.statistics, 3), stage.layout)
+    totals = accumulate.merge_public([partial], stage.layout, stage.statistics, 0, 1)
+    table = draw_release(totals, stage, words=lambda n: np.full(n, 2**64 - 1, np.uint64))
+    assert table["value"][0].as_py() == pytest.approx(np.median(results), abs=1e-9)
+    assert table["value_stddev"].null_count == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(results=st.lists(st.floats() | st.none(), max_size=9))
+def test_whatever_the_results_are_one_number_within_the_range_is_published(results: list[float | None]) -> None:
+    """Also of more or fewer rows than blocks, as other rows than ours would give."""
+    stage = Plan(epsilon=0.01, delta=1e-6, stages={"s": SMOOTH.query})["s"]
+    rows = [SMOOTH.types(), *(SMOOTH.row(i, value) for i, value in enumerate(results))]
+    wire = contributions.reduce(shard.joined([stage.layout.wire(row) for row in rows]), stage.layout, 3)
+    partial = accumulate.by_public_index(accumulate.partials(wire, stage.layout, stage.statistics, 3), stage.layout)
+    totals = accumulate.merge_public([partial], stage.layout, stage.statistics, 0, 1)
+    (value,) = draw_release(totals, stage)["value"].to_pylist()
+    assert -1.0 <= value <= 3.0
+
+
+def test_an_audit_replays_a_median_with_smooth_sensitivity_and_finds_noise_that_is_half(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=51).query})
+    found = audit(plan, replays=10_000)
+    assert found.agrees
+    assert any("smooth_median" in finding.what for finding in found.lines[0].findings)
+    exact = noise_of_medians.rounded_laplace
+    monkeypatch.setattr(
+        noise_of_medians, "rounded_laplace", lambda centre, scale, words: exact(centre, scale / 2, words=words)
+    )
+    assert not audit(plan, replays=10_000).agrees
+
+
 def released(blocks: Blocks, function: Callable[..., float], tables: list[pa.Table], epsilon: float = 30.0) -> pa.Table:
-    stage = Plan(epsilon=epsilon, stages={"s": blocks.query})["s"]
+    stage = Plan(epsilon=epsilon, delta=1e-6 if blocks.method != "ranks" else 0.0, stages={"s": blocks.query})["s"]
     found: list[pa.Table] = []
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         source = pipeline | beam.Create(tables, reshuffle=False).with_output_types(pa.Table)
@@ -289,17 +443,52 @@ class _Collect(beam.DoFn):
         type(self).found.append(element)
 
 
-@pytest.mark.parametrize("aggregate", ["mean", "median"])
-def test_a_pipeline_releases_about_the_mean_or_median_of_the_results(aggregate: str) -> None:
+@pytest.mark.parametrize(
+    ("aggregate", "method"), [("mean", "ranks"), ("median", "ranks"), ("median", "smooth_sensitivity")]
+)
+def test_a_pipeline_releases_about_the_mean_or_median_of_the_results(aggregate: str, method: str) -> None:
     made = np.random.default_rng(1)
-    blocks = Blocks(privacy_unit="customer", blocks=12, low=0.0, high=10.0, aggregate=aggregate)  # type: ignore[arg-type]
+    fields = {"privacy_unit": "customer", "blocks": 12, "low": 0.0, "high": 10.0, "aggregate": aggregate}
+    blocks = Blocks(**fields, method=method)  # type: ignore[arg-type]
     units, x = np.arange(3000), made.normal(4, 1, 3000)
     table = released(blocks, functions.mean, [events(units[:1000], x[:1000]), events(units[1000:], x[1000:])])
     assert table.column_names == ["blocks", "value", "value_stddev"]
     assert table["blocks"].to_pylist() == [12]
-    # Noise of the mean: 10 / 12 / 30 * 1.4 = 0.04; of the median, a choice within some blocks of the middle.
+    # Noise of the mean: 10 / 12 / 30 * 1.4 = 0.04; of the median, a choice within some blocks of the middle,
+    # or Laplace noise of the smooth sensitivity over 15: about 0.25 / 15 at most.
     assert abs(table["value"][0].as_py() - 4) < 1.0
     assert (table["value_stddev"].null_count == 1) == (aggregate == "median")
+
+
+def test_a_published_median_with_smooth_sensitivity_says_nothing_of_its_noise(tmp_path: pathlib.Path) -> None:
+    """Not in the table, the manifest or the report, and with rows that make every block fail as with none."""
+    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=3).query})
+    for name, table in (("failed", events(list(range(20)), [1.0] * 20)), ("none", events([], []))):
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            source = pipeline | beam.Create([table], reshuffle=False).with_output_types(pa.Table)
+            (
+                source
+                | SampleAndAggregate(plan["s"], smooth(blocks=3), functions.raising, columns=["x"], salt=5)
+                | PublishRelease(str(tmp_path / name))
+            )
+        (row,) = pq.read_table(tmp_path / name / "s.parquet").to_pylist()
+        assert row["value_stddev"] is None
+        assert -1.0 <= row["value"] <= 3.0
+        content = json.loads((tmp_path / name / "manifest.json").read_text())
+        (record,) = content["mechanisms"]
+        assert (record["kind"], record["l0"]) == ("approximate_dp", 1)
+        assert record["delta"] == plan.mechanisms[0].delta
+        assert set(record) == {"stage", "name", "kind", "epsilon", "delta", "l0"}
+        shown = content["stages"][0]["metrics"]["value"]
+        assert (shown["noise"], shown["stddev"]) == ("smooth_sensitivity", None)
+        page = (tmp_path / name / "report.html").read_text()
+        assert "Laplace noise by smooth sensitivity" in page
+        assert "random choice" not in page
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_text()) for name in ("failed", "none")]
+    for content in manifests:
+        del content["files"]  # digests of the tables
+    assert manifests[0].keys() == manifests[1].keys()
+    assert [content["mechanisms"] for content in manifests] == [[record.to_json() for record in plan.mechanisms]] * 2
 
 
 def test_a_pipeline_without_rows_and_one_whose_blocks_all_fail_release_about_the_default() -> None:

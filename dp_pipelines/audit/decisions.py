@@ -1,4 +1,4 @@
-"""Replays of decisions: which partitions are kept, which candidate is chosen, where a median lies; and what a threshold lets through.
+"""Replays of decisions: what is kept, which candidate is chosen, where a median lies. And what a threshold lets through.
 
 In: a frozen stage. Out: scores for replays; how often each outcome occurred beside its probability. Holds: coins, thresholds and
 choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered: a failure with a probability as
@@ -193,9 +193,8 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
         values = np.repeat(np.array([0, 1], np.int64), [numbers - high, high])
         counts = np.tile(np.array([numbers - high, high], np.int64), (replays * pieces, 1))
         drawn.append(aggregates.medians(stage, place, counts) * 2 * smooth.FINER > middle)
-        sensitivity = smooth.twice_sensitivity(values, 1, smooth.weights(smoothing.fall, numbers))
-        scale = float(Fraction(sensitivity * smooth.FINER, 1 << smooth.WEIGHT_BITS) / smoothing.alpha)
-        away = (middle + 0.5 - smooth.twice_median(values) * smooth.FINER) / scale
+        law = smooth.NoisyMedian.of(values, 1, smoothing)
+        away = (middle + 0.5 - law.centre) / float(law.scale)
         claimed.append(math.exp(-away) / 2 if away > 0 else 1 - math.exp(away) / 2)
     scores = [_score(each, *claimed).reshape(replays, pieces).sum(axis=1) for each in drawn]
     return Decisions(

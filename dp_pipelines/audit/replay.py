@@ -42,8 +42,8 @@ _Add = Callable[[Floats, float, bool, int], Floats | None]
 """Takes noisy sums (steps, replays), the sum itself, whether the unit is there, how many replays there were before. Gives the
 noise (replays, steps), where it is known."""
 
-DRAWS_OF_VALUE = 100
-"""A median with smooth sensitivity takes as long as so many draws for each of its values, and for ten more."""
+DRAWS_OF_MEDIAN = 500
+"""A median with smooth sensitivity takes as long as so many draws."""
 
 ROW_OF_EXPONENTIAL = 500
 """A choice by the exponential mechanism takes as long as so many draws."""
@@ -131,7 +131,7 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
         if isinstance(statistic.vectors, ClippedVectors):
             total += 2 * statistic.vectors.times
         elif statistic.kind == "smooth_median":
-            total += DRAWS_OF_VALUE * (choice.points(statistic).numbers + 10)
+            total += DRAWS_OF_MEDIAN
         elif statistic.kind == "ranks":
             total += 5 * stage.layout.max_partitions
         else:

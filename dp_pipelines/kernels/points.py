@@ -69,25 +69,22 @@ class Points:
         check_value_type(kind, column)
 
     def middle(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Exactly `numbers` values of each partition, rising: the middle ones of more, or fewer with ends of the range beside.
+        """Exactly `numbers` values of a partition, rising: the middle ones of more; of fewer, all with ends of the range beside.
 
         Below the values of a partition stand as many of the lowest point as are wanted, and above them of the highest.
 
         Args:
-            counts: (partitions, points).
+            counts: of each point.
 
-        >>> points, counts = Points(low=0.0, high=1.0, numbers=3), np.zeros((1, STEPS + 1), np.int64)
-        >>> counts[0, [5, 7]] = [1, 4]
+        >>> points, counts = Points(low=0.0, high=1.0, numbers=3), np.zeros(STEPS + 1, np.int64)
+        >>> counts[[5, 7]] = [1, 4]
         >>> points.middle(counts).tolist(), points.middle(0 * counts).tolist()
-        ([[7, 7, 7]], [[0, 0, 60000]])
+        ([7, 7, 7], [0, 0, 60000])
         """
-        kept = np.cumsum(np.minimum(counts, MOST_ROWS), axis=1)
-        middles = np.empty((len(kept), self.numbers), np.int64)
-        for row, upto in enumerate(kept):
-            first = (int(upto[-1]) - self.numbers) // 2 + 1  # the place of the first one, from 1; it may lie below
-            places = np.searchsorted(upto, np.arange(first, first + self.numbers), side="left")
-            middles[row] = np.minimum(places, self.steps)
-        return middles
+        upto = np.cumsum(np.minimum(counts, MOST_ROWS))
+        first = (int(upto[-1]) - self.numbers) // 2 + 1  # the place of the first one, from 1; it may lie below
+        places = np.searchsorted(upto, np.arange(first, first + self.numbers), side="left")
+        return np.minimum(places, self.steps)
 
     def value(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
         """The number at a part of the way from the lowest to the highest point."""

@@ -145,24 +145,37 @@ def twice_sensitivity(values: NDArray[np.int64], highest: int, weighted: Sequenc
     return first + (first if number % 2 else of_place(number + 1 + number // 2))
 
 
-def noisy_median(
-    values: NDArray[np.int64], highest: int, smooth: Smoothing, *, words: WordSource = entropy.words
-) -> int:
-    """The median with noise, rounded to the nearest multiple of 1 / (2 FINER), from 0 to `highest`: how many of these.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisyMedian:
+    """A median and the scale of its noise: private, both.
 
     Args:
-        values: sorted, from 0 to `highest`.
-        highest: the largest that a value can be.
-        smooth: from `smoothing`.
-        words: where words come from; for tests.
-
-    >>> 0 <= noisy_median(np.array([3, 4, 5]), 8, smoothing(Fraction(1), 1e-6)) <= 8 * 2 * FINER
-    True
+        centre: the median, in steps of the release: 2 FINER of them are one step of the values.
+        scale: of Laplace noise, in the same.
+        highest: the largest that is published.
     """
-    sensitivity = twice_sensitivity(values, highest, weights(smooth.fall, len(values)))
-    scale = Fraction(sensitivity * FINER, 1 << WEIGHT_BITS) / smooth.alpha
-    found = rounded_laplace(twice_median(values) * FINER, scale, words=words)
-    return min(max(found, 0), 2 * FINER * highest)
+
+    centre: int
+    scale: Fraction
+    highest: int
+
+    @classmethod
+    def of(cls, values: NDArray[np.int64], highest: int, smooth: Smoothing) -> "NoisyMedian":
+        """The median of sorted values from 0 to `highest`.
+
+        >>> NoisyMedian.of(np.array([3, 4, 5]), 8, smoothing(Fraction(1), 1e-6)).centre == 4 * 2 * FINER
+        True
+        """
+        sensitivity = twice_sensitivity(values, highest, weights(smooth.fall, len(values)))
+        return cls(
+            centre=twice_median(values) * FINER,
+            scale=Fraction(sensitivity * FINER, 1 << WEIGHT_BITS) / smooth.alpha,
+            highest=2 * FINER * highest,
+        )
+
+    def draw(self, *, words: WordSource = entropy.words) -> int:
+        """The median with noise, rounded to the nearest step and clamped to the range. `words` are for tests."""
+        return min(max(rounded_laplace(self.centre, self.scale, words=words), 0), self.highest)
 
 
 def rounded_laplace(centre: int, scale: Fraction, *, words: WordSource = entropy.words) -> int:

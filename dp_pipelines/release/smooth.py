@@ -47,6 +47,12 @@ def draw_medians(
     found, points = smoothing_of(stage, index), choice.points(stage.statistics[index])
     if not len(partitions):
         return np.zeros(0)
-    middles = points.middle(totals.coarse_lists(index, partitions, shift=0, step=1))
-    steps = [smooth.noisy_median(values, points.steps, found, words=words) for values in middles]
-    return np.array(steps, np.float64) / (2 * smooth.FINER * points.steps)
+    counted = totals.coarse_lists(index, partitions, shift=0, step=1)
+    known: dict[bytes, smooth.NoisyMedian] = {}  # replays of an audit are many times the same
+    drawn = np.empty(len(counted))
+    for row, counts in enumerate(counted):
+        key = counts.tobytes()
+        if key not in known:
+            known[key] = smooth.NoisyMedian.of(points.middle(counts), points.steps, found)
+        drawn[row] = known[key].draw(words=words)
+    return drawn / (2 * smooth.FINER * points.steps)
