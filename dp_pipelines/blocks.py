@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 from dp_pipelines import block_child, checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard
-from dp_pipelines.kernels.lattice import Lattice
+from dp_pipelines.kernels.lattice import Floats, Lattice
 from dp_pipelines.kernels.points import STEPS, Points
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import Basis, Metric, Noisy, Release
@@ -197,15 +197,25 @@ class Blocks:
             return metric
         if self.method == "smooth_sensitivity":
             return SmoothMedian(blocks=self.blocks, low=self.low, high=self.high)
-        steps = np.unique(np.linspace(self.low, self.high, CANDIDATES)).tolist()
-        return Quantile(OUTPUT, quantile=0.5, candidates=steps, method="exponential")
+        return Quantile(OUTPUT, quantile=0.5, candidates=self._steps().tolist(), method="exponential")
+
+    def _steps(self) -> Floats:
+        """Among these a median is chosen by ranks."""
+        return np.unique(np.linspace(self.low, self.high, CANDIDATES))
 
     def result(self, value: float | None) -> float:
-        """What counts for a block: in the range, whatever the function gave."""
+        """What counts for a block, whatever the function gave: in the range, and one of the steps for a median by ranks."""
         assert self.default is not None
         if value is None or not math.isfinite(value):
-            return self.default
-        return min(max(value, self.low), self.high)
+            value = self.default
+        kept = min(max(value, self.low), self.high)
+        if self.aggregate == "mean" or self.method != "ranks":
+            return kept
+        # Were all results between two steps, ranks would tell no step from another.
+        steps = self._steps()
+        after = min(max(int(np.searchsorted(steps, kept)), 1), len(steps) - 1)
+        before = steps[after - 1]
+        return float(before if kept / 2 - before / 2 <= steps[after] / 2 - kept / 2 else steps[after])
 
     def row(self, block: int, value: float | None) -> pa.Table:
         """The row of the stage for a block."""

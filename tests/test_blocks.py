@@ -460,6 +460,21 @@ def test_a_pipeline_releases_about_the_mean_or_median_of_the_results(aggregate: 
     assert (table["value_stddev"].null_count == 1) == (aggregate == "median")
 
 
+def test_by_ranks_results_that_all_lie_between_two_steps_give_the_nearest_one() -> None:
+    """Counted where they are, all steps would be as far from their median as any other, and one of them chosen blindly."""
+    blocks = smooth(method="ranks", blocks=131)
+    stage = Plan(epsilon=1.0, stages={"s": blocks.query})["s"]
+    results = np.linspace(0.5012, 0.5013, 131).tolist()
+    wire = shard.joined([stage.layout.wire(blocks.row(i, value)) for i, value in enumerate(results)])
+    partial = accumulate.partials(contributions.reduce(wire, stage.layout, 3), stage.layout, stage.statistics, 3)
+    partial = accumulate.by_public_index(partial, stage.layout)
+    totals = accumulate.merge_public([partial], stage.layout, stage.statistics, 0, 1)
+    # Each of the other 999 steps is behind by 131, at a spread of 4: one of them is chosen with at most 999 exp(-131 / 4) = 6e-12.
+    assert draw_release(totals, stage)["value"][0].as_py() == pytest.approx(0.5012, abs=4 / 999 / 2)
+    ends = [blocks.result(value) for value in (-7.0, -1.0, 3.0, 1e300, None)]
+    assert ends[:4] == [-1.0, -1.0, 3.0, 3.0]
+
+
 def test_a_published_median_with_smooth_sensitivity_says_nothing_of_its_noise(tmp_path: pathlib.Path) -> None:
     """Not in the table, the manifest or the report, and with rows that make every block fail as with none."""
     plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=3).query})

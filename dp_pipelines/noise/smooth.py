@@ -76,7 +76,7 @@ def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
 
     >>> found = smoothing(Fraction(1), 1e-6)
     >>> found.alpha, round(float(1 - found.fall), 4)
-    (Fraction(1, 2), 0.0511)
+    (Fraction(1, 2), 0.0516)
     """
     alpha, most, total = epsilon / 2, Fraction(delta), 1 << FALL_BITS
 
