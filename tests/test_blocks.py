@@ -469,7 +469,7 @@ def test_by_ranks_results_that_all_lie_between_two_steps_give_the_nearest_one() 
     partial = accumulate.partials(contributions.reduce(wire, stage.layout, 3), stage.layout, stage.statistics, 3)
     partial = accumulate.by_public_index(partial, stage.layout)
     totals = accumulate.merge_public([partial], stage.layout, stage.statistics, 0, 1)
-    # Each of the other 999 steps is behind by 131, at a spread of 4: one of them is chosen with at most 999 exp(-131 / 4) = 6e-12.
+    # Each of the other 999 steps is behind by 131, at a spread of 4: one is chosen with at most 999 exp(-131 / 4) = 6e-12.
     assert draw_release(totals, stage)["value"][0].as_py() == pytest.approx(0.5012, abs=4 / 999 / 2)
     ends = [blocks.result(value) for value in (-7.0, -1.0, 3.0, 1e300, None)]
     assert ends[:4] == [-1.0, -1.0, 3.0, 3.0]
