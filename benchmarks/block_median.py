@@ -61,10 +61,11 @@ def stage_of(method: str, number: int, epsilon: float) -> tuple[dp.Blocks, Stage
     return blocks, dp.Plan(epsilon=epsilon, delta=DELTA, stages={"s": blocks.query})["s"]
 
 
-def published(stage: StagePlan, results: Floats) -> float:
+def published(blocks: dp.Blocks, stage: StagePlan, results: Floats) -> float:
     """What one run publishes."""
     size = len(results)
-    rows = pa.table({"unit": pa.array(range(size)), BLOCKS: pa.array([size] * size), OUTPUT: results})
+    counted = [blocks.result(value) for value in results.tolist()]
+    rows = pa.table({"unit": pa.array(range(size)), BLOCKS: pa.array([size] * size), OUTPUT: counted})
     wire = contributions.reduce(stage.layout.wire(rows), stage.layout, 1)
     partial = accumulate.by_public_index(accumulate.partials(wire, stage.layout, stage.statistics, 1), stage.layout)
     totals = accumulate.merge_public([partial], stage.layout, stage.statistics, 0, 1)
@@ -77,14 +78,14 @@ def lines(runs: int) -> Iterator[tuple[str, ...]]:
         for epsilon in EPSILONS:
             for number in NUMBERS:
                 say(f"{name}, {epsilon}, {number}")
-                stages = [stage_of(method, number, epsilon)[1] for method in METHODS]
+                stages = [stage_of(method, number, epsilon) for method in METHODS]
                 squares, random = np.zeros(2), np.random.default_rng(11)
                 # Long lists of results take long, and vary less.
                 times = max(30, runs if number < 1000 else runs // 4)
                 for _ in range(times):
                     results = np.clip(law(random, number), 0, 1)
                     truth = float(np.median(results))
-                    squares += [(published(stage, results) - truth) ** 2 for stage in stages]
+                    squares += [(published(blocks, stage, results) - truth) ** 2 for blocks, stage in stages]
                 ranks, smooth = np.sqrt(squares / times).tolist()
                 mean = math.sqrt(2) / (number * epsilon)
                 better = "ranks" if ranks < smooth / 1.1 else "smooth" if smooth < ranks / 1.1 else "-"

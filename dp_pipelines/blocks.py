@@ -12,8 +12,10 @@ covered: what the function's time shows; functions that depend on more than thei
 May import errors, checks, query, metrics, quantile, kernels. Imported by transforms.
 """
 
+import bisect
 import contextlib
 import dataclasses
+import functools
 import io
 import json
 import math
@@ -32,7 +34,7 @@ import pyarrow.compute as pc
 from dp_pipelines import block_child, checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard
-from dp_pipelines.kernels.lattice import Floats, Lattice
+from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.points import STEPS, Points
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import Basis, Metric, Noisy, Release
@@ -197,11 +199,7 @@ class Blocks:
             return metric
         if self.method == "smooth_sensitivity":
             return SmoothMedian(blocks=self.blocks, low=self.low, high=self.high)
-        return Quantile(OUTPUT, quantile=0.5, candidates=self._steps().tolist(), method="exponential")
-
-    def _steps(self) -> Floats:
-        """Among these a median is chosen by ranks."""
-        return np.unique(np.linspace(self.low, self.high, CANDIDATES))
+        return Quantile(OUTPUT, quantile=0.5, candidates=_steps(self.low, self.high), method="exponential")
 
     def result(self, value: float | None) -> float:
         """What counts for a block, whatever the function gave: in the range, and one of the steps for a median by ranks."""
@@ -212,10 +210,10 @@ class Blocks:
         if self.aggregate == "mean" or self.method != "ranks":
             return kept
         # Were all results between two steps, ranks would tell no step from another.
-        steps = self._steps()
-        after = min(max(int(np.searchsorted(steps, kept)), 1), len(steps) - 1)
+        steps = _steps(self.low, self.high)
+        after = min(max(bisect.bisect_left(steps, kept), 1), len(steps) - 1)
         before = steps[after - 1]
-        return float(before if kept / 2 - before / 2 <= steps[after] / 2 - kept / 2 else steps[after])
+        return before if kept / 2 - before / 2 <= steps[after] / 2 - kept / 2 else steps[after]
 
     def row(self, block: int, value: float | None) -> pa.Table:
         """The row of the stage for a block."""
@@ -246,6 +244,12 @@ class Blocks:
             if whole.column(name).null_count:
                 whole = whole.filter(pc.is_valid(whole.column(name)))
         return [(0, whole.slice(0, 0)), *shard.slices(whole, names, salt, self.blocks)]
+
+
+@functools.lru_cache(maxsize=16)
+def _steps(low: float, high: float) -> tuple[float, ...]:
+    """Among these a median is chosen by ranks."""
+    return tuple(np.unique(np.linspace(low, high, CANDIDATES)).tolist())
 
 
 def ordered(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:

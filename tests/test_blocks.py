@@ -412,14 +412,14 @@ def test_an_audit_replays_a_median_with_smooth_sensitivity_and_finds_noise_that_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=51).query})
-    found = audit(plan, replays=10_000)
+    found = audit(plan, replays=10_000, false_alarms=1e-9)
     assert found.agrees
     assert any("smooth_median" in finding.what for finding in found.lines[0].findings)
     exact = noise_of_medians.rounded_laplace
     monkeypatch.setattr(
         noise_of_medians, "rounded_laplace", lambda centre, scale, words: exact(centre, scale / 2, words=words)
     )
-    assert not audit(plan, replays=10_000).agrees
+    assert not audit(plan, replays=10_000, false_alarms=1e-9).agrees
 
 
 def released(blocks: Blocks, function: Callable[..., float], tables: list[pa.Table], epsilon: float = 30.0) -> pa.Table:
