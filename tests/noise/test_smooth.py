@@ -70,6 +70,22 @@ def test_the_local_sensitivity_in_its_place_would_be_found() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_what_lies_some_neighbours_away_lies_one_more_away_from_a_neighbour(size: int) -> None:
+    """A_k of one list is at most A_(k+1) of its neighbours, for each k alone, and from k = size on it is the whole range."""
+    highest = 4
+
+    def away(values: tuple[int, ...], k: int) -> int:
+        """A_k for both middle places, added up."""
+        return smooth.twice_sensitivity(numbers(list(values)), highest, [0] * k + [1])
+
+    for values in itertools.combinations_with_replacement(range(highest + 1), size):
+        assert away(values, size) == 2 * highest
+        for other in neighbours(values, highest):
+            assert 2 * abs(median(values) - median(other)) <= away(values, 0)
+            assert all(away(values, k) <= away(other, k + 1) for k in range(size))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_by_brute_force_it_is_the_least_smooth_bound_for_odd_numbers_and_a_bound_for_even_ones(size: int) -> None:
     """The least smooth bound is the largest fall ** distance * local sensitivity over all data (definition 2.2 of the paper)."""
     highest, fall = 3, Fraction(1, 2)
