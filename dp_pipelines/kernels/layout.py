@@ -122,10 +122,11 @@ class Layout:
             features = [keys.one_array(table.column(column)) for column in moments.columns]
             columns |= dict(zip(self.feature_names(moments), moments.integers(features), strict=True))
         wire = pa.table(columns)
-        keep = self._kept_rows(wire)
+        keep = self.kept_rows(wire)
         return wire if keep is None else wire.filter(keep)
 
-    def _kept_rows(self, wire: pa.Table) -> pa.Array | None:
+    def kept_rows(self, wire: pa.Table) -> pa.Array | None:
+        """Which rows of a wire table have a unit and, with a public list, a partition of it; None: all."""
         keep = None
         for name in self.unit_names:
             if wire.column(name).null_count:
