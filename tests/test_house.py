@@ -44,6 +44,7 @@ ORDER = (
         "release",
         "training",
         "audit",
+        "tuning",
     ),
     "",
 )

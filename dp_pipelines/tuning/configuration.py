@@ -1,0 +1,214 @@
+"""The public numbers of one configuration: what a release with these bounds, clips and this budget would add and demand.
+
+In: a query and its stage of a plan, or the stage of a sibling that differs in clips and rows per partition alone. Out: a frozen
+`Configuration`. Holds: nothing of the data; every standard deviation is that of the plan's own records. A sibling's noise is
+taken over in units of sensitivity: calibration knows sensitivities as units (budget.search), so that the noise in these units
+does not depend on clips and rows per partition but by the rounding of its lattice, some parts in 10^3. Not covered: metrics
+other than those of `KINDS`; they get their share of the budget, and nothing is predicted of them.
+
+May import errors, kernels, metrics, query, budget.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dp_pipelines.budget import search, stage
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels.kept import ROWS, UNITS, WEIGHTS, Variable
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics import UNITS as UNITS_STATISTIC
+from dp_pipelines.metrics import Basis, Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.noise.laws import FlooredLaplace
+from dp_pipelines.query import Query
+
+KINDS = ("count", "privacy_id_count", "sum", "mean")
+"""Metrics whose errors are predicted."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selects:
+    """How partitions are selected.
+
+    Args:
+        on: the variable that decides: `UNITS` or `WEIGHTS`.
+        law: `gaussian`, `laplace` or `coin`.
+        stddev: of the noise, in units of the variable.
+        threshold: kept at or above, in units of the variable.
+        epsilon, delta: of the coin.
+        min_users: see `PrivatePartitions`.
+        released: whether the very number that is compared is published as the number of units.
+    """
+
+    on: Variable = UNITS
+    law: str = "coin"
+    stddev: float = 0.0
+    threshold: float = 0.0
+    epsilon: float = 0.0
+    delta: float = 0.0
+    min_users: int = 0
+    released: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What is published of one metric: a sum with noise, or a mean of two.
+
+    Args:
+        name: of the metric.
+        kind: one of `KINDS`.
+        total: the variable that is summed; with a centre, each of `count` counts it once more.
+        count: what the total is divided by, or what its centre is counted with.
+        raw: the variable of the truth, unclipped.
+        total_stddev, count_stddev: of their noise.
+        low, high: of a mean, to which it is clipped.
+    """
+
+    name: str
+    kind: str
+    total: Variable
+    raw: Variable
+    total_stddev: float
+    count: Variable | None = None
+    count_stddev: float = 0.0
+    low: float = -math.inf
+    high: float = math.inf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One configuration.
+
+    Args:
+        number: its place in the grid.
+        max_partitions, max_rows: the contribution bounds.
+        estimates: of the metrics that are predicted.
+        selects: None for public partitions.
+    """
+
+    number: int
+    max_partitions: int
+    max_rows: int
+    estimates: tuple[Estimate, ...]
+    selects: Selects | None
+
+
+def supported(metric: Metric) -> str | None:
+    """The kind of a metric whose errors are predicted, or None."""
+    if isinstance(metric, Variance):
+        return None
+    kinds: dict[type, str] = {Count: "count", PrivacyIdCount: "privacy_id_count", Sum: "sum", Mean: "mean"}
+    return kinds.get(type(metric))
+
+
+def scalable(query: Query) -> bool:
+    """Whether the noise of a query in units of sensitivity does not depend on its clips and rows per partition."""
+    return all(supported(metric) and metric.stddev is None for metric in query.metrics.values())
+
+
+def without_scale(query: Query) -> dict[str, Any]:
+    """What calibration sees of the bounds and metrics of a scalable query: which of them share their sums, and centre these."""
+    families = list(dict.fromkeys(m.family for m in query.metrics.values() if m.family is not None))
+    places = {family: [i, search.centring_pays(query, family)] for i, family in enumerate(families)}
+    return {
+        "bounds": query.bounds.max_partitions,
+        "metrics": [
+            [supported(m), m.weight, m.clips_partition_sums and name, m.family and places[m.family],
+             getattr(m, "nullable", None)]
+            for name, m in query.metrics.items()
+        ],
+    }  # fmt: skip
+
+
+def configuration(number: int, query: Query, planned: StagePlan) -> Configuration:
+    """The numbers of a configuration.
+
+    Args:
+        number: its place in the grid.
+        query: of the configuration.
+        planned: its stage of a plan, or that of a sibling with equal `without_scale` and equal everything else.
+    """
+    noise = _noise(query, planned)
+    bases = {name: _basis(metric, query, planned) for name, metric in query.metrics.items()}
+    kinds = {name: supported(metric) for name, metric in query.metrics.items()}
+    estimates = [_estimate(name, kind, query.metrics[name], bases[name], noise) for name, kind in kinds.items() if kind]
+    bounds = query.bounds
+    return Configuration(
+        number=number,
+        max_partitions=bounds.max_partitions,
+        max_rows=bounds.max_rows_per_partition,
+        estimates=tuple(estimates),
+        selects=_selects(planned),
+    )
+
+
+def _centred(query: Query, planned: StagePlan) -> tuple[tuple[str, float, float], ...]:
+    """The families of a query whose sums are centred: in the places of those of the planned sibling."""
+    own, other = (
+        list(dict.fromkeys(m.family for m in q.metrics.values() if m.family is not None))
+        for q in (query, planned.query)
+    )
+    return tuple(mine for mine, theirs in zip(own, other, strict=True) if theirs in planned.choices.centred)
+
+
+def _basis(metric: Metric, query: Query, planned: StagePlan) -> Basis:
+    return stage.basis_of(metric, query, _centred(query, planned))
+
+
+def _noise(query: Query, planned: StagePlan) -> dict[str, float]:
+    """The standard deviation of the noise of each statistic of a query, by its name."""
+    theirs = stage.released_statistics(planned.query, planned.choices.centred)
+    noises = {s.name: noise.stddev for s, noise in zip(planned.statistics, planned.noises, strict=True) if noise}
+    ours = stage.released_statistics(query, _centred(query, planned))
+    return {
+        own: noises[other] * _sensitivity(ours[own], query) / _sensitivity(theirs[other], planned.query)
+        for own, other in zip(ours, theirs, strict=True)
+    }
+
+
+def _sensitivity(statistic: Statistic, query: Query) -> float:
+    return stage.shape_of(statistic, query).unit * statistic.fine_step
+
+
+def _estimate(name: str, kind: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
+    statistics = metric.statistics(basis)
+    stddev = noise[statistics[0].name]
+    if kind == "count":
+        return Estimate(name=name, kind=kind, total=ROWS, raw=ROWS, total_stddev=stddev)
+    if kind == "privacy_id_count":
+        return Estimate(name=name, kind=kind, total=UNITS, raw=UNITS, total_stddev=stddev)
+    column, lattice = statistics[0].column or "", statistics[0].lattice
+    assert lattice is not None
+    raw = Variable("sum", column, -math.inf, math.inf)
+    if metric.clips_partition_sums:
+        total = Variable("clipped", column, lattice.low, lattice.high)
+        return Estimate(name=name, kind=kind, total=total, raw=raw, total_stddev=stddev)
+    total = Variable("sum", column, lattice.low, lattice.high, lattice.offset)
+    if len(statistics) == 1:
+        return Estimate(name=name, kind=kind, total=total, raw=raw, total_stddev=stddev)
+    count = ROWS if statistics[1].kind == "rows" else Variable("not_null", column)
+    ends = (lattice.low, lattice.high) if kind == "mean" else (-math.inf, math.inf)
+    return Estimate(
+        name=name, kind=kind, total=total, raw=raw, total_stddev=stddev, count=count,
+        count_stddev=noise[statistics[1].name], low=ends[0], high=ends[1],
+    )  # fmt: skip
+
+
+def _selects(planned: StagePlan) -> Selects | None:
+    selection = planned.selection
+    if selection is None:
+        return None
+    if selection.noise is None:
+        return Selects(epsilon=selection.epsilon, delta=selection.delta, min_users=selection.min_users)
+    noise = selection.noise
+    laplace = isinstance(noise.law, FlooredLaplace)
+    return Selects(
+        on=WEIGHTS if selection.strategy == "weighted_gaussian" else UNITS,
+        law="laplace" if laplace else "gaussian",
+        stddev=noise.stddev,
+        # A rounded number reaches T where it is at least T - 1/2; a floored one where it is at least T.
+        threshold=(selection.threshold - (0.0 if laplace else 0.5)) * noise.unit,
+        min_users=selection.min_users,
+        released=selection.released and any(s == UNITS_STATISTIC for s in planned.statistics),
+    )

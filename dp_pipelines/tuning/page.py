@@ -1,0 +1,246 @@
+"""The page of a tuning: what each configuration costs and gains, why, and which is recommended. PRIVATE, as are raw rows.
+
+In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document, as every page
+of ours (`release.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
+is. Not covered: keeping it private.
+
+May import numpy, release, tuning.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from dp_pipelines.release import plots
+from dp_pipelines.release.drawing import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
+from dp_pipelines.release.pages import document
+from dp_pipelines.release.rounding import public_number
+from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
+from dp_pipelines.tuning.tally import SIZES, SUMS
+
+Setting = Mapping[str, Any]
+
+MOST_SHOWN = 40
+"""Configurations in the table; the file of errors holds all."""
+
+BOUNDS = ("bounds.max_partitions_contributed", "bounds.max_contributions_per_partition")
+EPSILON = "budget.epsilon"
+
+PART_WORDS = {
+    "partitions": "partitions dropped",
+    "rows": "rows dropped",
+    "clipping": "values clipped",
+    "selection": "only large noise is kept",
+    "choice": "choice of what is kept",
+    "noise": "noise",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What a page shows.
+
+    Args:
+        title: the dataset.
+        stage: which was tuned.
+        settings: by configuration, the value of each path that the grid varies.
+        own: the number of the job as it stands.
+        results, goal, recommendation: see `tuning.goal`.
+        rows: where the rows came from: `raw`, `sample` or `synthetic`.
+        left_out: metrics of which nothing is predicted.
+    """
+
+    title: str
+    stage: str
+    settings: Sequence[Setting]
+    own: int
+    results: Results
+    goal: Goal
+    recommendation: Recommendation
+    rows: str
+    left_out: Sequence[str] = ()
+
+
+def render(tuned: Tuned) -> str:
+    """The page."""
+    results, best = tuned.results, tuned.recommendation.number
+    measured = results.measure(tuned.goal.minimized)
+    order = np.argsort(np.nan_to_num(measured, nan=np.inf), kind="stable").tolist()
+    shown = list(dict.fromkeys([best, tuned.own, *order]))[:MOST_SHOWN]
+    shown.sort(key=order.index)
+    paths = list(tuned.settings[0])
+    return document(
+        "tune.html.j2",
+        title=tuned.title,
+        stage=tuned.stage,
+        private=tuned.rows == "raw",
+        rows=tuned.rows,
+        count=len(tuned.settings),
+        goal=tuned.goal.words,
+        measures=[(name, words) for name, words in MEASURES.items()],
+        reached=tuned.recommendation.reached,
+        left_out=list(tuned.left_out),
+        paths=paths,
+        chosen=[(path, str(tuned.settings[best][path]), str(tuned.settings[tuned.own][path])) for path in paths],
+        metrics=results.metrics,
+        configurations=[_row(tuned, number, measured) for number in shown],
+        parts=[_parts(tuned, metric) for metric in range(len(results.metrics))],
+        sizes=[_sizes(tuned, metric) for metric in range(len(results.metrics))],
+        plots=list(_plots(tuned)),
+    )
+
+
+def _row(tuned: Tuned, number: int, measured: NDArray[np.float64]) -> dict[str, Any]:
+    results = tuned.results
+    marks = [
+        word
+        for word, is_it in (("recommended", number == tuned.recommendation.number), ("the job", number == tuned.own))
+        if is_it
+    ]
+    return {
+        "mark": ", ".join(marks),
+        "values": [str(value) for value in tuned.settings[number].values()],
+        "measure": _number(measured[number]),
+        "lost": _percent(results.measure(Wish(measure="lost"))[number]),
+        "lost_rows": _percent(results.measure(Wish(measure="lost_rows"))[number]),
+        "errors": [
+            (_number(results.of_metrics("error")[number, metric]), _percent(results.of_metrics("relative_error")[number, metric]))
+            for metric in range(len(results.metrics))
+        ],
+    }  # fmt: skip
+
+
+def _parts(tuned: Tuned, metric: int) -> dict[str, Any]:
+    """What the error of a metric is made of, in the recommended configuration and in the job as it stands."""
+    rows = []
+    for number, words in ((tuned.recommendation.number, "recommended"), (tuned.own, "the job")):
+        absolute, relative = (tuned.results.parts(number, metric, kind) for kind in (False, True))
+        whole = tuned.results.of_metrics("error")[number, metric]
+        rows.append(
+            {
+                "words": words,
+                "whole": _number(whole),
+                "parts": [(_number(absolute[name]), _percent(relative[name])) for name in PART_WORDS],
+            }
+        )
+    return {"metric": tuned.results.metrics[metric], "names": list(PART_WORDS.values()), "rows": rows}
+
+
+def _sizes(tuned: Tuned, metric: int) -> dict[str, Any]:
+    """The errors of a metric by size of partition, in the recommended configuration."""
+    table = tuned.results.sizes(tuned.recommendation.number, metric)
+    rows = []
+    for place in range(table.num_rows):
+        sums = {name: np.float64(table[name][place].as_py()) for name in SUMS}
+        of_parts = parts(sums, True)
+        rows.append(
+            {
+                "users": _size(table["size"][place].as_py()),
+                "partitions": _number(sums["partitions"]),
+                "kept": _percent(sums["kept"] / sums["partitions"]),
+                "error": _number(float(of_sums(sums, "error"))),
+                "relative": _percent(float(of_sums(sums, "relative_error"))),
+                "parts": [_percent(of_parts[name]) for name in PART_WORDS],
+            }
+        )
+    return {"metric": tuned.results.metrics[metric], "names": list(PART_WORDS.values()), "rows": rows}
+
+
+def _size(bucket: int) -> str:
+    if bucket == 0:
+        return "none"
+    low = 1 if bucket == 1 else math.ceil(SIZES[bucket - 2])
+    return f"{low:,} to {math.ceil(SIZES[bucket - 1]) - 1:,}" if bucket <= len(SIZES) else f"{low:,} and more"
+
+
+def _plots(tuned: Tuned) -> Any:
+    """Privacy against utility, clipping against error, and the two bounds against each other: where the grid varies them."""
+    results, goal, best = tuned.results, tuned.goal, tuned.settings[tuned.recommendation.number]
+    measured = results.measure(goal.minimized)
+    what = goal.minimized.words.removeprefix("minimize ")
+    paths = list(best)
+    if EPSILON in paths:
+        values, found = _best_by(tuned, EPSILON, measured, {})
+        if len(values) > 1:
+            yield (
+                "Privacy against utility",
+                f"{what} of the best configuration at each epsilon",
+                _curve(values, found, what),
+            )
+    for path in paths:
+        if path.startswith("metrics.") and path.rpartition(".")[2].startswith(("min_", "max_")):
+            name = path.removeprefix("metrics.").rpartition(".")[0]
+            if name in results.metrics:
+                error = results.measure(Wish(measure="relative_error", metric=name))
+                together = [p for p in paths if all(s[p] == s[path] for s in tuned.settings)]
+                values, found = _best_by(tuned, path, error, {p: best[p] for p in paths if p not in together})
+                if len(values) > 1:
+                    words = f"relative error of {name} by {path}, everything else as recommended"
+                    yield f"Clipping against error: {name}", words, _curve(values, found, f"relative error of {name}")
+    if all(path in paths for path in BOUNDS):
+        yield (
+            "The two bounds",
+            f"{what} by both contribution bounds: the darker, the larger; a dot marks the recommended",
+            _heat(tuned, measured),
+        )
+
+
+def _best_by(
+    tuned: Tuned, path: str, measured: NDArray[np.float64], fixed: Mapping[str, Any]
+) -> tuple[list[Any], list[float]]:
+    """For each value of a path the least of a measure, among configurations with fixed values elsewhere."""
+    found: dict[Any, float] = {}
+    for setting, number in zip(tuned.settings, measured.tolist(), strict=True):
+        same = all(setting[name] == value for name, value in fixed.items())
+        if same and isinstance(setting[path], int | float) and math.isfinite(number):
+            found[setting[path]] = min(number, found.get(setting[path], math.inf))
+    values = sorted(found)
+    return values, [found[value] for value in values]
+
+
+def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
+    """Points at even distances, joined, with the values below them."""
+    with drawing(420, 190) as (figure, texts):
+        axes = bare_axes(figure, left=52, right=16, top=10, bottom=30)
+        axes.set_xlim(-0.3, len(values) - 0.7)
+        grid(axes, (0.0, max(found) * 1.08 or 1.0), texts, vertical=False)
+        lines(axes, list(itertools.pairwise(enumerate(found))), MARK, 1.4)
+        axes.plot(range(len(found)), found, linestyle="none", marker="o", markersize=5, mew=0, color=MARK)
+        for place, value in enumerate(values):
+            axes.annotate(texts(fitting(f"{value:g}", 9)), (place, 0), (0, -6), xycoords=("data", "axes fraction"),
+                          textcoords="offset points", ha="center", va="top", size=10, color=QUIET,
+                          rotation_mode="anchor", annotation_clip=False)  # fmt: skip
+        return finished(figure, texts, title)
+
+
+def _heat(tuned: Tuned, measured: NDArray[np.float64]) -> Markup:
+    """The least of the measure for each pair of bounds, in shades."""
+    best = tuned.settings[tuned.recommendation.number]
+    others = {path: best[path] for path in best if path not in BOUNDS}
+    cells: dict[tuple[Any, Any], float] = {}
+    for setting, number in zip(tuned.settings, measured.tolist(), strict=True):
+        if all(setting[path] == value for path, value in others.items()) and math.isfinite(number):
+            cells[setting[BOUNDS[0]], setting[BOUNDS[1]]] = number
+    rows, columns = (sorted({cell[side] for cell in cells}) for side in (1, 0))
+    numbers = np.array([[cells.get((k, m), np.nan) for k in columns] for m in rows], np.float64)
+    low, high = np.nanmin(numbers), np.nanmax(numbers)
+    shades = (numbers - low) / (high - low if high > low else 1.0) * (HEAT_STEPS - 1)
+    steps = np.where(np.isnan(numbers), -1, np.rint(np.nan_to_num(shades))).astype(np.int64)
+    chosen = np.array([[(k, m) == (best[BOUNDS[0]], best[BOUNDS[1]]) for k in columns] for m in rows])
+    return plots.heat_map(
+        [f"{m} rows each" for m in rows], [f"{k} partitions" for k in columns], steps, chosen, "the two bounds"
+    )
+
+
+def _number(value: float) -> str:
+    return public_number(float(f"{value:.3g}")) if math.isfinite(value) else "–"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.3g}%" if math.isfinite(value) else "–"

@@ -1,0 +1,133 @@
+"""How often a partition is kept, and what being kept says about what is released of it.
+
+In: for each partition the mean and variance of what the selection looks at (the number of kept units, or their weights), and the
+law of its noise. Out: probabilities; how being kept shifts and narrows what depends on the same units; the error of a published
+number of units that had to reach a threshold itself. Holds: the law of the noise, of the coin and its threshold are those that a
+release uses; what bounding keeps is taken as normally distributed, over whose law everything is integrated. NOT private. Not
+covered: that nobody is released of a partition with no kept unit, whatever the noise.
+
+May import numpy, selection, tuning.configuration; scipy when asked.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.selection import truncated_geometric
+from dp_pipelines.tuning.configuration import Selects
+
+Floats = NDArray[np.float64]
+
+POINTS, WEIGHTS = (np.asarray(found) for found in np.polynomial.hermite_e.hermegauss(15))
+MASS = WEIGHTS / math.sqrt(2 * math.pi)
+"""Points and weights that integrate over a standard normal law."""
+
+SMALLEST = 1e-300
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Selected:
+    """What a selection does, for each partition.
+
+    Args:
+        keep: the probability that it is kept.
+        shift: by how much the mean of something moves in kept partitions, for each unit of its covariance with what is compared.
+        narrowing: by how much its variance changes, for each unit of the square of that covariance.
+        mean, square: of the compared number with its noise, where kept: its expectation and that of its square.
+    """
+
+    keep: Floats
+    shift: Floats
+    narrowing: Floats
+    mean: Floats
+    square: Floats
+
+
+def public(size: int) -> Selected:
+    """Public partitions: all are kept, and nothing follows from it."""
+    none = np.zeros(size)
+    return Selected(keep=np.ones(size), shift=none, narrowing=none, mean=none, square=none)
+
+
+def selected(selects: Selects, mean: Floats, variance: Floats) -> Selected:
+    """What a selection does.
+
+    Args:
+        selects: how.
+        mean, variance: of the number (or weight) of kept units in each partition, over the choice of what is kept.
+
+    >>> law = Selects(law="gaussian", stddev=10.0, threshold=100.0)
+    >>> found = selected(law, np.array([100.0, 200.0]), np.array([0.0, 0.0]))
+    >>> found.keep.round(3).tolist(), found.mean.round(2).tolist()
+    ([0.5, 1.0], [107.98, 200.0])
+    """
+    if selects.law == "gaussian":
+        return _gaussian(selects, mean, variance)
+    return _by_points(selects, mean, variance)
+
+
+def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
+    """A normal law that reaches a threshold: closed forms."""
+    from scipy import special
+
+    stddev = np.sqrt(variance + selects.stddev**2)
+    a = (selects.threshold - mean) / stddev
+    # phi(a) / Q(a) without a quotient of two vanishing numbers.
+    hazard = math.sqrt(2 / math.pi) / special.erfcx(a / math.sqrt(2))
+    curve = hazard * (hazard - a)
+    kept = mean + stddev * hazard
+    return Selected(
+        keep=special.ndtr(-a),
+        shift=hazard / stddev,
+        narrowing=-curve / stddev**2,
+        mean=kept,
+        square=kept**2 + stddev**2 * np.maximum(1 - curve, 0),
+    )
+
+
+def _by_points(selects: Selects, mean: Floats, variance: Floats) -> Selected:
+    """Other laws: integrated over what is compared, point by point."""
+    stddev = np.sqrt(np.maximum(variance, 0))
+    keep, first, second, compared, square = (np.zeros(len(mean)) for _ in range(5))
+    for point, mass in zip(POINTS, MASS, strict=True):
+        units = np.maximum(mean + point * stddev, 0)
+        chance, noise, noise_square = _coin(selects, units) if selects.law == "coin" else _laplace(selects, units)
+        keep += mass * chance
+        first += mass * chance * point
+        second += mass * chance * point**2
+        compared += mass * (units * chance + noise)
+        square += mass * (units**2 * chance + 2 * units * noise + noise_square)
+    whole = np.maximum(keep, SMALLEST)
+    first, second = first / whole, second / whole
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shift = np.where(stddev > 0, first / stddev, 0.0)
+        narrowing = np.where(stddev > 0, (second - first**2 - 1) / stddev**2, 0.0)
+    return Selected(
+        keep=np.minimum(keep, 1.0), shift=shift, narrowing=narrowing, mean=compared / whole, square=square / whole
+    )
+
+
+def _coin(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
+    table = truncated_geometric.keep_table(selects.epsilon, selects.delta).astype(np.float64) / truncated_geometric.ONE
+    table = np.append(table, 1.0)
+    counted = units - (max(selects.min_users, 1) - 1)
+    nothing = np.zeros(len(units))
+    return np.interp(counted, np.arange(len(table)), table), nothing, nothing
+
+
+def _laplace(selects: Selects, units: Floats) -> tuple[Floats, Floats, Floats]:
+    """P(X >= t), and the expectations of X and its square over X >= t."""
+    scale = selects.stddev / math.sqrt(2)
+    t = selects.threshold - units
+    far = np.abs(t)
+    tail = 0.5 * np.exp(-far / scale)
+    square = tail * (far**2 + 2 * scale * far + 2 * scale**2)
+    above = t > 0
+    allowed = (units >= max(selects.min_users, 1) - 0.5).astype(np.float64)
+    return (
+        allowed * np.where(above, tail, 1 - tail),
+        allowed * tail * (far + scale),
+        allowed * np.where(above, square, 2 * scale**2 - square),
+    )
