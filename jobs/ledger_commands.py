@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rich.box
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -165,13 +166,16 @@ def _raise(given: argparse.Namespace) -> None:
 def _show(given: argparse.Namespace) -> None:
     _, book = _opened(given)
     listed = [
-        export.account_to_json(account) | {"plans": _plans(book, name)} for name, account in book.state.accounts.items()
+        export.account_to_json(account) | {"plans": _plans(book, name), "tunings": export.tunings_to_json(book, name)}
+        for name, account in book.state.accounts.items()
     ]
     if given.json:
         head = {"seq": book.head.seq, "hash": book.head.hash}
-        print(summary.as_json({"ledger": book.state.ledger, "head": head, "accounts": listed}))
+        tunings = [vars(tuning) for tuning in book.state.tunings]
+        print(summary.as_json({"ledger": book.state.ledger, "head": head, "accounts": listed, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
+    others = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
     out.print(f"ledger   {_shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
     for account in listed:
         out.print()
@@ -191,7 +195,21 @@ def _show(given: argparse.Namespace) -> None:
                 f"{summary.spent_number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
             )
         count = sum(1 for _ in book.state.runs_of(account["account"]))
+        _show_tunings(out, account["tunings"])
         out.print(f"  rule {account['rule']} · {count} runs · {len(account['sources'])} registered sources")
+
+    for name in others:
+        out.print()
+        out.print(f"[bold]{_shown(name)}[/bold] · no account yet")
+        _show_tunings(out, export.tunings_to_json(book, name))
+
+
+def _show_tunings(out: Console, tunings: Sequence[dict[str, Any]]) -> None:
+    for tuning in tunings:
+        out.print(
+            f"  tuned on the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}, "
+            f"{tuning['configurations']} configurations; nothing was charged, and no guarantee covers it"
+        )
 
 
 def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ RUN_STAGED = "run_staged"
 RUN_COMMITTED = "run_committed"
 RUN_PUBLISHED = "run_published"
 RUN_ABANDONED = "run_abandoned"
+DATA_TUNED = "data_tuned"
 
 KINDS = (
     LEDGER_CREATED,
@@ -49,6 +50,7 @@ KINDS = (
     RUN_COMMITTED,
     RUN_PUBLISHED,
     RUN_ABANDONED,
+    DATA_TUNED,
 )
 
 

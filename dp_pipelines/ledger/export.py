@@ -79,6 +79,11 @@ def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
     }
 
 
+def tunings_to_json(ledger: "Ledger", account: str) -> list[dict[str, Any]]:
+    """The looks at the raw rows of an account."""
+    return [vars(tuning) for tuning in ledger.state.tunings if tuning.account == account]
+
+
 def to_json(ledger: "Ledger") -> dict[str, Any]:
     """Everything, with the chain: enough to verify it with ten lines of any language."""
     return {
@@ -87,6 +92,7 @@ def to_json(ledger: "Ledger") -> dict[str, Any]:
         "chain": "hash = sha256 of the JSON list [1, seq, previous, kind, time, body], written as Python's json.dumps does",
         "accounts": [account_to_json(account) for account in ledger.state.accounts.values()],
         "runs": [run_to_json(ledger, run) for run in ledger.state.runs.values()],
+        "tunings": [vars(tuning) for tuning in ledger.state.tunings],
         "events": [
             {
                 "seq": event.seq,

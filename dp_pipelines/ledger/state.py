@@ -187,8 +187,31 @@ class Run:
         return self.state in ("committed", "published")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A look at the raw rows: `dp-pipelines tune`. It charges nothing, and no guarantee covers what is done with it.
+
+    Args:
+        account: the `dataset` of the job; it may have no account yet.
+        stage: which was tuned.
+        configurations: how many were compared.
+        content: digest of the job and the parameters.
+        grid: digest of the grid and the goal.
+        time: when it began.
+        who: for the auditor.
+    """
+
+    account: str
+    stage: str
+    configurations: int
+    content: str
+    grid: str
+    time: str
+    who: str
+
+
 class State:
-    """Accounts, plans and runs after some events."""
+    """Accounts, plans, runs and looks at raw rows after some events."""
 
     def __init__(self) -> None:
         self.ledger = ""
@@ -196,6 +219,7 @@ class State:
         self.accounts: dict[str, Account] = {}
         self.plans: dict[tuple[str, str, str], PlanBlock] = {}
         self.runs: dict[tuple[str, str], Run] = {}
+        self.tunings: list[Tuning] = []
         self.last: Event | None = None
 
     def apply(self, event: Event) -> None:
@@ -218,6 +242,7 @@ class State:
             events.RUN_COMMITTED: self._committed,
             events.RUN_PUBLISHED: self._published,
             events.RUN_ABANDONED: self._abandoned,
+            events.DATA_TUNED: self._tuned,
         }
         try:
             _need((self.last is None) == (event.kind == events.LEDGER_CREATED))
@@ -375,6 +400,11 @@ class State:
             account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost
             del self.plans[run.account, run.window, run.plan].rounds[run.round]
         self._change(run, time, state="abandoned", given_back=given_back)
+
+    def _tuned(self, body: dict[str, Any], time: str) -> None:
+        fields = {name: str(body[name]) for name in ("account", "stage", "content", "grid", "who")}
+        _need(body["configurations"] >= 1)
+        self.tunings.append(Tuning(**fields, configurations=int(body["configurations"]), time=time))
 
     def _run(self, body: dict[str, Any]) -> Run:
         return self.runs[body["account"], body["run_id"]]

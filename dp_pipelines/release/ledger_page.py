@@ -260,4 +260,5 @@ def _what(kind: str, body: Mapping[str, Any]) -> str:
         events.RUN_COMMITTED: f"{files} files",
         events.RUN_PUBLISHED: text(body.get("folder")),
         events.RUN_ABANDONED: "budget given back" if body.get("given_back") else "charge stays",
+        events.DATA_TUNED: f"stage {text(body.get('stage'))}, looked at the raw rows; nothing charged, nothing covered",
     }.get(kind, "")

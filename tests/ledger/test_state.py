@@ -26,6 +26,8 @@ STARTED = {**RUN, "attempt": "1", "staging": "/s", "where": {}, "admitted": ["x"
 STAGED = {**RUN, "attempt": "1", "files": {"t": "d"}}
 COMMITTED = {**RUN, "attempt": "1", "files": {"t": "d", "m": "e"}}
 
+TUNED = {"account": "a", "stage": "s", "configurations": 2, "content": "c", "grid": "g", "who": ""}
+
 LIFE: list[tuple[str, dict[str, Any]]] = [
     (events.LEDGER_CREATED, {"ledger": "l", "anchor": ""}),
     (events.ACCOUNT_OPENED, ACCOUNT),
@@ -47,6 +49,9 @@ def after(steps: int, *more: tuple[str, dict[str, Any]]) -> State:
 
 
 IMPOSSIBLE = {
+    "a look at the rows without configurations": (8, events.DATA_TUNED, {**TUNED, "configurations": 0}),
+    "a look at the rows of no stage": (8, events.DATA_TUNED, {**RUN, "configurations": 2}),
+    "a look at the rows before the beginning": (0, events.DATA_TUNED, TUNED),
     "a second beginning": (8, events.LEDGER_CREATED, {"ledger": "l", "anchor": ""}),
     "a beginning without a name": (0, events.LEDGER_CREATED, {"ledger": "", "anchor": ""}),
     "an account before the beginning": (0, events.ACCOUNT_OPENED, ACCOUNT),
@@ -165,3 +170,10 @@ print(refused)
 """
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == len(IMPOSSIBLE)
+
+
+def test_a_look_at_the_rows_is_kept_and_charges_nothing() -> None:
+    seen, before = after(8, (events.DATA_TUNED, TUNED), (events.DATA_TUNED, {**TUNED, "account": "b"})), after(8)
+    assert [(tuning.account, tuning.time) for tuning in seen.tunings] == [("a", "t8"), ("b", "t9")]
+    assert seen.accounts == before.accounts
+    assert seen.runs == before.runs
