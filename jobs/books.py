@@ -101,6 +101,19 @@ class Book:
             )
         return self._with_source(self._ledger, pattern)
 
+    def note_tuning(self, *, stage: str, configurations: int, grid: str, who: str) -> None:
+        """Note that the rows are about to be looked at. The ledger is made where none was named and there is none; no account is.
+
+        Raises:
+            LedgerError: the ledger cannot be made or used.
+        """
+        if self._ledger is None:
+            self._ledger = Ledger.open_or_create(self._place)
+        self._ledger.note_tuning(
+            self._request.file.job.dataset, stage=stage, configurations=configurations, content=self._request.content,
+            grid=grid, who=who,
+        )  # fmt: skip
+
     def _warn_of_others(self, ledger: Ledger, pattern: str) -> None:
         """Say so where this user has charged the same dataset and files in another ledger: it starts with a full budget here."""
         job = self._request.file.job

@@ -10,7 +10,7 @@ Imports Beam: only `run` may import this module. May import everything below.
 import glob
 import math
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
@@ -26,8 +26,10 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
 from dp_pipelines.transforms.per_unit import PartitionsOfUnits
+from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
+from dp_pipelines.tuning.configuration import Configuration
 
 SHARD_BYTES = 2**20
 LARGEST_SHARD = 64 * 2**20
@@ -165,6 +167,27 @@ def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder:
             num_shards=num_shards(request),
             salt=salt,
         )
+    )
+
+
+def build_tuning(
+    pipeline: beam.Pipeline, request: Request, stage: StagePlan, configurations: Sequence[Configuration], path: str
+) -> None:
+    """Add the steps that predict the errors of all configurations of a stage. What they write is NOT private.
+
+    Args:
+        pipeline: gets the steps.
+        request: what to read.
+        stage: the stage, with any of the configurations: its units, partitions and columns count.
+        configurations: all of them.
+        path: of the file with the sums, in a private folder.
+    """
+    shards, salt = num_shards(request), int(entropy.words(1)[0])
+    query = request.queries[stage.name]
+    read = request.units[stage.name].columns if stage.name in request.units else query.columns
+    seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage.name, shards, salt)
+    seen | f"Tune {stage.name}" >> TallyErrors(
+        stage.layout, query.value_columns, configurations, path, num_shards=shards, salt=salt
     )
 
 

@@ -116,12 +116,10 @@ def parser() -> argparse.ArgumentParser:
         "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink, spark or dataflow"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
-    from dp_pipelines.jobs import audit_parser, doctor_parser, ledger_parsers, predict_parser
+    from dp_pipelines.jobs import audit_parser, doctor_parser, ledger_parsers, predict_parser, tune_parser
 
-    audit_parser.add(command)
-    doctor_parser.add(command)
-    predict_parser.add(command)
-    ledger_parsers.add(command)
+    for room in (audit_parser, doctor_parser, predict_parser, tune_parser, ledger_parsers):
+        room.add(command)
     command(
         "schema",
         "print the JSON schema of job files, for editors",
@@ -190,11 +188,12 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
+        "tune": _tune,
         "schema": _schema,
     }
     if given.command is None:
         top.error("a command is missing: one of " + ", ".join(commands))
-    if rest and given.command not in ("run", "doctor"):
+    if rest and given.command not in ("run", "doctor", "tune"):
         top.error(f"unknown argument {rest[0]}")
     return commands[given.command](given, rest)
 
@@ -287,6 +286,16 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
     _note(predict.NOTE)
     with _Stoppable(to_the_end=given.as_command):
         done = predict.predict(given)
+    with _printing():
+        print(summary.as_json(done.to_json()) if given.json else done.text)
+    return DONE
+
+
+def _tune(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs import summary, tune
+
+    with _Stoppable(to_the_end=given.as_command):
+        done = tune.tune(given, rest)
     with _printing():
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE

@@ -105,6 +105,34 @@ def parse(text: str, name: str) -> Document:
     return Document(name=name, data=data, lines=reader.lines)
 
 
+def spans(text: str) -> dict[Path, tuple[int, int]]:
+    r"""Where in a text that `parse` takes each scalar value stands: from which letter to before which.
+
+    >>> spans("budget: {epsilon: 1.5}\n")[("budget", "epsilon")]
+    (18, 21)
+    """
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+    finally:
+        loader.dispose()
+    assert root is not None, "parse refuses an empty text"
+    found: dict[Path, tuple[int, int]] = {}
+
+    def walk(node: yaml.Node, path: Path) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                walk(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                walk(value, (*path, index))
+        else:
+            found[path] = (node.start_mark.index, node.end_mark.index)
+
+    walk(root, ())
+    return found
+
+
 class _Reader:
     """Turns composed nodes into data and notes their lines."""
 

@@ -8,7 +8,7 @@ May import errors, budget.stage, and jobs below it; Beam is imported when a pipe
 
 import contextlib
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from dp_pipelines.jobs.request import Request
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.engines import Engine
+    from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
     "is not a whole Parquet file",
@@ -106,6 +107,36 @@ def run_examples(
     _wait(engine, pipeline, request, [name], progress)
 
 
+def run_tuning(
+    request: Request,
+    stage: StagePlan,
+    configurations: "Sequence[Configuration]",
+    path: pathlib.Path,
+    engine: "Engine",
+    progress: Progress,
+) -> None:
+    """Run the pipeline that predicts the errors of all configurations of a stage.
+
+    Args:
+        request: what to read.
+        stage: the stage.
+        configurations: all of them.
+        path: of the file with the sums, in a private folder.
+        engine: what runs it.
+        progress: is told each step.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    from dp_pipelines.jobs import build
+
+    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
+    build.build_tuning(pipeline, request, stage, configurations, str(path))
+    _wait(engine, pipeline, request, [stage.name], progress)
+    if not path.is_file():
+        raise RunFailed("the predicted errors were not written; nothing is left")
+
+
 def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
     from dp_pipelines.jobs.engines import RunnerFailed
 
@@ -128,7 +159,7 @@ def public_part(error: Exception, request: Request, stages: Iterable[str]) -> Dp
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
     for name in stages:
-        labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of")))
+        labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of", "Tune")))
         if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
     return RunFailed(

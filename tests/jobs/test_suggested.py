@@ -1,0 +1,67 @@
+"""A job file with other values: nothing else changes, comments stay where they can, paths are those of the job's folder."""
+
+import pathlib
+
+import pytest
+
+from dp_pipelines.jobs import lines, suggested
+from dp_pipelines.jobs.job_file import JobFile, read
+
+JOB = """# a job
+dataset: "on"   # quoted, or YAML 1.1 would read a boolean
+privacy_unit: who
+budget: {epsilon: 1.0, delta: 1e-6}
+source: {parquet: "data/*.parquet"}
+stages:
+  s:
+    kind: aggregate
+    partition_by: [where]
+    bounds:
+      max_partitions_contributed: 4 # why four
+      max_contributions_per_partition: 2
+    metrics:
+      n: {kind: count}
+"""
+BOUND = ("stages", "s", "bounds", "max_partitions_contributed")
+STRATEGY = ("stages", "s", "partitions", "private", "strategy")
+
+
+def job(text: str, folder: pathlib.Path, name: str = "job.yaml") -> JobFile:
+    return read(text, folder / name, name)
+
+
+def test_values_that_stand_in_the_file_change_in_their_place(tmp_path: pathlib.Path) -> None:
+    made = suggested.text_with(job(JOB, tmp_path), JOB, {BOUND: 16, ("budget", "epsilon"): 0.5}, ["said", ""])
+    wanted = JOB.replace("buted: 4 #", "buted: 16 #").replace("epsilon: 1.0", "epsilon: 0.5")
+    assert made == "# said\n#\n" + wanted.replace("data/*", f"{tmp_path.resolve()}/data/*")
+
+
+def test_a_value_that_does_not_stand_there_has_the_job_written_anew(tmp_path: pathlib.Path) -> None:
+    made = suggested.text_with(job(JOB, tmp_path), JOB, {STRATEGY: "laplace"}, ["said"])
+    found = lines.parse(made, "made.yaml").data
+    assert found["dataset"] == "on"
+    assert found["budget"]["delta"] == 1e-6
+    assert found["stages"]["s"]["partitions"] == {"private": {"strategy": "laplace"}}
+    assert job(made, tmp_path).job.stages["s"].share == 1.0
+
+
+def test_a_value_that_stands_in_two_places_by_an_alias_changes_in_one(tmp_path: pathlib.Path) -> None:
+    text = JOB.replace("partition: 2", "partition: *k").replace("buted: 4 #", "buted: &k 4 #")
+    made = suggested.text_with(job(text, tmp_path), text, {BOUND: 16}, [])
+    bounds = lines.parse(made, "made.yaml").data["stages"]["s"]["bounds"]
+    assert bounds == {"max_partitions_contributed": 16, "max_contributions_per_partition": 4}
+
+
+def test_json_stays_readable(tmp_path: pathlib.Path) -> None:
+    import json
+
+    text = json.dumps(lines.parse(JOB, "job.yaml").data, indent=2)
+    made = suggested.text_with(job(text, tmp_path, "job.json"), text, {BOUND: 3}, ["said"])
+    assert lines.parse(made, "made.yaml").data["stages"]["s"]["bounds"]["max_partitions_contributed"] == 3
+
+
+@pytest.mark.parametrize("pattern", ["/elsewhere/*.parquet", "gs://bucket/*.parquet"])
+def test_whole_paths_stay(pattern: str, tmp_path: pathlib.Path) -> None:
+    text = JOB.replace("data/*.parquet", pattern)
+    assert suggested.paths(job(text, tmp_path)) == {}
+    assert pattern in suggested.text_with(job(text, tmp_path), text, {BOUND: 3}, [])
