@@ -112,6 +112,7 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/partition_bound.py
 	$(BIN)/python benchmarks/block_median.py
+	$(BIN)/python benchmarks/tune.py
 
 bench-training: $(VENV) $(OPACUS)  ## how good models are, and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py

@@ -39,8 +39,6 @@ from dp_pipelines.tuning import page
 from dp_pipelines.tuning.configuration import Configuration, supported
 from dp_pipelines.tuning.goal import Goal, Recommendation, Results
 
-RAW, SAMPLE = "raw", "sample"
-
 PRIVATE = "PRIVATE-"
 """How the names of all files begin that were made from raw rows."""
 
@@ -262,7 +260,7 @@ class _Made:
         )  # fmt: skip
         shown = page.Tuned(
             title=self.own.job.dataset, stage=self.stage, settings=self._settings, own=own, results=results,
-            goal=self.goal, recommendation=found, rows=RAW if self.private else SAMPLE, left_out=left_out,
+            goal=self.goal, recommendation=found, private=self.private, left_out=left_out,
         )  # fmt: skip
         return page.render(shown)
 

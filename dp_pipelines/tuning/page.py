@@ -52,7 +52,7 @@ class Tuned:
         settings: by configuration, the value of each path that the grid varies.
         own: the number of the job as it stands.
         results, goal, recommendation: see `tuning.goal`.
-        rows: where the rows came from: `raw`, `sample` or `synthetic`.
+        private: whether it was made from the raw rows, and not from a public sample.
         left_out: metrics of which nothing is predicted.
     """
 
@@ -63,7 +63,7 @@ class Tuned:
     results: Results
     goal: Goal
     recommendation: Recommendation
-    rows: str
+    private: bool
     left_out: Sequence[str] = ()
 
 
@@ -79,8 +79,7 @@ def render(tuned: Tuned) -> str:
         "tune.html.j2",
         title=tuned.title,
         stage=tuned.stage,
-        private=tuned.rows == "raw",
-        rows=tuned.rows,
+        private=tuned.private,
         count=len(tuned.settings),
         goal=tuned.goal.words,
         measures=[(name, words) for name, words in MEASURES.items()],
