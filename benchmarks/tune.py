@@ -178,16 +178,17 @@ def page_of_costs(found: dict[str, list[Cost]], rows: int) -> tuple[list[str], b
     ratio = {field: medians["tune"][field] / medians["run"][field] for field in ("wall", "cpu", "peak")}
     words = {"run": "`run`, one configuration", "tune": "`tune`, 200 configurations"}
     lines = [
-        f"Whole processes over {rows:,} rows, medians of {len(found['run'])} interleaved rounds, imports and plans included:",
+        f"Whole processes over {rows:,} rows, medians of interleaved rounds ({len(found['run'])}), imports and plans included:",
         "",
         "| | seconds | CPU seconds | peak memory, MiB |",
         "|---|---|---|---|",
         *(f"| {words[n]} | {m['wall']:.1f} | {m['cpu']:.1f} | {m['peak']:,.0f} |" for n, m in medians.items()),
         f"| ratio | {ratio['wall']:.2f} | {ratio['cpu']:.2f} | {ratio['peak']:.2f} |",
         "",
-        f"Gate: at most {MOST_RUNS:g} plain runs in time: {'held' if ratio['wall'] <= MOST_RUNS else 'NOT HELD'}.",
+        f"Gate: at most {MOST_RUNS:g} plain runs in CPU seconds, which other work on the machine moves least: "
+        f"{'held' if ratio['cpu'] <= MOST_RUNS else 'NOT HELD'}.",
     ]
-    return lines, ratio["wall"] <= MOST_RUNS
+    return lines, ratio["cpu"] <= MOST_RUNS
 
 
 def page_of_predictions(shop: TaFeng, runs: int) -> tuple[list[str], bool]:

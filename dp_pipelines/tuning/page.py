@@ -21,6 +21,7 @@ from dp_pipelines.release import plots
 from dp_pipelines.release.drawing import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
 from dp_pipelines.release.pages import document
 from dp_pipelines.release.rounding import public_number
+from dp_pipelines.tuning.errors import HARDLY_EVER
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.tuning.tally import SIZES, SUMS
 
@@ -71,7 +72,9 @@ def render(tuned: Tuned) -> str:
     """The page."""
     results, best = tuned.results, tuned.recommendation.number
     measured = results.measure(tuned.goal.minimized)
-    order = np.argsort(np.nan_to_num(measured, nan=np.inf), kind="stable").tolist()
+    # What has another epsilon cannot be compared with the recommended: it comes after all that can.
+    other = np.array([setting.get(EPSILON) != tuned.settings[best].get(EPSILON) for setting in tuned.settings])
+    order = np.lexsort((np.nan_to_num(measured, nan=np.inf), other)).tolist()
     shown = list(dict.fromkeys([best, tuned.own, *order]))[:MOST_SHOWN]
     shown.sort(key=order.index)
     paths = list(tuned.settings[0])
@@ -137,14 +140,16 @@ def _sizes(tuned: Tuned, metric: int) -> dict[str, Any]:
     rows = []
     for place in range(table.num_rows):
         sums = {name: np.float64(table[name][place].as_py()) for name in SUMS}
-        of_parts = parts(sums, True)
+        # Of what is hardly ever released the parts of an error are not worth integrating (`errors.HARDLY_EVER`).
+        seen = sums["kept"] > HARDLY_EVER * sums["partitions"]
+        of_parts = parts(sums, True) if seen else dict.fromkeys(PART_WORDS, math.nan)
         rows.append(
             {
                 "users": _size(table["size"][place].as_py()),
                 "partitions": _number(sums["partitions"]),
                 "kept": _percent(sums["kept"] / sums["partitions"]),
-                "error": _number(float(of_sums(sums, "error"))),
-                "relative": _percent(float(of_sums(sums, "relative_error"))),
+                "error": _number(float(of_sums(sums, "error")) if seen else math.nan),
+                "relative": _percent(float(of_sums(sums, "relative_error")) if seen else math.nan),
                 "parts": [_percent(of_parts[name]) for name in PART_WORDS],
             }
         )

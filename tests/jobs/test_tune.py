@@ -278,3 +278,10 @@ def test_predictions_follow_the_rows(shop: Shop, call: Call) -> None:
         assert np.allclose(wide[name].to_numpy(), 0, atol=1e-6)
     mine = table.filter(pa.compute.equal(table["bounds.max_contributions_per_partition"], "2"))
     assert sum(mine["rows_square"].to_pylist()) > 0
+
+
+def test_a_budget_that_no_noise_can_meet_ends_with_the_code_of_budgets(shop: Shop, call: Call) -> None:
+    said = tuned(call, shop, grid=["--grid", "budget.epsilon=0.000002", "--grid", "budget.runs=1000000"])
+    assert said.code == 3
+    assert "budget.epsilon=2e-06, budget.runs=1000000: " in said.err
+    assert shop.left() == []
