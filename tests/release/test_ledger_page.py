@@ -39,6 +39,7 @@ def filled(folder: pathlib.Path, name: str = ledgers.ACCOUNT, who: str = "") -> 
     book.abandon(ledgers.admit(book, "undone", account="moving", asked="another"))
     ledgers.admit(book, "2026-W02", account="weekly", window="2026-01-05")
     book.raise_cap("weekly", epsilon=2.0, delta=1e-6)
+    book.note_tuning(name, stage=f"s{who}", configurations=12, content="c", grid="g", who=who)
     found = export.to_json(book)
     book.close()
     return found
