@@ -8,10 +8,9 @@ Not covered: a BLAS whose products depend on the place of a row, which `check_pl
 
 How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one forward
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
-then rounded to whole numbers so small that float64 holds every sum of their products.
+then rounded to whole numbers so small that floats hold every sum of their products.
 
-Needs no JAX. May import errors, train_model, numpy and training.{examples, network, passes,
-unit_blocks, whole_sums}.
+Needs no JAX. May import errors, train_model, numpy and training.{examples, grids, network, passes, unit_blocks}.
 """
 
 import concurrent.futures
@@ -28,10 +27,10 @@ from dp_pipelines.errors import DpError
 from dp_pipelines.train_model import Label
 from dp_pipelines.training import network
 from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.grids import DERIVATIVE_BITS, INPUT_BITS
 from dp_pipelines.training.network import Floats, Layers
-from dp_pipelines.training.passes import BLOCK, DERIVATIVE_BITS, INPUT_BITS, MARGIN, Desk
+from dp_pipelines.training.passes import BLOCK, MARGIN, Desk
 from dp_pipelines.training.unit_blocks import Block, Places, blocks
-from dp_pipelines.training.whole_sums import WholeSum
 
 MOST_PAIRED = 64
 """Rows of a unit whose norm comes from products of its rows; the gradient of a larger unit is written out."""
@@ -72,7 +71,6 @@ class MLPKernel:
         self.size = sum(rows * columns for rows, columns in self.shapes)
         self.threads = threads or min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         self._desks = [Desk(self.shapes, label) for _ in range(self.threads)]
-        self._totals = [WholeSum(self.size) for _ in range(self.threads)]
         # Two pools of threads would be in each other's way; one for products alone would be idle most of the time.
         self._blas: Any = ThreadpoolController()
         self._checked = False
@@ -87,7 +85,7 @@ class MLPKernel:
         return network.scores(self.shapes, self.label, parameters, features)
 
     def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
-        """The sum over the chunk's units of their summed gradients, each scaled down to `clip_norm * (1 - 1e-6)`.
+        """The sum over the chunk's units of their summed gradients, each scaled down to a little less than `clip_norm`.
 
         Args:
             parameters: (size,).
@@ -108,48 +106,51 @@ class MLPKernel:
         work: list[Block | int] = [*blocks(starts, SIZES, lambda size: BLOCK // size)]
         work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
 
-        def share(number: int) -> WholeSum:
-            total, desk = self._totals[number].clear(), self._desks[number]
+        def share(number: int) -> None:
+            desk = self._desks[number]
+            desk.clear()
             with np.errstate(all="ignore"):
                 for block in work[number :: self.threads]:
                     if isinstance(block, int):
                         rows = np.arange(starts[block], starts[block + 1])
-                        total.add(self._large(desk, layers, chunk, rows, clip, unit))
+                        self._add_large(desk, layers, chunk, rows, clip, unit)
                     else:
                         rows, used = block.rows.reshape(-1), block.used.reshape(-1)
                         features, labels = chunk.features.take(rows, axis=0), chunk.labels.take(rows)
                         if not used.all():
                             features[~used] = 0
-                        total.add(desk.clipped(block.size, layers, features, labels, used, clip, unit))
-            return total
+                        desk.add(block.size, layers, features, labels, used, clip, unit)
 
         helpers = min(self.threads, len(work)) - 1
         if helpers > 0 and self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(self.threads - 1, "dp-mlp")
         with self._blas.limit(limits=1, user_api="blas"):
             helping = [self._pool.submit(share, number) for number in range(1, helpers + 1)] if self._pool else []
-            total = share(0)
+            share(0)
             for helper in helping:
-                total.merge(helper.result())
-        return total.value() * (unit * 2.0 ** -(INPUT_BITS + DERIVATIVE_BITS))
+                helper.result()
+        # A unit's vector is no longer than `unit`: float64 holds the sums of all (docs/proofs/training_mlp.md, 2).
+        for desk in self._desks[1 : helpers + 1]:
+            self._desks[0].merge(desk)
+        return self._desks[0].vector(unit)
 
-    def _large(self, desk: Desk, layers: Layers, chunk: Chunk, rows: Places, clip: float, unit: float) -> list[Floats]:
-        """The clipped gradient of one unit with any number of rows, in whole numbers towards zero."""
-        total: list[Floats] = [np.zeros(shape) for shape in self.shapes]
+    def _add_large(self, desk: Desk, layers: Layers, chunk: Chunk, rows: Places, clip: float, unit: float) -> None:
+        """Add the clipped gradient of one unit with any number of rows, rounded towards zero."""
+        gradients: list[Floats] = [np.zeros(shape) for shape in self.shapes]
         for begin in range(0, len(rows), BLOCK):
             places = np.pad(rows[begin : begin + BLOCK], (0, max(0, begin + BLOCK - len(rows))), mode="edge")
             used = np.arange(begin, begin + BLOCK) < len(rows)
             found = desk.summed(layers, chunk.features.take(places, axis=0), chunk.labels.take(places), used)
-            for part, more in zip(total, found, strict=True):
-                np.add(part, more, out=part)
-        gradient = np.concatenate([part.reshape(-1) for part in total]) * (2.0**-INPUT_BITS / unit)
-        norm = math.sqrt(float(np.vecdot(gradient, gradient)))
+            for gradient, more in zip(gradients, found, strict=True):
+                np.add(gradient, more, out=gradient)
+        for gradient in gradients:
+            gradient /= unit
+        norm = math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients))
         if not math.isfinite(norm):
-            return [np.zeros(shape) for shape in self.shapes]
+            return
         weight = min(1.0, clip * (1 - MARGIN) / norm) if norm > 0 else 1.0
-        np.trunc(gradient * (weight * 2.0 ** (INPUT_BITS + DERIVATIVE_BITS)), out=gradient)
-        ends = np.cumsum([rows * columns for rows, columns in self.shapes])[:-1]
-        return np.split(gradient, ends)
+        steps = 2.0 ** (INPUT_BITS + DERIVATIVE_BITS)
+        desk.add_vector([np.trunc(gradient * (weight * steps)) / steps for gradient in gradients])
 
     def check_places(self) -> None:
         """Try whether this machine computes the same for a row wherever it stands. The first sum does it too.

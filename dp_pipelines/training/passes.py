@@ -1,15 +1,16 @@
-"""Forward and backward through a network, and the weights of a block of units, always of one shape.
+"""Forward and backward through a network, and the weighted sum of a block of units, always of one shape.
 
-In: layers, a block of rows of which `size` in a row are one unit's. Out: whole numbers whose products add up to the units'
-clipped gradients. Holds: what a unit adds comes from instructions that do not depend on what stands in other rows, since shapes
-never change (that they do not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see); it is never longer
-than the clip norm, and float64 holds every sum of the products (docs/proofs/training_mlp.md). A unit with a number that is not
-finite adds nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a row's are
-always the same.
+In: layers, a block of rows of which `size` in a row are one unit's. Out: the units' clipped gradients, added to totals. Holds:
+what a unit adds comes from instructions that do not depend on what stands in other rows, since shapes never change (that they do
+not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see); it is never longer than the clip norm, and
+every sum is exact: in float32 where that provably holds it, else in float64 (docs/proofs/training_mlp.md). A unit with a number
+that is not finite adds nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a
+row's are always the same.
 
-The arrays are made once and used again and again: a `Desk` is for one thread, and its results stay until its next call.
+A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once and used
+again and again: a `Desk` is for one thread.
 
-May import train_model, training.network, numpy.
+May import train_model, training.{grids, network}, numpy.
 """
 
 from collections.abc import Sequence
@@ -19,25 +20,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.train_model import ClassLabel, Label, NumberLabel
+from dp_pipelines.training import grids
+from dp_pipelines.training.grids import DERIVATIVE_BITS, Grid
 from dp_pipelines.training.network import Floats, Layers
 
 Singles = NDArray[np.float32]
 Truths = NDArray[np.bool_]
 
-BLOCK = 256
+BLOCK = 512
 """Rows that go through the network at a time."""
 
-INPUT_BITS, DERIVATIVE_BITS = 18, 24
-"""Inputs are rounded to 2**-18 of a power of two near a row's largest, weighted derivatives to 2**-24 of one near the norm."""
+PIECE = 256
+"""Rows whose products float32 adds up at a time, where it may."""
 
 SPREAD = 8
 """How often the clip norm the norms of a unit's rows may be together: more, and the unit is scaled down further."""
 
 MARGIN = 1e-6
-"""What is left of the clip norm for float rounding, as a part of it."""
+"""What is left of the clip norm of a unit of several rows for float rounding, as a part of it."""
 
 NORM_ERROR = 2.0**-36
-"""How far a squared norm may be from the exact one, as a part of the squared sum of its rows' norms."""
+"""How far its squared norm may be from the exact one, as a part of the squared sum of its rows' norms."""
+
+ROOM = 2.0**-9
+"""What is left of the clip norm, as a part of it, before coarse rounding makes a vector a little longer or shorter."""
+
+LEAST = 2.0**-120
+"""More than float32 can lose of a square by underflow."""
 
 
 class Desk:
@@ -49,40 +58,54 @@ class Desk:
     """
 
     def __init__(self, shapes: Sequence[tuple[int, int]], label: Label) -> None:
-        self._label = label
-        # Inputs of each layer with a last column of 1, for the bias; then the same as whole numbers.
-        self._inputs = [np.ones((BLOCK, rows), np.float32) for rows, _ in shapes]
-        self._whole = [np.full((BLOCK, rows), 2.0**INPUT_BITS) for rows, _ in shapes]
-        self._values = [np.empty((BLOCK, columns), np.float32) for _, columns in shapes]
-        self._slopes = [np.empty((BLOCK, columns), np.float32) for _, columns in shapes[:-1]]
-        self._derivatives = [np.empty((BLOCK, columns)) for _, columns in shapes]
-        self._products = [np.empty(shape) for shape in shapes]
-        # By how much the derivatives of the first layer are still to be stretched.
-        self._stretch = np.ones(BLOCK)
+        self._label, self._shapes = label, shapes
+        self._coarse, self._fine = grids.coarse(shapes), grids.fine(shapes)
+        # What norms in float32 may be off, as a part of themselves, twice and more: see the proof.
+        self._margin = (max(rows for rows, _ in shapes) + max(columns for _, columns in shapes) + 32) * 2.0**-24
+        self._aim = 1 - (ROOM if any(self._coarse.singles) else 2 * self._margin)
+        # Inputs of each layer with a last row of 1, for the bias; on the grid, the first divided by `_stretch`.
+        self._inputs = [np.ones((rows, BLOCK), np.float32) for rows, _ in shapes]
+        self._rounded = [np.empty_like(self._inputs[0]), *self._inputs[1:]]
+        self._derivatives = [np.empty((columns, BLOCK), np.float32) for _, columns in shapes]
+        self._slopes = [np.empty_like(derivative) for derivative in self._derivatives]
+        self._wide_inputs = [np.empty(inputs.shape) for inputs in self._inputs]
+        self._wide_derivatives = [np.empty(derivative.shape) for derivative in self._derivatives]
+        # Sums of products, as a part of the unit times 2**(bits of derivatives), the layer's larger side first: it is faster.
+        sides = [(max(shape), min(shape)) for shape in shapes]
+        self._products = [np.empty(shape) for shape in sides]
+        self._single_products = [np.empty(shape, np.float32) for shape in sides]
+        self._totals = [np.zeros(shape) for shape in sides]
+        # By how much the derivatives of the first layer are still to be stretched, and which rows are no numbers.
+        self._stretch, self._finite = np.ones(BLOCK), np.ones(BLOCK, np.bool_)
 
-    def clipped(
+    def clear(self) -> None:
+        """Begin the totals again."""
+        for total in self._totals:
+            total.fill(0)
+
+    def merge(self, other: "Desk") -> None:
+        """Add another desk's totals to these."""
+        for total, more in zip(self._totals, other._totals, strict=True):
+            np.add(total, more, out=total)
+
+    def vector(self, unit: float) -> Floats:
+        """The totals as one vector, times a power of two."""
+        result, begin = np.empty(sum(rows * columns for rows, columns in self._shapes)), 0
+        for shape, total, bits in zip(self._shapes, self._totals, self._coarse.derivatives, strict=True):
+            part = result[begin : begin + total.size].reshape(shape)
+            np.multiply(_turned(total, shape), unit * 2.0**-bits, out=part)
+            begin += total.size
+        return result
+
+    def add_vector(self, parts: Sequence[Floats]) -> None:
+        """Add a vector, layer by layer, that is a multiple of 2**-41 and no longer than 1: as a part of the unit."""
+        for total, part, bits in zip(self._totals, parts, self._coarse.derivatives, strict=True):
+            total += _turned(part, total.shape) * 2.0**bits
+
+    def add(
         self, size: int, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
-    ) -> list[Floats]:
-        """The sum of the units' clipped gradients, layer by layer, in steps of 2**-42 of `unit`. Arguments as for `weighed`."""
-        inputs, weighted = self.weighed(size, layers, rows, labels, used, clip, unit)
-        for values, derivative, product in zip(inputs, weighted, self._products, strict=True):
-            np.matmul(values.T, derivative, out=product)
-        return self._products
-
-    def summed(self, layers: Layers, rows: Singles, labels: Floats, used: Truths) -> list[Floats]:
-        """The sum of gradients as it is, layer by layer, times 2**18; not finite where a row is not."""
-        finite = self._pass(layers, rows, labels, used)
-        self._derivatives[0] *= self._stretch[:, None]
-        if not finite[used].all():
-            self._derivatives[0].fill(np.nan)
-        for values, derivative, product in zip(self._whole, self._derivatives, self._products, strict=True):
-            np.matmul(values.T, derivative, out=product)
-        return self._products
-
-    def weighed(
-        self, size: int, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Inputs and weighted derivatives of each layer, whole numbers: a row for each row.
+    ) -> None:
+        """Add the units' clipped gradients to the totals.
 
         Args:
             size: rows of each unit, of which some may be unused.
@@ -91,101 +114,223 @@ class Desk:
             clip: the clip norm over `unit`, between a half and 1.
             unit: a power of two.
         """
-        # Unused rows are zero, so that nothing but the parameters decides whether they are finite.
-        finite = self._pass(layers, rows, labels, used)
-        squares, dulled = self._lengths()
-        bad = ~(finite & np.isfinite(squares))
+        if size == 1:
+            self._add_rows(layers, rows, labels, used, clip, unit)
+        else:
+            self._add_units(size, layers, rows, labels, used, clip, unit)
+
+    def _add_rows(self, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float) -> None:
+        """Units of one row: on the coarse grid, and in float32 but for the numbers of which a row has one."""
+        self._pass(layers, rows, labels, used, self._coarse)
+        inputs, squares = self._lengths()
+        bad = ~(self._finite & np.isfinite(squares))
+        if bad.any():
+            self._blank(bad)
+            squares[bad] = 1
+        factors = np.where(used, np.minimum(clip * self._aim * unit / np.sqrt(squares), 1.0), 0.0) / unit
+        found, dither = np.zeros(BLOCK), _dither(squares)
+        for number, derivative in enumerate(self._derivatives):
+            stretched, bits = factors if number else factors * self._stretch, self._coarse.derivatives[number]
+            np.multiply(derivative, (stretched * 2.0**bits).astype(np.float32), out=derivative)
+            np.add(derivative, dither, out=derivative)
+            np.rint(derivative, out=derivative)
+            found += inputs[number] * (_squares(derivative) * 4.0**-bits)
+        # What rounding has made longer than the clip norm is made shorter, and rounded towards zero.
+        limit = clip * (1 - self._margin)
+        long = found > limit**2
+        if long.any():
+            shorter = ((1 - 2.0**-20) * limit / np.sqrt(found[long])).astype(np.float32)
+            for derivative in self._derivatives:
+                derivative[:, long] = np.trunc(derivative[:, long] * shorter)
+        for number in range(len(layers)):
+            self._add_whole(number)
+
+    def _add_whole(self, number: int) -> None:
+        """Add the products of rounded inputs and weighted derivatives, whole numbers both, to a layer's total: exactly."""
+        inputs, derivative = self._rounded[number], self._derivatives[number]
+        if self._coarse.singles[number] and _fits(inputs, derivative, self._coarse.inputs[number]):
+            total, product = self._totals[number], self._single_products[number]
+            for begin in range(0, BLOCK, PIECE):
+                piece = slice(begin, begin + PIECE)
+                _product(inputs[:, piece], derivative[:, piece], product)
+                np.add(total, product, out=total)
+            return
+        np.copyto(self._wide_inputs[number], inputs)
+        np.copyto(self._wide_derivatives[number], derivative)
+        self._add_wide(number, 1.0)
+
+    def _add_wide(self, number: int, step: float) -> None:
+        """Add the products in float64, times a power of two."""
+        product = self._products[number]
+        _product(self._wide_inputs[number], self._wide_derivatives[number], product)
+        np.multiply(product, step, out=product)
+        np.add(self._totals[number], product, out=self._totals[number])
+
+    def _add_units(
+        self, size: int, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
+    ) -> None:
+        """Units of several rows: on the fine grid, in float64 from the derivatives on."""
+        self._pass(layers, rows, labels, used, self._fine)
+        self._widen()
+        squares, dulled = self._wide_lengths()
+        bad = ~(self._finite & np.isfinite(squares))
         if bad.any():
             bad = np.repeat(bad.reshape(-1, size).any(axis=1), size)
-            for part in (*self._whole, *self._derivatives):
-                part[bad] = 0
-            for values in self._whole[1:]:
-                values[bad, -1] = 2.0**INPUT_BITS
+            self._blank(bad)
+            self._widen()
             squares[bad] = dulled[bad] = 0
-        most, step, scale = clip * (1 - MARGIN), 2.0 ** -(INPUT_BITS + DERIVATIVE_BITS), 2.0**-INPUT_BITS / unit
-        np.sqrt(dulled, out=dulled)
-        if size == 1:
-            spread = np.sqrt(squares) * scale
-            norms = spread * (1 + NORM_ERROR)
-            weights = (most - dulled * (0.501 * step)) / norms
-        else:
-            spread = np.sqrt(squares).reshape(-1, size).sum(axis=1) * scale
-            norms = np.sqrt(self._squared_norms(size) * scale**2 + NORM_ERROR * spread**2)
-            weights = (most - dulled.reshape(-1, size).sum(axis=1) * (0.501 * step)) / norms
-            weights = np.repeat(np.minimum(weights, SPREAD * most / spread), size)
+        most, step = clip * (1 - MARGIN), 2.0**-DERIVATIVE_BITS
+        rounding = np.sqrt(dulled).reshape(-1, size).sum(axis=1) * (0.501 * step)
+        spread = np.sqrt(squares).reshape(-1, size).sum(axis=1) / unit
+        norms = np.sqrt(self._squared_norms(size) / unit**2 + NORM_ERROR * spread**2)
+        weights = np.minimum((most - rounding) / norms, SPREAD * most / spread)
         # Of a unit whose gradient is zero the weight is infinite or no number; any finite one will do.
-        factors = np.where(weights < 1, weights, 1.0) * (2.0**DERIVATIVE_BITS / unit)
-        for derivative, stretch in zip(self._derivatives, self._stretches(), strict=True):
-            np.multiply(derivative, (factors if stretch is None else factors * stretch)[:, None], out=derivative)
+        factors = np.repeat(np.where(weights < 1, weights, 1.0), size) * (1 / (step * unit))
+        for number, derivative in enumerate(self._wide_derivatives):
+            np.multiply(derivative, factors if number else factors * self._stretch, out=derivative)
             np.rint(derivative, out=derivative)
-        return self._whole, self._derivatives
+            self._add_wide(number, step * 2.0 ** self._coarse.derivatives[number])
 
-    def numbers(self, size: int, layers: Layers, rows: Singles, labels: Floats) -> list[Floats]:
+    def summed(self, layers: Layers, rows: Singles, labels: Floats, used: Truths) -> list[Floats]:
+        """The sum of gradients as it is, layer by layer."""
+        self._pass(layers, rows, labels, used, self._fine)
+        self._widen()
+        self._wide_derivatives[0] *= self._stretch
+        if not self._finite[used].all():
+            self._wide_derivatives[0].fill(np.nan)
+        for values, derivative, product in zip(self._wide_inputs, self._wide_derivatives, self._products, strict=True):
+            _product(values, derivative, product)
+        return [_turned(product, shape) for product, shape in zip(self._products, self._shapes, strict=True)]
+
+    def numbers(self, size: int, layers: Layers, rows: Singles, labels: Floats) -> list[Any]:
         """All that a block's results are made of, a row for each row: to see whether a row's numbers depend on its place."""
-        self._pass(layers, rows, labels, np.ones(BLOCK, np.bool_))
-        whole, derivatives = ([part.copy() for part in parts] for parts in (self._whole, self._derivatives))
-        norms = [*self._lengths(), np.repeat(self._squared_norms(size), size)]
-        return [*whole, *derivatives, *(part[:, None] for part in norms)]
+        self._pass(layers, rows, labels, np.ones(BLOCK, np.bool_), self._coarse if size == 1 else self._fine)
+        norms = [self._lengths()[1]]
+        if size > 1:
+            self._widen()
+            norms += [*self._wide_lengths(), np.repeat(self._squared_norms(size), size)]
+        parts = [part.T.copy() for part in (*self._rounded, *self._derivatives)]
+        return [*parts, *(part[:, None] for part in norms)]
 
-    def _lengths(self) -> tuple[Floats, Floats]:
-        """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns; both times 2**36."""
+    def _widen(self) -> None:
+        """Inputs and derivatives in float64."""
+        for wide, narrow in zip(self._wide_inputs, self._rounded, strict=True):
+            np.copyto(wide, narrow)
+        for wide, narrow in zip(self._wide_derivatives, self._derivatives, strict=True):
+            np.copyto(wide, narrow)
+
+    def _blank(self, bad: Truths) -> None:
+        """Make nothing of some rows."""
+        for part in self._derivatives:
+            part[:, bad] = 0
+        self._rounded[0][:, bad] = 0
+        for part in self._inputs[1:]:
+            part[:-1, bad] = 0
+
+    def _lengths(self) -> tuple[list[Floats], Floats]:
+        """Of each row the squared norms of its inputs, layer by layer, and that of its gradient: from squares in float32."""
+        inputs, squares = [_squares(values) for values in self._rounded], np.zeros(BLOCK)
+        for number, derivative in enumerate(self._derivatives):
+            lengths = (_squares(derivative) + len(derivative) * LEAST) * inputs[number]
+            squares += lengths if number else lengths * self._stretch**2
+        return inputs, squares
+
+    def _wide_lengths(self) -> tuple[Floats, Floats]:
+        """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns."""
         squares, dulled = np.zeros(BLOCK), np.zeros(BLOCK)
-        for values, derivative, stretch in zip(self._whole, self._derivatives, self._stretches(), strict=True):
-            lengths = np.vecdot(values, values)
-            dulled += lengths * derivative.shape[1]
-            lengths *= np.vecdot(derivative, derivative)
-            squares += lengths if stretch is None else lengths * stretch**2
+        for number, (values, derivative) in enumerate(zip(self._wide_inputs, self._wide_derivatives, strict=True)):
+            lengths = np.einsum("ij,ij->j", values, values)
+            dulled += lengths * len(derivative)
+            lengths *= np.einsum("ij,ij->j", derivative, derivative)
+            squares += lengths if number else lengths * self._stretch**2
         return squares, dulled
 
-    def _stretches(self) -> list[Floats | None]:
-        return [self._stretch, *[None] * (len(self._whole) - 1)]
-
     def _squared_norms(self, size: int) -> Floats:
-        """The squared norm of each unit's gradient times 2**36."""
+        """The squared norm of each unit's gradient."""
         result = np.zeros(BLOCK // size)
-        for values, derivative, stretch in zip(self._whole, self._derivatives, self._stretches(), strict=True):
-            stretched = derivative if stretch is None else derivative * stretch[:, None]
+        for number, (values, derivative) in enumerate(zip(self._wide_inputs, self._wide_derivatives, strict=True)):
+            stretched = derivative if number else derivative * self._stretch
             result += np.vecdot(_paired(values, size), _paired(stretched, size))
         return np.maximum(result, 0.0)
 
-    def _pass(self, layers: Layers, rows: Singles, labels: Floats, used: Truths) -> Truths:
-        """Forward and backward: whole inputs, derivatives, and which rows are finite. Derivatives of unused rows are zero.
+    def _pass(self, layers: Layers, rows: Singles, labels: Floats, used: Truths, grid: Grid) -> None:
+        """Forward and backward: rounded inputs, and derivatives, those of unused rows zero.
 
-        The first layer's inputs are divided by a power of two, `_stretch`, and then below 2; its derivatives are not yet
+        The first layer's inputs are divided by a power of two, `_stretch`, and then no longer than 1; its derivatives are not yet
         multiplied by it.
         """
-        first, whole = self._inputs[0], self._whole[0]
-        first[:, :-1] = rows
-        largest = np.maximum.reduce(np.abs(first), axis=1)
-        finite: Truths = np.isfinite(largest)
-        if not finite.all():
-            first[~finite, :-1] = 0
-            largest[~finite] = 1
-        exponents = np.frexp(largest)[1] - 1
+        first, divided = self._inputs[0], self._rounded[0]
+        first[:-1] = rows.T
+        squares = np.einsum("ij,ij->j", first, first)
+        self._finite = np.isfinite(squares)
+        exponents = np.frexp(squares)[1] + 1 >> 1
         self._stretch = np.ldexp(1.0, exponents)
-        whole[...] = first
-        np.multiply(whole, np.ldexp(1.0, INPUT_BITS - exponents)[:, None], out=whole)
-        np.rint(whole, out=whole)
-        for number, (values, slopes) in enumerate(zip(self._values, self._slopes, strict=False)):
-            np.matmul(self._inputs[number], layers[number], out=values)
-            np.tanh(values, out=values)
-            self._inputs[number + 1][:, :-1] = values
-            np.multiply(values, values, out=slopes)
+        np.multiply(first, np.ldexp(np.float32(1), -exponents), out=divided)
+        _to_grid(divided, grid.inputs[0])
+        for number, slopes in enumerate(self._slopes[:-1]):
+            np.matmul(layers[number].T, self._inputs[number], out=slopes)
+            hidden = self._inputs[number + 1][:-1]
+            np.tanh(slopes, out=hidden)
+            np.multiply(hidden, hidden, out=slopes)
             np.subtract(np.float32(1), slopes, out=slopes)
-            np.multiply(values, np.float32(2.0**INPUT_BITS), out=values)
-            self._whole[number + 1][:, :-1] = np.rint(values, out=values)
-        outputs = np.matmul(self._inputs[-1], layers[-1], out=self._values[-1])
-        self._derivatives[-1].T[...] = residuals(self._label, outputs.T.astype(np.float64), labels)
+            if number:
+                _to_grid(self._inputs[number][:-1], grid.inputs[number])
+        outputs = np.matmul(layers[-1].T, self._inputs[-1], out=self._slopes[-1])
+        if len(layers) > 1:
+            _to_grid(self._inputs[-1][:-1], grid.inputs[-1])
+        self._derivatives[-1][...] = residuals(self._label, outputs.astype(np.float64), labels)
         if not used.all():
-            self._derivatives[-1][~used] = 0
-        outputs[...] = self._derivatives[-1]
+            self._derivatives[-1][:, ~used] = 0
         for number in range(len(layers) - 1, 0, -1):
-            values = np.matmul(self._values[number], layers[number][:-1].T, out=self._values[number - 1])
+            values = np.matmul(layers[number][:-1], self._derivatives[number], out=self._derivatives[number - 1])
             np.multiply(values, self._slopes[number - 1], out=values)
-            if not used.all():
-                values[~used] = 0
-            self._derivatives[number - 1][...] = values
-        return finite
+
+
+def _squares(columns: Singles) -> Floats:
+    """The squared length of each column."""
+    result: Floats = np.einsum("ij,ij->j", columns, columns).astype(np.float64)
+    return result
+
+
+def _dither(squares: Floats) -> Singles:
+    """A number of each row between -1/2 and 1/2, from digits of its squared norm in which there is no order.
+
+    Added before rounding, it makes what is rounded right on average, where rounding to the nearest loses all that is small. What
+    is zero stays zero.
+    """
+    digits = np.frexp(squares)[0] * 2.0**20
+    result: Singles = (digits - np.rint(digits)).astype(np.float32)
+    return result
+
+
+def _fits(inputs: Singles, derivative: Singles, bits: int) -> bool:
+    """Whether float32 holds all sums of products within a piece, of inputs in steps of 2**-bits and whole derivatives.
+
+    Sums of magnitudes are at most the product of two rows' lengths (Cauchy-Schwarz).
+    """
+    longest = [
+        np.vecdot(pieces, pieces).max(axis=0)
+        for pieces in (part.reshape(len(part), -1, PIECE) for part in (inputs, derivative))
+    ]
+    return bool(np.all(longest[0] * longest[1] < 2.0 ** (47 - 2 * bits)))
+
+
+def _product(inputs: NDArray[Any], derivative: NDArray[Any], out: NDArray[Any]) -> None:
+    """The sum over columns of the products of inputs and derivatives, the larger side first."""
+    first, second = (inputs, derivative) if len(inputs) >= len(derivative) else (derivative, inputs)
+    np.matmul(first, second.T, out=out)
+
+
+def _turned(matrix: Floats, shape: tuple[int, ...]) -> Floats:
+    """The matrix, or its transpose, which has that shape."""
+    return matrix if matrix.shape == shape else matrix.T
+
+
+def _to_grid(values: Singles, bits: int) -> None:
+    """Round numbers up to 1 to multiples of 2**-bits: by a sum that has no place for more."""
+    large = np.float32(1.5 * 2.0 ** (23 - bits))
+    np.add(values, large, out=values)
+    np.subtract(values, large, out=values)
 
 
 def residuals(label: Label, outputs: Floats, labels: Floats) -> Floats:
@@ -212,8 +357,8 @@ def residuals(label: Label, outputs: Floats, labels: Floats) -> Floats:
     return result
 
 
-def _paired(rows: Floats, size: int) -> Floats:
+def _paired(columns: Floats, size: int) -> Floats:
     """The products of each unit's rows with each other: (units, size * size)."""
-    units: Any = rows.reshape(-1, size, rows.shape[1])
+    units: Any = columns.reshape(len(columns), -1, size).transpose(1, 2, 0)
     products: Floats = np.matmul(units, units.transpose(0, 2, 1))
-    return products.reshape(len(units), -1)
+    return products.reshape(len(products), -1)

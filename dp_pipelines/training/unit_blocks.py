@@ -48,7 +48,10 @@ def blocks(starts: Places, sizes: Sequence[int], units: Callable[[int], int]) ->
     """
     counts = np.diff(starts)
     least = 0
+    most = counts.max(initial=0)
     for size in sizes:
+        if least >= most:
+            return
         members = np.flatnonzero((counts > least) & (counts <= size))
         least, many, steps = size, units(size), np.arange(size)
         for first in range(0, len(members), many):
