@@ -7,7 +7,9 @@ total variation of 2**-100 for each coordinate, which the accountant counts as o
 whether the vectors were clipped and the slack is true (the kernels say so), and whoever reads this process's memory.
 
 How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
-are, to 2**-112, a rounded Gaussian of scale 2**22. Nothing is kept between calls: a fork repeats nothing.
+are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
+takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls: a fork
+repeats nothing.
 
 INTERNAL, as `noise.samplers`: the source of words is for tests. May import errors, checks, noise. Imported by training.
 """
@@ -22,10 +24,10 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import entropy
-from dp_pipelines.noise.laws import DiscreteGaussian, RoundedGaussian
-from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, Sampler
-from dp_pipelines.noise.tables import WordSource
+from dp_pipelines.noise import balls, entropy
+from dp_pipelines.noise.laws import DiscreteGaussian, Law, RoundedGaussian
+from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, Layout, lay_out
+from dp_pipelines.noise.tables import Words, WordSource
 
 Floats = NDArray[np.float64]
 
@@ -43,6 +45,12 @@ SCALE = COARSE * RATIO
 
 UNLIKE = Fraction(1, 2**112)
 """How far the sum of both is, at most, from one Gaussian, as total variation: docs/proofs/training.md, lemma 2."""
+
+HALF = 32
+"""Bits of half a word."""
+
+FURTHER = 3
+"""Halves of words that settle a draw which one does not."""
 
 MOST_SIZE = 2**30
 LEAST_MULTIPLIER = Fraction(1, 64)
@@ -110,7 +118,7 @@ class NoisySum:
     @property
     def total_variation_bound(self) -> Fraction:
         """How far one coordinate's noise is, at most, from the Gaussian law, both tables included: below 2**-100."""
-        return sum((sampler.total_variation_bound for sampler in _samplers(entropy.words)), UNLIKE)
+        return sum((part.tables.total_variation_bound for part in _parts(entropy.words)), UNLIKE)
 
     def release(self, total: Floats) -> Floats:
         """The sum with noise.
@@ -127,18 +135,48 @@ class NoisySum:
         if not np.abs(near).max() <= MOST_STEPS:
             raise ValueError("a sum of clipped vectors is finite and not that large")
         check()
-        coarse, fine = _samplers(self.words)
+        coarse, fine = _parts(self.words)
         noisy = near.astype(np.int64)
-        noisy += coarse.draw(self.size) * np.int64(RATIO)
+        noise = coarse.draw(self.size)
+        noise *= RATIO
+        noisy += noise
         noisy += fine.draw(self.size)
         result: Floats = noisy.astype(np.float64)
         result /= self.steps
         return result
 
 
-def _samplers(words: WordSource) -> tuple[Sampler, Sampler]:
-    """Of the coarse and the fine part; samplers of one law share their tables."""
-    return Sampler(DiscreteGaussian(Fraction(COARSE)), words), Sampler(RoundedGaussian(Fraction(FINE)), words)
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """One part of the noise: a law, and where words come from."""
+
+    law: Law
+    words: WordSource
+
+    @property
+    def tables(self) -> Layout:
+        """The tables of the law for halves of words; built once."""
+        # One build at a time: the threads of a worker would otherwise all build the same tables.
+        with balls.building():
+            return _tables(self.law)
+
+    def draw(self, n: int) -> NDArray[np.int64]:
+        """`n` independent draws."""
+        return self.tables.draw(n, self._halves)
+
+    def _halves(self, n: int) -> Words:
+        """`n` halves of words, each as a number below 2**32."""
+        return self.words(-(-n // 2)).view(np.uint32)[:n].astype(np.uint64)
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(law: Law) -> Layout:
+    return lay_out(law, word_bits=HALF, further_words=FURTHER)
+
+
+def _parts(words: WordSource) -> tuple[_Part, _Part]:
+    """The coarse and the fine part."""
+    return _Part(DiscreteGaussian(Fraction(COARSE)), words), _Part(RoundedGaussian(Fraction(FINE)), words)
 
 
 def _root_above(number: int) -> Fraction:

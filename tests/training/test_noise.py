@@ -1,5 +1,6 @@
 """Noise on the fine lattice: its law, what its two parts add up to, and that rounding is paid for."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import balls, samplers, tables
+from dp_pipelines.noise import balls, entropy, magnitudes, samplers, tables
 from dp_pipelines.training import noise
 from dp_pipelines.training.noise import NoisySum
 
@@ -42,7 +43,7 @@ def test_the_low_bits_of_the_integers_are_uniform_and_the_coarse_part_alone_is_r
     made = of_size(N)
     integers = np.rint(made.release(np.zeros(N)) * made.steps).astype(np.int64)
     assert stats.chisquare(np.bincount(integers % noise.RATIO, minlength=noise.RATIO)).pvalue > ALPHA
-    coarse, _ = noise._samplers(made.words)
+    coarse, _ = noise._parts(made.words)
     alone = coarse.draw(N) * noise.RATIO
     assert stats.chisquare(np.bincount(alone % noise.RATIO, minlength=noise.RATIO)).pvalue < ALPHA
 
@@ -93,6 +94,18 @@ def test_both_parts_add_up_to_one_gaussian_to_within_what_is_stated_and_a_narrow
 
 def test_a_coordinate_is_within_the_distance_that_the_accountant_counts_for_one_draw() -> None:
     assert 0 < of_size(3).total_variation_bound <= samplers.TOTAL_VARIATION_BOUND == Fraction(1, 2**100)
+
+
+def test_half_a_word_gives_the_draw_of_its_exact_weights_and_the_other_half_is_for_another_draw() -> None:
+    part, _ = noise._parts(lambda n: np.arange(n, dtype=np.uint64) << np.uint64(32) | np.uint64(7))
+    halves = part._halves(7).tolist()
+    assert sorted(halves) == [0, 1, 2, 7, 7, 7, 7], "no half is used twice"
+    for part in noise._parts(entropy.words):
+        ((_, table),) = part.tables.digits
+        assert (table.word_bits, table.field_bits, len(table.rests)) == (32, 31, noise.FURTHER)
+        tails = magnitudes.tails(part.law, 31 + 32 * noise.FURTHER)
+        weights = [before - after for before, after in itertools.pairwise([1 << 31 + 32 * noise.FURTHER, *tails])]
+        assert tables.reproduced(table)[: len(weights)] == weights
 
 
 @given(
