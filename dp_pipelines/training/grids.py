@@ -4,12 +4,16 @@ In: the shapes of the layers. Out: bits behind the point. Holds: they depend on 
 are, sums are exact and no unit adds more than the clip norm (docs/proofs/training_mlp.md): they decide how far a unit's vector
 is from its gradient, and how often float32 can hold a sum. Not covered: the sums themselves.
 
-May import nothing of this project. Imported by training.passes.
+May import nothing of this project. Imported by training.{mlp, passes}.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 Shapes = Sequence[tuple[int, int]]
 
@@ -36,6 +40,15 @@ class Grid:
     inputs: tuple[int, ...]
     derivatives: tuple[int, ...]
     singles: tuple[bool, ...]
+
+    @functools.cached_property
+    def squared_steps(self) -> NDArray[np.float64]:
+        """The squares of the steps of derivatives, (layers, 1).
+
+        >>> fine([(5, 2)]).squared_steps.tolist() == [[2.0**-46]]
+        True
+        """
+        return np.array([[4.0**-bits] for bits in self.derivatives])
 
 
 def fine(shapes: Shapes) -> Grid:

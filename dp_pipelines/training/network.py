@@ -44,9 +44,10 @@ def layers(of: Sequence[tuple[int, int]], parameters: Floats) -> Layers:
     """The layers in a vector of parameters, in float32."""
     found, begin = [], 0
     with np.errstate(over="ignore"):
-        for rows, columns in of:
-            found.append(parameters[begin : begin + rows * columns].reshape(rows, columns).astype(np.float32))
-            begin += rows * columns
+        singles = parameters.astype(np.float32)
+    for rows, columns in of:
+        found.append(singles[begin : begin + rows * columns].reshape(rows, columns))
+        begin += rows * columns
     return found
 
 

@@ -8,8 +8,8 @@ whether the vectors were clipped and the slack is true (the kernels say so), and
 
 How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
 are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
-takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls: a fork
-repeats nothing.
+takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
+a fork repeats nothing.
 
 INTERNAL, as `noise.samplers`: the source of words is for tests. May import errors, checks, noise. Imported by training.
 """

@@ -62,6 +62,8 @@ class Desk:
         self._coarse, self._fine = grids.coarse(shapes), grids.fine(shapes)
         # What norms in float32 may be off, as a part of themselves, twice and more: see the proof.
         self._margin = (max(rows for rows, _ in shapes) + max(columns for _, columns in shapes) + 32) * 2.0**-24
+        # More than float32 loses of a layer's derivatives by underflow.
+        self._least = np.array([[columns * LEAST] for _, columns in shapes])
         self._aim = 1 - (ROOM if any(self._coarse.singles) else 2 * self._margin)
         # Inputs of each layer with a last row of 1, for the bias; on the grid, the first divided by `_stretch`.
         self._inputs = [np.ones((rows, BLOCK), np.float32) for rows, _ in shapes]
@@ -128,15 +130,16 @@ class Desk:
             self._blank(bad)
             squares[bad] = 1
         factors = np.where(used, np.minimum(clip * self._aim * unit / np.sqrt(squares), 1.0), 0.0) / unit
-        found, dither = np.zeros(BLOCK), _dither(squares)
+        dither = _dither(squares)
         for number, derivative in enumerate(self._derivatives):
             stretched, bits = factors if number else factors * self._stretch, self._coarse.derivatives[number]
             np.multiply(derivative, (stretched * 2.0**bits).astype(np.float32), out=derivative)
             np.add(derivative, dither, out=derivative)
             np.rint(derivative, out=derivative)
-            found += inputs[number] * (_squares(derivative) * 4.0**-bits)
         # What rounding has made longer than the clip norm is made shorter, and rounded towards zero.
-        limit = clip * (1 - self._margin)
+        inputs *= _squares(self._derivatives)
+        inputs *= self._coarse.squared_steps
+        limit, found = clip * (1 - self._margin), np.add.reduce(inputs, axis=0)
         long = found > limit**2
         if long.any():
             shorter = ((1 - 2.0**-20) * limit / np.sqrt(found[long])).astype(np.float32)
@@ -227,13 +230,13 @@ class Desk:
         for part in self._inputs[1:]:
             part[:-1, bad] = 0
 
-    def _lengths(self) -> tuple[list[Floats], Floats]:
+    def _lengths(self) -> tuple[Floats, Floats]:
         """Of each row the squared norms of its inputs, layer by layer, and that of its gradient: from squares in float32."""
-        inputs, squares = [_squares(values) for values in self._rounded], np.zeros(BLOCK)
-        for number, derivative in enumerate(self._derivatives):
-            lengths = (_squares(derivative) + len(derivative) * LEAST) * inputs[number]
-            squares += lengths if number else lengths * self._stretch**2
-        return inputs, squares
+        inputs, lengths = _squares(self._rounded), _squares(self._derivatives)
+        lengths += self._least
+        lengths *= inputs
+        lengths[0] *= self._stretch**2
+        return inputs, np.add.reduce(lengths, axis=0)
 
     def _wide_lengths(self) -> tuple[Floats, Floats]:
         """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns."""
@@ -286,10 +289,12 @@ class Desk:
             np.multiply(values, self._slopes[number - 1], out=values)
 
 
-def _squares(columns: Singles) -> Floats:
-    """The squared length of each column."""
-    result: Floats = np.einsum("ij,ij->j", columns, columns).astype(np.float64)
-    return result
+def _squares(parts: Sequence[Singles]) -> Floats:
+    """The squared length of each column: a row for each part."""
+    result = np.empty((len(parts), BLOCK), np.float32)
+    for part, squares in zip(parts, result, strict=True):
+        np.einsum("ij,ij->j", part, part, out=squares)
+    return result.astype(np.float64)
 
 
 def _dither(squares: Floats) -> Singles:
