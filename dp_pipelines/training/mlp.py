@@ -4,7 +4,7 @@ In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of 
 unit adds is a function of its own rows and the parameters alone, bit for bit, and has an L2 norm of at most the clip norm; the
 sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
 nothing.
-Not covered: a BLAS whose products depend on the place of a row, which `check_places` finds and refuses; time.
+Not covered: a BLAS whose products depend on the place of a row at most places, which `check_places` finds and refuses; time.
 
 How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one forward
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
@@ -73,7 +73,8 @@ class MLPKernel:
         self._desks = [Desk(self.shapes, label) for _ in range(self.threads)]
         # Two pools of threads would be in each other's way; one for products alone would be idle most of the time.
         self._blas: Any = ThreadpoolController()
-        self._checked = False
+        # Of each size of units the places of a block that may be used; empty before `check_places`.
+        self._places: dict[int, NDArray[np.bool_]] = {}
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
 
     def initial(self) -> Floats:
@@ -97,13 +98,13 @@ class MLPKernel:
         """
         if chunk.units > self.units_per_chunk:
             raise ValueError("a chunk of so many units would not be added up exactly")
-        if not self._checked:
+        if not self._places:
             self.check_places()
         # The least power of two above the clip norm, which is at least a half of it.
         unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
         clip, layers = clip_norm / unit, network.layers(self.shapes, parameters)
         starts = chunk.starts
-        work: list[Block | int] = [*blocks(starts, SIZES, lambda size: BLOCK // size)]
+        work: list[Block | int] = [*blocks(starts, SIZES, lambda size: int(self._places[size].sum()))]
         work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
 
         def share(number: int) -> None:
@@ -115,7 +116,7 @@ class MLPKernel:
                         rows = np.arange(starts[block], starts[block + 1])
                         self._add_large(desk, layers, chunk, rows, clip, unit)
                     else:
-                        rows, used = block.rows.reshape(-1), block.used.reshape(-1)
+                        rows, used = self._placed(block)
                         features, labels = chunk.features.take(rows, axis=0), chunk.labels.take(rows)
                         if not used.all():
                             features[~used] = 0
@@ -152,31 +153,47 @@ class MLPKernel:
         steps = 2.0 ** (INPUT_BITS + DERIVATIVE_BITS)
         desk.add_vector([np.trunc(gradient * (weight * steps)) / steps for gradient in gradients])
 
-    def check_places(self) -> None:
-        """Try whether this machine computes the same for a row wherever it stands. The first sum does it too.
+    def _placed(self, block: Block) -> tuple[Places, NDArray[np.bool_]]:
+        """The rows of a block, and which are used, each unit at a place that may be."""
+        places = self._places[block.size]
+        if places.all():
+            return block.rows.reshape(-1), block.used.reshape(-1)
+        rows, used = np.zeros((len(places), block.size), np.int64), np.zeros((len(places), block.size), np.bool_)
+        rows[places], used[places] = block.rows, block.used
+        return rows.reshape(-1), used.reshape(-1)
 
-        Every place of a block gets the same rows, and then the rows in another order; rows and parameters are public.
+    def check_places(self) -> None:
+        """Try at which places of a block this machine computes the same for a row. The first sum does it too.
+
+        Every place of a block gets the same rows, of which the places that give the same bits as most others may be used; and
+        then different rows, in one order and backwards. Rows and parameters are public.
 
         Raises:
-            DpError: it does not.
+            DpError: these are less than a quarter of the places, or they do not agree.
         """
         layers = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights") / 2)
         width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
         drawn = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32) * 4
-        desk, same = self._desks[0], True
+        desk, found = self._desks[0], dict[int, NDArray[np.bool_]]()
         with self._blas.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for size in SIZES:
                 units = drawn.reshape(-1, size, width)
-                for rows in (units, np.repeat(units[:1], len(units), axis=0)):
-                    there, back = (
-                        desk.numbers(size, layers, each.reshape(-1, width), labels) for each in (rows, rows[::-1])
+
+                def numbers(rows: NDArray[np.float32], size: int = size) -> NDArray[Any]:
+                    parts = desk.numbers(size, layers, rows.reshape(-1, width), labels)
+                    return np.concatenate([part.reshape(len(rows), -1).astype(np.float64) for part in parts], axis=1)
+
+                alike = numbers(np.repeat(units[:1], len(units), axis=0))
+                marks = [row.tobytes() for row in alike]
+                most = max(marks, key=marks.count)
+                places = np.array([mark == most for mark in marks])
+                back = units.copy()
+                back[places] = units[places][::-1]
+                agree = np.array_equal(numbers(units)[places], numbers(back)[places][::-1])
+                if 4 * places.sum() < len(units) or not agree:
+                    raise DpError(
+                        "this machine's matrix products depend on the place of a row, so that a unit would change what others "
+                        "add; install NumPy from its wheels, or train a linear model"
                     )
-                    for part, turned in zip(there, back, strict=True):
-                        same &= np.array_equal(part, turned.reshape(len(units), size, -1)[::-1].reshape(part.shape))
-                same &= all(np.array_equal(part, np.tile(part[:size], (len(units), 1))) for part in there)
-        if not same:
-            raise DpError(
-                "this machine's matrix products depend on the place of a row, so that a unit would change what others add; "
-                "install NumPy from its wheels, or train a linear model"
-            )
-        self._checked = True
+                found[size] = places
+        self._places = found

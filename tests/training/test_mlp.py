@@ -301,18 +301,46 @@ def test_a_chunk_that_float64_would_round_is_refused() -> None:
 
 
 class DependsOnPlace(Desk):
-    """A machine on which the last rows of a product meet other instructions."""
+    """A machine on which some rows of a product meet other instructions, each others."""
+
+    others: slice
 
     def _pass(self, *arguments):
         super()._pass(*arguments)
-        self._derivatives[1][:, -1] = np.nextafter(self._derivatives[1][:, -1], np.float32(np.inf))
+        derivative = self._derivatives[1][:, self.others]
+        derivative *= (1 + 2.0**-20 * np.arange(1, derivative.shape[1] + 1)).astype(np.float32)
 
 
-def test_this_machine_computes_the_same_at_every_place_and_one_that_does_not_is_refused() -> None:
-    kernel = MLPKernel(width=64, hidden=(256, 64), label=LABELS["classes"], key=b"test")
-    kernel.check_places()
+def with_other_places(others: slice) -> MLPKernel:
+    """A kernel on such a machine."""
     kernel = MLPKernel(width=WIDTH, hidden=(7, 4), label=LABELS["binary"], key=b"test")
-    kernel._desks[0] = DependsOnPlace(kernel.shapes, kernel.label)
+    for number in range(len(kernel._desks)):
+        kernel._desks[number] = DependsOnPlace(kernel.shapes, kernel.label)
+        kernel._desks[number].others = others
+    return kernel
+
+
+def test_this_machine_has_places_at_which_it_computes_the_same() -> None:
+    MLPKernel(width=64, hidden=(256, 64), label=LABELS["classes"], key=b"test").check_places()
+
+
+def test_places_at_which_a_machine_computes_otherwise_are_left_empty() -> None:
+    few = Few(units_of([1] * 700 + [2, 7, 64] * 9, 2), WIDTH)
+    at, whole = (
+        parameters(KERNELS["binary"]),
+        KERNELS["binary"].clipped_sum(parameters(KERNELS["binary"]), all_of(few), 0.3),
+    )
+    kernel = with_other_places(slice(-5, None))
+    assert kernel.clipped_sum(at, all_of(few), 0.3).tobytes() == whole.tobytes()
+    assert not kernel._places[1][-5:].any()
+    assert kernel._places[64].tolist() == [True] * 7 + [False]
+    for size in SIZES:
+        kernel._places[size][:] = True
+    assert kernel.clipped_sum(at, all_of(few), 0.3).tobytes() != whole.tobytes(), "the places made no difference"
+
+
+def test_a_machine_on_which_each_unit_meets_another_place_is_refused() -> None:
+    kernel = with_other_places(slice(None))
     with pytest.raises(DpError, match="depend on the place"):
         kernel.clipped_sum(parameters(kernel), all_of(Few(units_of([1], 2), WIDTH)), 1.0)
 
