@@ -22,7 +22,7 @@ from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
 from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
-from dp_pipelines.ledger.state import Attempt, Run
+from dp_pipelines.ledger.state import Attempt, EngineJob, Run
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.draws import Draws
@@ -43,9 +43,11 @@ class Work:
         content: digest of the job and the parameters.
         params: the parameters, as text.
         target: the folder to publish.
-        stage: runs the pipeline for a round into a staging folder; gives the staged files by name.
+        stage: runs the pipeline for a round into a staging folder, and tells of each job that it hands to an engine; gives
+            the staged files by name.
         describe: the manifest and whatever else belongs to a release, written into the staging folder; all files by name.
         tell: says something to whoever waits.
+        stop: has a job end that a dead attempt left with an engine.
     """
 
     account: str
@@ -56,9 +58,10 @@ class Work:
     content: str
     params: Mapping[str, str]
     target: pathlib.Path
-    stage: Callable[[int, pathlib.Path, Draws], dict[str, pathlib.Path]]
+    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]]
     describe: Callable[[int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any]], dict[str, pathlib.Path]]
     tell: Callable[[str], None]
+    stop: Callable[[EngineJob], None]
 
 
 def run(ledger: Ledger, work: Work) -> bool:
@@ -108,6 +111,10 @@ class InLedger:
         """Keep it. Errors as for `Ledger.freeze`."""
         self._ledger.freeze(self._run, attempt=self._attempt, name=name, content=content)
 
+    def submitted(self, job: EngineJob) -> None:
+        """Keep what an engine gets. Errors as for `Ledger.submitted`."""
+        self._ledger.submitted(self._run, attempt=self._attempt, job=job)
+
 
 def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
     """The committed run, whoever committed it."""
@@ -125,8 +132,12 @@ def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
         return _attempt(ledger, run_, work, attempt, folder)
 
 
-def abandon(ledger: Ledger, run_: Run) -> Run:
-    """Give a run up, after what a dead attempt left is destroyed.
+def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
+    """Give a run up, after what a dead attempt left is ended and destroyed.
+
+    Args:
+        ledger, run_: which.
+        stop: see `Work`.
 
     Raises:
         RequestError: a process is at work on it, or it has a release.
@@ -139,14 +150,18 @@ def abandon(ledger: Ledger, run_: Run) -> Run:
             raise _elsewhere(run_, last)
         if living:
             raise _at_work(run_, last)
-        run_ = _end_dead(ledger, run_, last)
+        run_ = _end_dead(ledger, run_, last, stop)
     return ledger.abandon(run_)
 
 
-def gone(ledger: Ledger, run_: Run) -> Run:
+def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     """End an attempt of which its owner says that it works no more: its machine is gone, and nothing shows that from here.
 
     Whatever it still does, it cannot commit any more. Its charge stays; the same command then makes the run's release.
+
+    Args:
+        ledger, run_: which.
+        stop: see `Work`.
 
     Raises:
         RequestError: no attempt is open, or its process lives here.
@@ -156,6 +171,8 @@ def gone(ledger: Ledger, run_: Run) -> Run:
         raise RequestError(field=f"run {run_.run_id!r}", rule="has no attempt that has not ended", mend="run it again")
     if processes.alive(last.where):
         raise _at_work(run_, last)
+    for job in last.jobs:
+        stop(job)
     staging.destroy(last.staging)  # if its disk can be reached from here
     return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
 
@@ -191,7 +208,7 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
             run_ = _seen_again(ledger, run_, work)
             continue
         if run_.state != "staged" or not _whole(last):
-            run_ = _end_dead(ledger, run_, last)
+            run_ = _end_dead(ledger, run_, last, work.stop)
             continue
         with disks.alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
             run_ = _seen_again(ledger, run_, work)
@@ -216,8 +233,13 @@ def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
     return now
 
 
-def _end_dead(ledger: Ledger, run_: Run, last: Attempt) -> Run:
-    """Destroy what an attempt left whose process is gone, and write that down."""
+def _end_dead(ledger: Ledger, run_: Run, last: Attempt, stop: Callable[[EngineJob], None]) -> Run:
+    """End the jobs of an attempt whose process is gone, destroy what it left, and write that down.
+
+    The order is for what the cluster has to do, not for privacy: a job that cannot be ended has no place any more to write to.
+    """
+    for job in last.jobs:
+        stop(job)
     destroyed = staging.destroy(last.staging)
     if os.path.lexists(last.staging):
         raise LedgerError(
@@ -248,7 +270,8 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
     try:
         with staging.staging_folder(work.target, attempt):
             try:
-                files = work.stage(run_.round, folder, InLedger(ledger, run_, attempt))
+                kept = InLedger(ledger, run_, attempt)
+                files = work.stage(run_.round, folder, kept, kept.submitted)
                 run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
                 return _commit(ledger, run_, attempt, folder, work)
             except BaseException:

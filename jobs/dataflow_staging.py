@@ -22,6 +22,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs import build
 from dp_pipelines.jobs.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.pipeline import RunFailed, public_part
@@ -72,7 +73,7 @@ def run_pipeline(
         engine.run(pipeline, progress)
         for path in files.values():
             fetch(attempt, path)
-    except (RunnerFailed, RunFailed):
+    except (RunnerFailed, RunFailed, LedgerError):
         raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
         raise public_part(error, request, stages) from None

@@ -2,33 +2,46 @@
 
 In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
 server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
-is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read.
-Not covered: a job whose driver is killed: its workers write into a folder that the next attempt destroys.
+is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read;
+before an engine gets a job, whoever keeps the attempt is told its name. A job server that we start is killed with this process
+(on Linux), and its temporary files lie in the attempt's private folder. Not covered: what is done about a job whose driver was
+killed (`left_jobs`).
 
 Imports Beam: only `run`, `pipeline`, `doctor`, `probe` and `dataflow_staging` may import this module.
 """
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import importlib
 import os
+import pathlib
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.portability.job_server import JobServer
-from apache_beam.runners.runner import PipelineRunner
+from apache_beam.runners.portability.job_server import JavaJarJobServer, JobServer
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from dp_pipelines.errors import DpError, RequestError
-from dp_pipelines.jobs import beam_options, guarded, runners
+from dp_pipelines.jobs import beam_options, guarded, left_jobs, processes, runners
 from dp_pipelines.jobs.direct import CountingRunner
 from dp_pipelines.jobs.progress import Progress, heard
+from dp_pipelines.ledger.state import EngineJob
+from dp_pipelines.release.staging import UNFINISHED
+
+SAID_SOON = 10.0
+"""Seconds that an engine has to list a job that it took, and to end one that is cancelled, before we go on without."""
 
 
 class RunnerFailed(DpError):
@@ -47,6 +60,21 @@ class RunnerFailed(DpError):
         self.cause = cause
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What an engine must know of the attempt for which it works.
+
+    Args:
+        key: names the run to whoever sees the engine's jobs, and shows neither account nor id.
+        folder: the private one.
+        submitted: keeps a job: before the engine gets it, and once the engine has said what it calls it.
+    """
+
+    key: str
+    folder: pathlib.Path
+    submitted: Callable[[EngineJob], None]
+
+
 class Engine:
     """A runner and its options.
 
@@ -58,6 +86,7 @@ class Engine:
     def __init__(self, setup: runners.Setup, arguments: Sequence[str]) -> None:
         self.setup, self._arguments = setup, [*arguments, *setup.defaults]
         self._server: _Server | None = None
+        self._attempt: Attempt | None = None
 
     @property
     def options(self) -> PipelineOptions:
@@ -100,18 +129,58 @@ class Engine:
             return
         guarded.guard(pipeline)
         _say_nothing_at_the_end()
+        job = self._named(pipeline)
         progress.show(f"handing the job to {self.setup.name}")
         try:
             result = pipeline.run()
-        except Exception as error:
-            raise RunnerFailed(self.setup.name, error) from None
+        except BaseException as error:
+            self._end(job)
+            if isinstance(error, Exception):
+                raise RunnerFailed(self.setup.name, error) from None
+            raise
         progress.show(f"running on {self.setup.name}")
         try:
+            if job is not None and self._attempt is not None:
+                self._attempt.submitted(dataclasses.replace(job, job=_called(job, result)))
             result.wait_until_finish()
         except BaseException:
             with contextlib.suppress(Exception):
                 result.cancel()
+            self._end(job)
             raise
+
+    @contextlib.contextmanager
+    def attempt(self, attempt: Attempt) -> Iterator[None]:
+        """Work for an attempt until the end of the block; then no job server is left.
+
+        Meanwhile the temporary files of Beam, and of all else in this process, lie in the attempt's private folder.
+        """
+        before = tempfile.tempdir
+        private = tempfile.mkdtemp(prefix="engine-", suffix=UNFINISHED, dir=attempt.folder)
+        try:
+            self._attempt, tempfile.tempdir = attempt, private
+            yield
+        finally:
+            self._attempt, tempfile.tempdir = None, before
+            self.close()
+            shutil.rmtree(private, ignore_errors=True)
+
+    def _named(self, pipeline: beam.Pipeline) -> EngineJob | None:
+        """The job that a pipeline of an attempt is to be, kept under a name that no other has, before any engine gets it."""
+        if self._attempt is None:
+            return None
+        options = pipeline.options.view_as(GoogleCloudOptions)  # only Python's Beam thinks that the name is Google's
+        if self.setup.name != "dataflow":  # there the name keeps a second job out
+            options.job_name = f"{options.job_name or 'dp'}-{self._attempt.key}-{uuid.uuid4().hex[:12]}"
+        job = EngineJob(name=str(options.job_name), runner=self.setup.name, endpoint=self.setup.endpoint)
+        self._attempt.submitted(job)
+        return job
+
+    def _end(self, job: EngineJob | None) -> None:
+        """See that a job which is cancelled, or has failed as its job server died, ends: as far as that is quickly done."""
+        if job is not None:
+            with contextlib.suppress(Exception):
+                left_jobs.stop(job, lambda text: None, SAID_SOON)
 
     def server(self, started: JobServer) -> JobServer:
         """The one job server of this run: the first that any of its pipelines wanted to start."""
@@ -193,6 +262,19 @@ def _silence_for_good() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
+def _called(job: EngineJob, result: PipelineResult) -> str:
+    """What the engine calls a job that it took: the cluster's own word where it can be asked, else the job service's."""
+    found, end = None, time.monotonic() + SAID_SOON
+    while job.endpoint.startswith("http") and not found and time.monotonic() < end:
+        ended = PipelineState.is_terminal(result.state)
+        found = getattr(left_jobs.look(job), "job", "")
+        if ended:
+            break
+        time.sleep(0 if found else 0.1)
+    asked = getattr(result, "job_id", None)  # of Dataflow
+    return str(found or (asked() if callable(asked) else getattr(result, "_job_id", "")))
+
+
 class _Server(JobServer):
     """A job server that is started once and ended by us, without handlers of signals or of the process's end."""
 
@@ -211,6 +293,32 @@ class _Server(JobServer):
                 self._server.stop()
 
 
+class _Jar(JavaJarJobServer):
+    """A job server that is killed with this process, and keeps all of its files where this process keeps temporary ones."""
+
+    _local_temp_root: str | None
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        (launcher, *rest), endpoint = super().subprocess_cmd_and_endpoint()
+        own = [f"-Djava.io.tmpdir={self._local_temp_root}", "-XX:-UsePerfData"]
+        return processes.ending_with_this([launcher, *own, *rest]), endpoint
+
+    def stop(self) -> None:
+        folder, self._local_temp_root = self._local_temp_root, None
+        try:
+            super().stop()
+        finally:
+            shutil.rmtree(str(folder), ignore_errors=True)
+
+
+class _FlinkJar(_Jar, flink_runner.FlinkJarJobServer):
+    pass
+
+
+class _SparkJar(_Jar, spark_runner.SparkJarJobServer):
+    pass
+
+
 class _Serving:
     engine: Engine
 
@@ -221,11 +329,11 @@ class _Flink(_Serving, flink_runner.FlinkRunner):
             return super().default_job_server(options)
         view = options.view_as(FlinkRunnerOptions)
         view.flink_master = self.add_http_scheme(view.flink_master)
-        return self.engine.server(flink_runner.FlinkJarJobServer(options))
+        return self.engine.server(_FlinkJar(options))
 
 
 class _Spark(_Serving, spark_runner.SparkRunner):
     def default_job_server(self, options: PipelineOptions) -> JobServer:
         if self.engine.setup.server == "uber":
             return super().default_job_server(options)
-        return self.engine.server(spark_runner.SparkJarJobServer(options))
+        return self.engine.server(_SparkJar(options))

@@ -19,13 +19,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import charged, summary
+from dp_pipelines.jobs import charged, left_jobs, summary
 from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.rules import check_cap
-from dp_pipelines.ledger.state import PlanBlock, Run, Window
+from dp_pipelines.ledger.state import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole
@@ -45,11 +45,11 @@ def runs(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     chosen = [run for run in book.state.runs.values() if dataset in (None, run.account)]
     if given.gone is not None:
-        ended = charged.gone(book, _one(chosen, given.gone, book))
+        ended = charged.gone(book, _one(chosen, given.gone, book), _stop)
         print(f"ended the attempt of {ended.run_id}; its charge stays, and the run's own command goes on")
         return
     if given.abandon is not None:
-        given_up = charged.abandon(book, _one(chosen, given.abandon, book))
+        given_up = charged.abandon(book, _one(chosen, given.abandon, book), _stop)
         stays = "its charge stays: nothing proves that what it had staged was destroyed unseen"
         said = "its budget can be used by another run" if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
@@ -67,6 +67,10 @@ def runs(given: argparse.Namespace) -> None:
         cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), run["times"].get(run["state"], "")]
         table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
     out.print(table if listed else "no runs")
+
+
+def _stop(job: EngineJob) -> None:
+    left_jobs.stop(job, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def _shown(text: str) -> str:

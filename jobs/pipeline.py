@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import DamagedInputError, DpError
+from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.request import Request
 
@@ -143,7 +143,7 @@ def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[st
     progress.show("starting")
     try:
         engine.run(pipeline, progress)
-    except RunnerFailed:
+    except (RunnerFailed, LedgerError):  # of before and after it; no step has a ledger
         raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
         raise public_part(error, request, stages) from None

@@ -5,7 +5,7 @@ here. Holds: a process number that was given to another process meanwhile is tol
 machine was started anew its earlier processes are gone. Not covered: processes of other machines and containers, of which
 nothing is known here.
 
-May import nothing of this project. Imported by charged, runs.
+May import nothing of this project. Imported by charged, engines, run.
 """
 
 import contextlib
@@ -13,8 +13,26 @@ import getpass
 import os
 import pathlib
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+ENDING_WITH = """
+import ctypes, os, signal, sys
+if hasattr(ctypes.CDLL(None), "prctl"):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; it outlives execvp
+if os.getppid() == int(sys.argv[1]):  # else the parent is dead already, and nobody would send the signal
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def ending_with_this(command: Sequence[str]) -> list[str]:
+    """A command that is killed when the thread that starts it ends, however that is: on Linux; elsewhere it lives on.
+
+    Args:
+        command: a program and its arguments.
+    """
+    return [sys.executable, "-I", "-S", "-c", ENDING_WITH, str(os.getpid()), *command]
 
 
 def here() -> dict[str, Any]:

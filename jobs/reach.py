@@ -4,7 +4,7 @@ In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: 
 another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
 Not covered: doing anything about it.
 
-May import runners. Imported by doctor and probe.
+May import runners. Imported by doctor, probe and left_jobs.
 """
 
 import contextlib
@@ -144,7 +144,7 @@ def listens(address: str) -> Said:
 def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
     """What a Flink cluster says about itself."""
     base = setup.master if "://" in setup.master else f"http://{setup.master}"
-    overview = _rest(base, "/overview")
+    overview = rest(base, "/overview")
     if overview is None:
         yield Said(f"nothing answers like Flink at {base}", "start the cluster, or correct --flink_master")
         return
@@ -162,7 +162,7 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
                 f"is Flink {version}, the job server is for {ours}", "take the job server of the cluster's version"
             )
     if setup.environment == "LOOPBACK":
-        managers = (_rest(base, "/taskmanagers") or {}).get("taskmanagers") or []
+        managers = (rest(base, "/taskmanagers") or {}).get("taskmanagers") or []
         places = [
             re.search(r"@([^:/]+):", str(manager.get("path"))) for manager in managers if isinstance(manager, dict)
         ]
@@ -179,8 +179,8 @@ def _ours(host: str) -> bool:
     return False
 
 
-def _rest(base: str, path: str) -> dict[str, Any] | None:
-    """What a page of the cluster says; None where none answers."""
+def rest(base: str, path: str) -> dict[str, Any] | None:
+    """What a page of a Flink cluster says; None where none answers."""
     if not base.startswith(("http://", "https://")):
         return None
     try:

@@ -11,6 +11,7 @@ May import everything below; Beam is imported when a pipeline is built, not befo
 
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -23,12 +24,13 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, dataflow, phases, runners, training, windows
+from dp_pipelines.jobs import books, charged, dataflow, left_jobs, phases, runners, training, windows
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
+from dp_pipelines.ledger.state import EngineJob
 from dp_pipelines.query import Query
 from dp_pipelines.release import manifest, report, staging
 from dp_pipelines.train_model import TrainModel
@@ -134,7 +136,9 @@ def run(
 
         engine = until_the_end.enter_context(engines.engine(runner, arguments))
 
-        def stage(number: int, folder: pathlib.Path, draws: Draws) -> dict[str, pathlib.Path]:
+        def stage(
+            number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
+        ) -> dict[str, pathlib.Path]:
             def one(
                 stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
             ) -> dict[str, pathlib.Path]:
@@ -151,10 +155,12 @@ def run(
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
                 run_examples(request, name, into, salt, engine, progress)
 
-            files = phases.run_phases(request, plan, number, folder, draws, one)
-            return files | training.run_training(
-                request, plan, number, folder, draws, examples, _unit(request), progress.show
-            )
+            key = dataflow.run_key(file.job.dataset, identity)
+            with engine.attempt(engines.Attempt(key=key, folder=folder, submitted=submitted)):
+                files = phases.run_phases(request, plan, number, folder, draws, one)
+                return files | training.run_training(
+                    request, plan, number, folder, draws, examples, _unit(request), progress.show
+                )
 
         if ledger == NO_LEDGER:
             progress.show("planning")
@@ -190,6 +196,7 @@ def run(
                 stage=stage,
                 describe=_describer(request, plan, identity),
                 tell=progress.show,
+                stop=functools.partial(left_jobs.stop, tell=lambda text: _note(stream, text)),
             )
             again = charged.run(book.open(), work)
     content = manifest.read_manifest(target)
@@ -265,13 +272,13 @@ def _unaccounted(
     plan: Plan,
     identity: str,
     target: pathlib.Path,
-    stage: Callable[[int, pathlib.Path, Draws], dict[str, pathlib.Path]],
+    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]],
 ) -> Published:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
         return _same_run(target, identity, plan, request)
     with staging.staging_folder(target) as folder:
-        files = stage(1, folder, InMemory())
+        files = stage(1, folder, InMemory(), lambda job: None)
         _describer(request, plan, identity)(1, folder, files, {})
         staging.publish_folder(folder, target)
     content = manifest.read_manifest(target)

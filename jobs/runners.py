@@ -72,6 +72,20 @@ class Setup:
         places = [self.master, self.server if ":" in self.server else ""]
         return all(is_here(place) for place in places if place)
 
+    @property
+    def endpoint(self) -> str:
+        """Where another process can ask for its jobs, without what may be secret; empty where they end with this process.
+
+        >>> Setup(name="flink", server="jar", master="cluster:8081").endpoint, Setup(name="spark", server="jar").endpoint
+        ('http://cluster:8081', '')
+        """
+        if ":" in self.server:
+            return f"grpc://{_without_secrets(self.server)}"
+        if self.name != "flink" or not self.master:
+            return ""
+        scheme = "https" if self.master.startswith("https://") else "http"
+        return f"{scheme}://{_without_secrets(self.master)}"
+
 
 def check_name(name: str) -> str:
     """The name, if it is one of ours.
@@ -221,6 +235,17 @@ def host_and_port(address: str) -> tuple[str, int | None]:
         return parts.hostname or "", parts.port
     except ValueError:
         return "", None
+
+
+def _without_secrets(address: str) -> str:
+    """Host, port and path of an address: no user, no password, nothing after a question mark.
+
+    >>> _without_secrets("http://user:secret@cluster:8081/flink/?key=secret")
+    'cluster:8081/flink'
+    """
+    host, port = host_and_port(address)
+    path = urlsplit(address if "://" in address else f"//{address}").path.rstrip("/")
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "") + path
 
 
 def is_here(address: str) -> bool:

@@ -28,6 +28,7 @@ SOURCE_REGISTERED = "source_registered"
 PLAN_FROZEN = "plan_frozen"
 RUN_RESERVED = "run_reserved"
 ATTEMPT_STARTED = "attempt_started"
+JOB_SUBMITTED = "job_submitted"
 ATTEMPT_ENDED = "attempt_ended"
 DRAW_FROZEN = "draw_frozen"
 RUN_STAGED = "run_staged"
@@ -44,6 +45,7 @@ KINDS = (
     PLAN_FROZEN,
     RUN_RESERVED,
     ATTEMPT_STARTED,
+    JOB_SUBMITTED,
     ATTEMPT_ENDED,
     DRAW_FROZEN,
     RUN_STAGED,

@@ -73,6 +73,7 @@ def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
         "runs": block.runs,
         "plan": block.plan,
         "attempts": len(run.attempts),
+        "jobs": [vars(job) for attempt in run.attempts for job in attempt.jobs],
         "times": run.times,
         "folders": list(run.folders),
         "files": run.files,

@@ -22,9 +22,15 @@ from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules, sources
 from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
-from dp_pipelines.ledger.state import RULES, Account, PlanBlock, Run, Window
+from dp_pipelines.ledger.state import RULES, Account, EngineJob, PlanBlock, Run, Window
 
-OF_AN_ATTEMPT = (events.DRAW_FROZEN, events.RUN_STAGED, events.ATTEMPT_ENDED, events.RUN_COMMITTED)
+OF_AN_ATTEMPT = (
+    events.JOB_SUBMITTED,
+    events.DRAW_FROZEN,
+    events.RUN_STAGED,
+    events.ATTEMPT_ENDED,
+    events.RUN_COMMITTED,
+)
 
 DEFAULT_NAME = "dp-ledger.sqlite"
 """The file beside a job, where no ledger is named."""
@@ -262,6 +268,14 @@ class Ledger(Journal):
         return self._follow(
             run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where), admitted=admitted
         )
+
+    def submitted(self, run: Run, *, attempt: str, job: EngineJob) -> Run:
+        """An attempt is about to hand a job to an engine, or the engine has said what it calls it.
+
+        Raises:
+            LedgerError: another attempt has begun since.
+        """
+        return self._follow(run, events.JOB_SUBMITTED, attempt=attempt, **vars(job))
 
     def end(self, run: Run, *, attempt: str, how: str, destroyed: bool) -> Run:
         """An attempt has ended without a release.

@@ -124,6 +124,23 @@ class PlanBlock:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineJob:
+    """A job that an attempt hands to an engine, which may outlive the driver.
+
+    Args:
+        name: under which the engine lists it; no other job has it, and it is written down before the engine gets the job.
+        runner: which engine.
+        endpoint: where another process can ask for it, without what may be secret; empty where it ends with its driver.
+        job: what the engine calls it; empty until it has said so.
+    """
+
+    name: str
+    runner: str
+    endpoint: str = ""
+    job: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One try of a run.
 
@@ -131,6 +148,7 @@ class Attempt:
         name: no other attempt has it.
         staging: its private folder.
         where: host and process, as the driver wrote them.
+        jobs: what it has handed to an engine, in order.
         staged: seals of its complete files by name, once they are: digests under a key that only its staging holds.
         ended: how it ended, or empty.
         destroyed: whether its staging is known to be gone unseen.
@@ -139,6 +157,7 @@ class Attempt:
     name: str
     staging: str
     where: dict[str, Any]
+    jobs: tuple[EngineJob, ...] = ()
     staged: dict[str, str] = dataclasses.field(default_factory=dict)
     ended: str = ""
     destroyed: bool = False
@@ -236,6 +255,7 @@ class State:
             events.PLAN_FROZEN: self._frozen,
             events.RUN_RESERVED: self._reserved,
             events.ATTEMPT_STARTED: self._started,
+            events.JOB_SUBMITTED: self._submitted,
             events.ATTEMPT_ENDED: self._ended,
             events.DRAW_FROZEN: self._drawn,
             events.RUN_STAGED: self._staged,
@@ -351,6 +371,19 @@ class State:
         attempt = Attempt(name=str(body["attempt"]), staging=str(body["staging"]), where=dict(body["where"]))
         _need(attempt.name not in [other.name for other in run.attempts])
         self._change(run, time, state="started", attempts=(*run.attempts, attempt))
+
+    def _submitted(self, body: dict[str, Any], time: str) -> None:
+        run = self._run(body)
+        _need(run.state == "started")
+        attempt = self._current(run, body)
+        told = {name: str(body[name]) for name in ("name", "runner", "endpoint", "job")}
+        job, known = EngineJob(**told), {job.name: job for job in attempt.jobs}
+        _need(job.name != "" and job.runner != "")
+        # Written twice: before the engine gets it, and when the engine has said what it calls it.
+        _need(job.name not in known or known[job.name] == dataclasses.replace(job, job="") != job)
+        jobs = tuple({**known, job.name: job}.values())
+        attempts = (*run.attempts[:-1], dataclasses.replace(attempt, jobs=jobs))
+        self._change(run, time, state="started", attempts=attempts)
 
     def _ended(self, body: dict[str, Any], time: str) -> None:
         run = self._run(body)

@@ -78,15 +78,20 @@ def on(running: Cluster, parallelism: int) -> list[str]:
 
 
 @contextlib.contextmanager
-def worker_script() -> Iterator[list[str]]:
-    """Options for workers that a runner starts as processes, by a script with this Python."""
+def worker_script(**variables: object) -> Iterator[list[str]]:
+    """Options for workers that a runner starts as processes, by a script with this Python.
+
+    Args:
+        variables: of the environment of the workers, beside the path of our modules.
+    """
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder) / "boot"
         text = (ROOT / "tests" / "engines" / "flink" / "boot.py").read_text()
         script.write_text(f"#!{sys.executable}\n{text}")
         script.chmod(0o700)
         command = f"--environment_options=process_command={script}"
-        yield ["--environment_type=PROCESS", command, f"--environment_options=process_variables=PYTHONPATH={ROOT}"]
+        listed = ",".join(f"{name}={value}" for name, value in {"PYTHONPATH": ROOT, **variables}.items())
+        yield ["--environment_type=PROCESS", command, f"--environment_options=process_variables={listed}"]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """What could not have happened is refused, whoever wrote it, although its chain is whole."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.events import Event, chained
-from dp_pipelines.ledger.state import Cost, State
+from dp_pipelines.ledger.state import Cost, EngineJob, State
 from tests.helpers.source import ROOT
 
 RUN = {"account": "a", "run_id": "r"}
@@ -23,6 +24,7 @@ RESERVED = {
     **RUN, "window": "", "asked": "x", "content": "c", "params": {}, "round": 1, "cost": {"epsilon": "0", "delta": "0"},
 }  # fmt: skip
 STARTED = {**RUN, "attempt": "1", "staging": "/s", "where": {}, "admitted": ["x", "c", 1]}
+JOB = {**RUN, "attempt": "1", "name": "dp-1", "runner": "flink", "endpoint": "http://cluster:8081", "job": ""}
 STAGED = {**RUN, "attempt": "1", "files": {"t": "d"}}
 COMMITTED = {**RUN, "attempt": "1", "files": {"t": "d", "m": "e"}}
 
@@ -82,6 +84,11 @@ IMPOSSIBLE = {
         {**STARTED, "admitted": ["y", "c", 1]},
     ),
     "a second attempt beside the first": (5, events.ATTEMPT_STARTED, {**STARTED, "attempt": "2"}),
+    "a job of another attempt": (5, events.JOB_SUBMITTED, {**JOB, "attempt": "2"}),
+    "a job before an attempt": (4, events.JOB_SUBMITTED, JOB),
+    "a job of an attempt that has staged": (6, events.JOB_SUBMITTED, JOB),
+    "a job without a name": (5, events.JOB_SUBMITTED, {**JOB, "name": ""}),
+    "a job of no engine": (5, events.JOB_SUBMITTED, {**JOB, "runner": ""}),
     "an end of another attempt": (5, events.ATTEMPT_ENDED, {**RUN, "attempt": "2", "how": "x", "destroyed": True}),
     "an end without a word": (5, events.ATTEMPT_ENDED, {**RUN, "attempt": "1", "how": "", "destroyed": True}),
     "an end before a beginning": (4, events.ATTEMPT_ENDED, {**RUN, "attempt": "1", "how": "x", "destroyed": True}),
@@ -115,6 +122,20 @@ def test_what_could_not_have_happened_is_refused(what: str) -> None:
     after(steps)
     with pytest.raises(LedgerError, match="could not have happened"):
         after(steps, (kind, body))
+
+
+def test_a_job_is_written_before_an_engine_has_it_and_again_when_it_has_said_its_own_name() -> None:
+    named, called = (events.JOB_SUBMITTED, JOB), (events.JOB_SUBMITTED, {**JOB, "job": "e126"})
+    other = (events.JOB_SUBMITTED, {**JOB, "name": "dp-2"})
+    [attempt] = after(5, named, called, other).runs["a", "r"].attempts
+    first = EngineJob(name="dp-1", runner="flink", endpoint="http://cluster:8081", job="e126")
+    assert attempt.jobs == (first, dataclasses.replace(first, name="dp-2", job=""))
+    elsewhere = (events.JOB_SUBMITTED, {**JOB, "job": "e126", "endpoint": "http://other:8081"})
+    for again in (named, elsewhere):
+        with pytest.raises(LedgerError):
+            after(5, named, again)
+    with pytest.raises(LedgerError):
+        after(5, named, called, (events.JOB_SUBMITTED, {**JOB, "job": "f237"}))
 
 
 def test_giving_back_needs_every_attempt_destroyed() -> None:

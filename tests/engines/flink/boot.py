@@ -3,7 +3,8 @@
 In: `--id` and `--provision_endpoint`, as runners call it. Out: a worker until its job ends. Holds: it asks the runner for
 everything else. Not covered: staged packages, since dp-pipelines is installed where this runs.
 
-Written into a script with the right Python at its head by `tests.engines.setups`.
+Written into a script with the right Python at its head by `tests.engines.setups`. Where that is asked, the worker stops at a step
+(`tests.engines.points`).
 """
 
 import argparse
@@ -28,4 +29,8 @@ os.environ["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options
 os.environ["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
 os.environ["CONTROL_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(info.control_endpoint)
 os.environ["LOGGING_API_SERVICE_DESCRIPTOR"] = text_format.MessageToString(info.logging_endpoint)
+if "DP_TEST_POINTS" in os.environ:
+    from tests.engines import points
+
+    points.plant(os.environ["DP_TEST_POINTS"])
 sdk_worker_main.main([])

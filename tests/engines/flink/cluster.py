@@ -54,7 +54,7 @@ taskmanager.memory.jvm-overhead.max: 192m
 classloader.resolve-order: parent-first
 # A batch job whose worker is lost begins again; a lost task manager is noticed soon.
 restart-strategy.type: fixed-delay
-restart-strategy.fixed-delay.attempts: 5
+restart-strategy.fixed-delay.attempts: 30
 restart-strategy.fixed-delay.delay: 1 s
 heartbeat.interval: 2000
 heartbeat.timeout: 10000

@@ -1,0 +1,144 @@
+"""Steps of a job at which a worker stops, so that it can be killed in the middle; and a record of every draw.
+
+In: a folder that the test and all workers see. Out: in it, a file for the worker that has reached the armed step, and one for
+each draw that was made, seen or not. Holds: the product has no switch for this: methods are wrapped from outside, in the
+workers' own processes. Tests only.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.transforms import aggregate, examples, publish, read, release
+
+VARIABLE = "DP_TEST_POINTS"
+"""Names the folder to a worker of `flink/boot.py`."""
+
+STEPS = ("read", "shard", "bound", "sum", "release", "write")
+"""Where a worker can stop, in the order of the rows' way; `examples` too, where a model is trained."""
+
+PATIENCE = 120.0
+"""Seconds after which a worker that stopped goes on by itself."""
+
+
+def plant(place: str) -> None:
+    """Have the steps of this process stop where they are armed, and record what is drawn.
+
+    Args:
+        place: the folder.
+    """
+    folder = pathlib.Path(place)
+    _before(read._ReadRowGroup, "process", functools.partial(_reached, folder, "read"))
+    _before(aggregate.ToShards, "compute", functools.partial(_reached, folder, "shard"))
+    _before(aggregate.ToPartials, "compute", functools.partial(_reached, folder, "bound"))
+    _before(release.DrawRelease, "totals", functools.partial(_reached, folder, "sum"))
+    _before(examples._WriteShard, "process", functools.partial(_reached, folder, "examples"))
+    drawing, writing = release.DrawRelease.process, publish._Write.process
+
+    def drawn(self: release.DrawRelease, element: tuple[int, Any]) -> Iterator[tuple[int, pa.Table]]:
+        for key, table in drawing(self, element):
+            _record(folder, self._stage.name, element[0], table)
+            _reached(folder, "release")
+            yield key, table
+
+    def written(self: publish._Write, element: Any) -> Iterator[str]:
+        for path in writing(self, element):
+            _reached(folder, "write")
+            yield path
+
+    release.DrawRelease.process = drawn  # type: ignore[method-assign]
+    publish._Write.process = written  # type: ignore[method-assign]
+
+
+def _before(owner: type, name: str, call: Callable[[], None]) -> None:
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def wrapped(*arguments: Any) -> Any:
+        call()
+        return real(*arguments)
+
+    setattr(owner, name, wrapped)
+
+
+def _reached(folder: pathlib.Path, step: str) -> None:
+    """Stop, if this is the first worker at a step that is armed."""
+    if not (folder / f"{step}.armed").exists():
+        return
+    own = folder / f"{uuid.uuid4().hex}.own"
+    own.write_text(json.dumps({"worker": os.getpid(), "parent": os.getppid()}))
+    with contextlib.suppress(FileExistsError):
+        os.link(own, folder / f"{step}.reached")
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and not (folder / f"{step}.on").exists():
+            time.sleep(0.05)
+
+
+def _record(folder: pathlib.Path, stage: str, place: int, table: pa.Table) -> None:
+    own = folder / f"{uuid.uuid4().hex}.own"
+    pa.parquet.write_table(table, own)
+    own.rename(folder / f"{stage}-{place}-{own.stem}.draw")
+
+
+class Points:
+    """The side of the test.
+
+    Args:
+        folder: empty.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def arm(self, step: str) -> None:
+        """Have the first worker that reaches a step stop there."""
+        (self.folder / f"{step}.armed").touch()
+
+    def reached(self, step: str) -> dict[str, int] | None:
+        """The process of the worker that stands at a step, and its parent; None while there is none."""
+        path = self.folder / f"{step}.reached"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def go_on(self) -> None:
+        """Let all workers go on that still stand somewhere."""
+        for step in (*STEPS, "examples"):
+            (self.folder / f"{step}.on").touch()
+
+    def draws(self, stage: str) -> dict[int, list[pa.Table]]:
+        """All draws of a stage by place, in the order in which they were made, whether any of it was seen or not."""
+        found: dict[int, list[pa.Table]] = {}
+        for path in sorted(self.folder.glob(f"{stage}-*.draw"), key=lambda path: path.stat().st_mtime_ns):
+            found.setdefault(int(path.name.split("-")[1]), []).append(pa.parquet.read_table(path))
+        return found
+
+
+def mixed(published: pa.Table, draws: dict[int, list[pa.Table]], keys: list[str]) -> list[Any]:
+    """What in a published table is not one whole draw: places, and partitions that no place has drawn.
+
+    Args:
+        published: what everybody sees.
+        draws: by place, as `Points.draws` gives them.
+        keys: the partition columns.
+    """
+    seen = {_key(row, keys): row for row in published.to_pylist()}
+    wrong: list[Any] = []
+    for place, tables in draws.items():
+        possible = [{_key(row, keys): row for row in table.to_pylist()} for table in tables]
+        of_place = {key for draw in possible for key in draw}
+        if {key: row for key, row in seen.items() if key in of_place} not in possible:
+            wrong.append(place)
+    drawn = {_key(row, keys) for tables in draws.values() for table in tables for row in table.to_pylist()}
+    return wrong + [key for key in seen if key not in drawn]
+
+
+def _key(row: dict[str, Any], keys: list[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in keys)
