@@ -67,8 +67,8 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 	$(MAVEN) --quiet --batch-mode --file $< package -Dtarget=$(CURDIR)/$(@D)
 	@touch $@
 
-test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor
-	$(BIN)/pytest tests/engines/test_flink.py
+test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
+	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_faults.py
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py

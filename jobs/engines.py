@@ -40,8 +40,8 @@ from dp_pipelines.jobs.progress import Progress, heard
 from dp_pipelines.ledger.state import EngineJob
 from dp_pipelines.release.staging import UNFINISHED
 
-SAID_SOON = 10.0
-"""Seconds that an engine has to list a job that it took, and to end one that is cancelled, before we go on without."""
+ENDING_SOON = 10.0
+"""Seconds that a job has to end which is cancelled since its run ends, before we go on without."""
 
 
 class RunnerFailed(DpError):
@@ -180,7 +180,7 @@ class Engine:
         """See that a job which is cancelled, or has failed as its job server died, ends: as far as that is quickly done."""
         if job is not None:
             with contextlib.suppress(Exception):
-                left_jobs.stop(job, lambda text: None, SAID_SOON)
+                left_jobs.stop(job, lambda text: None, ENDING_SOON)
 
     def server(self, started: JobServer) -> JobServer:
         """The one job server of this run: the first that any of its pipelines wanted to start."""
@@ -263,14 +263,18 @@ def _silence_for_good() -> None:
 
 
 def _called(job: EngineJob, result: PipelineResult) -> str:
-    """What the engine calls a job that it took: the cluster's own word where it can be asked, else the job service's."""
-    found, end = None, time.monotonic() + SAID_SOON
-    while job.endpoint.startswith("http") and not found and time.monotonic() < end:
+    """What the engine calls a job that it took: the cluster's own word where it can be asked, else the job service's.
+
+    A cluster lists a job some time after its job server took it, at the latest when it has ended.
+    """
+    found, pause = "", 0.1
+    while job.endpoint.startswith("http") and not found:
         ended = PipelineState.is_terminal(result.state)
         found = getattr(left_jobs.look(job), "job", "")
         if ended:
             break
-        time.sleep(0 if found else 0.1)
+        time.sleep(0 if found else pause)
+        pause = min(1.2 * pause, 2.0)
     asked = getattr(result, "job_id", None)  # of Dataflow
     return str(found or (asked() if callable(asked) else getattr(result, "_job_id", "")))
 

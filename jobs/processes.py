@@ -5,7 +5,7 @@ here. Holds: a process number that was given to another process meanwhile is tol
 machine was started anew its earlier processes are gone. Not covered: processes of other machines and containers, of which
 nothing is known here.
 
-May import nothing of this project. Imported by charged, engines, run.
+May import nothing of this project. Imported by charged, engines, run, unaccounted.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, dataflow, left_jobs, phases, runners, training, windows
+from dp_pipelines.jobs import books, charged, dataflow, left_jobs, phases, runners, training, unaccounted, windows
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
@@ -162,13 +162,14 @@ def run(
                     request, plan, number, folder, draws, examples, _unit(request), progress.show
                 )
 
+        stop = functools.partial(left_jobs.stop, tell=lambda text: _note(stream, text))
         if ledger == NO_LEDGER:
             progress.show("planning")
             plan = plan_of(file, request.stages)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
                 doctor.refuse_unready(engine, target, lambda text: _note(stream, text))
-            return _unaccounted(request, plan, identity, target, stage)
+            return _unaccounted(request, plan, identity, target, stage, stop)
         progress.show("opening the ledger")
         with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
             progress.show("planning")
@@ -196,7 +197,7 @@ def run(
                 stage=stage,
                 describe=_describer(request, plan, identity),
                 tell=progress.show,
-                stop=functools.partial(left_jobs.stop, tell=lambda text: _note(stream, text)),
+                stop=stop,
             )
             again = charged.run(book.open(), work)
     content = manifest.read_manifest(target)
@@ -273,12 +274,14 @@ def _unaccounted(
     identity: str,
     target: pathlib.Path,
     stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]],
+    stop: Callable[[EngineJob], None],
 ) -> Published:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
         return _same_run(target, identity, plan, request)
+    unaccounted.sweep(target, stop)
     with staging.staging_folder(target) as folder:
-        files = stage(1, folder, InMemory(), lambda job: None)
+        files = stage(1, folder, InMemory(), unaccounted.Note(folder).submitted)
         _describer(request, plan, identity)(1, folder, files, {})
         staging.publish_folder(folder, target)
     content = manifest.read_manifest(target)

@@ -22,7 +22,7 @@ import pytest
 from apache_beam.portability.api import beam_job_api_pb2 as api
 from apache_beam.portability.api import beam_job_api_pb2_grpc
 
-from dp_pipelines.jobs import left_jobs, processes
+from dp_pipelines.jobs import left_jobs, processes, unaccounted
 from dp_pipelines.jobs.left_jobs import StillAtWork
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.state import EngineJob
@@ -158,19 +158,42 @@ def test_an_engine_that_is_gone_is_said_and_holds_nothing_up(
     assert set(jobs_of(service[0]).values()) == {"CANCELLED"}
 
 
-@pytest.mark.parametrize("runner", ["direct", "portable"])
+@pytest.mark.parametrize(("runner", "ledger"), [("direct", []), ("portable", []), ("portable", ["--ledger", "none"])])
 def test_all_that_a_killed_driver_leaves_lies_in_its_private_folder_and_the_same_command_removes_it(
-    shop: Shop, call: Call, place: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, runner: str
+    shop: Shop,
+    call: Call,
+    place: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    runner: str,
+    ledger: list[str],
 ) -> None:
     elsewhere = tmp_path_factory.mktemp("tmp")
-    options = ["run", "job.yaml", "--output", "out", "--runner", runner]
+    options = ["run", "job.yaml", "--output", "out", "--runner", runner, *ledger]
     with killed_driver(shop, place, "sum", *options, TMPDIR=str(elsewhere)):
         pass
     assert list(elsewhere.iterdir()) == []
     (staged,) = shop.folder.glob(".out.staging-*")
     assert {path.split("/")[0] for path in shop.left()} == {staged.name}
-    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    assert call("run", shop.job, "--output", shop.folder / "out", *ledger).code == 0
     assert {path.split("/")[0] for path in shop.left()} == {"out"}
+
+
+def test_an_attempt_that_works_or_of_which_nothing_is_known_is_left_alone(tmp_path: pathlib.Path) -> None:
+    living, unknown, dead, other = (
+        tmp_path / f".out{end}" for end in (".staging-1", ".staging-2", ".staging-3", "put.staging-4")
+    )
+    for folder in (living, unknown, dead, other):
+        folder.mkdir()
+        if folder != unknown:
+            unaccounted.Note(folder).submitted(EngineJob(name=folder.name, runner="flink"))
+    for folder in (dead, other):
+        note = json.loads((folder / unaccounted.NOTE).read_text())
+        note["where"]["began"] = "1"
+        (folder / unaccounted.NOTE).write_text(json.dumps(note))
+    stopped: list[EngineJob] = []
+    unaccounted.sweep(tmp_path / "out", stopped.append)
+    assert stopped == [EngineJob(name=dead.name, runner="flink")]
+    assert {path.name for path in tmp_path.iterdir()} == {living.name, unknown.name, other.name}
 
 
 class Page(http.server.BaseHTTPRequestHandler):
