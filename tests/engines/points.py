@@ -26,7 +26,7 @@ VARIABLE = "DP_TEST_POINTS"
 STEPS = ("read", "shard", "bound", "sum", "release", "write")
 """Where a worker can stop, in the order of the rows' way; `examples` too, where a model is trained."""
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which a worker that stopped goes on by itself."""
 
 

@@ -30,7 +30,7 @@ from tests.helpers.source import ROOT
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")
