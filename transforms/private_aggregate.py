@@ -9,7 +9,7 @@ May import dp_pipelines and Beam.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import apache_beam as beam
@@ -74,28 +74,58 @@ class PrivateAggregate(beam.PTransform):
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
         count = PLACES if self.stage.query.best is None else 1
-        contributions = (
-            pcoll
-            | "ToShards"
-            >> beam.ParDo(ToShards(self.stage.layout, self.num_shards, self.salt)).with_output_types(
-                tuple[int, pa.Table]
-            )
-            | "ByShard" >> beam.GroupByKey()
-            | "ToPartials"
-            >> beam.ParDo(ToPartials(self.stage, count, self.salt)).with_output_types(tuple[int, pa.Table])
+        steps = Steps.of(self.stage, self.num_shards, self.salt, count)
+        names = [field.name for field in dataclasses.fields(steps)]
+        return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Steps:
+    """The functions of elements of a stage, in the data's order."""
+
+    to_shards: beam.DoFn
+    to_partials: beam.DoFn
+    draw: beam.DoFn
+    ungroup: beam.DoFn
+
+    @classmethod
+    def of(cls, stage: StagePlan, num_shards: int, salt: int, places: int = PLACES) -> "Steps":
+        """Those of a planned stage."""
+        return cls(
+            to_shards=ToShards(stage.layout, num_shards, salt),
+            to_partials=ToPartials(stage, places, salt),
+            draw=DrawRelease(stage, places),
+            ungroup=_Ungroup(stage.query),
         )
-        # Every place appears, whatever the data hold; an empty table stands for it.
-        places = pcoll.pipeline | "Places" >> beam.Create(
-            [(place, pa.table({})) for place in range(count)], reshuffle=False
-        ).with_output_types(tuple[int, pa.Table])
-        return (
-            (contributions, places)
-            | "WithPlaces" >> beam.Flatten()
-            | "ByPlace" >> beam.GroupByKey()
-            | "DrawRelease" >> beam.ParDo(DrawRelease(self.stage, count)).with_output_types(tuple[int, pa.Table])
-            | "Barrier" >> beam.GroupByKey()
-            | "Released" >> beam.ParDo(_Ungroup(self.stage.query)).with_output_types(pa.Table)
-        )
+
+
+def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int) -> beam.PCollection[pa.Table]:
+    """The graph of a stage: two shuffles of data, and the barrier.
+
+    Args:
+        pcoll: tables of events.
+        steps: a ParDo for each field of `Steps`.
+        count: how many places there are.
+    """
+    keyed = tuple[int, pa.Table]
+    contributions = (
+        pcoll
+        | "ToShards" >> steps["to_shards"].with_output_types(keyed)
+        | "ByShard" >> beam.GroupByKey()
+        | "ToPartials" >> steps["to_partials"].with_output_types(keyed)
+    )
+    # Every place appears, whatever the data hold; an empty table stands for it.
+    places = pcoll.pipeline | "Places" >> beam.Create(
+        [(place, pa.table({})) for place in range(count)], reshuffle=False
+    ).with_output_types(keyed)
+    return (
+        (contributions, places)
+        | "WithPlaces" >> beam.Flatten()
+        | "ByPlace" >> beam.GroupByKey()
+        | "DrawRelease" >> steps["draw"].with_output_types(keyed)
+        | "Barrier" >> beam.GroupByKey()
+        | "Released" >> steps["ungroup"].with_output_types(pa.Table)
+    )
 
 
 @dataclasses.dataclass

@@ -1,0 +1,105 @@
+"""A stage in a pipeline's graph before its plan is made.
+
+In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as `PrivateAggregate` gives them. How: each
+function of elements is made from the stage when the pipeline is sent off, which is the moment when Beam pickles it; workers get
+the functions of `PrivateAggregate` and nothing of this. Holds: a pipeline whose budgets are not computed is refused before a
+row is read. `released` does the same without Beam.
+
+May import dp_pipelines, pyarrow and Beam.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.noise import entropy
+from dp_pipelines.transforms.aggregate import ToPartials, ToShards
+from dp_pipelines.transforms.pipeline_dp.accounting import Planned
+from dp_pipelines.transforms.private_aggregate import PLACES, Steps, check_input, wired
+from dp_pipelines.transforms.release import DrawRelease
+
+SHARDS = 16
+"""Groups of units; it changes no result."""
+
+
+@dataclasses.dataclass
+class Release(beam.PTransform):
+    """Release a stage that is not planned yet, from tables.
+
+    Args:
+        planned: the stage to be.
+    """
+
+    planned: Planned
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
+        """As `PrivateAggregate` does."""
+        check_input(pcoll)
+        # What Beam asks of error handlers when a pipeline is run: the first moment at which the budgets must be there.
+        pcoll.pipeline._register_error_handler(_BudgetCheck(self.planned))
+        salt = int(entropy.words(1)[0])
+
+        def of(name: str) -> beam.ParDo:
+            return beam.ParDo(_Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt), name)))
+
+        names = (field.name for field in dataclasses.fields(Steps))
+        return wired(pcoll, {name: of(name) for name in names}, PLACES)
+
+
+class _Deferred(beam.DoFn):
+    """Becomes the function that is made from the stage, when it is pickled with the stage at hand."""
+
+    def __init__(self, planned: Planned, make: Callable[[StagePlan], beam.DoFn]) -> None:
+        super().__init__()
+        self.planned, self._make = planned, make
+
+    def process(self, element: Any) -> Iterable[Any]:
+        raise AssertionError("workers get the function itself")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not self.planned.ready:  # Beam tries whether it can be pickled when the graph is built
+            return (_itself, (None,))
+        return (_itself, (self._make(self.planned.stage),))
+
+
+@dataclasses.dataclass
+class _BudgetCheck:
+    planned: Planned
+
+    def verify_closed(self) -> None:
+        _ = self.planned.stage  # raises where the budgets are not computed
+
+
+def _itself(made: Any) -> Any:
+    return made
+
+
+def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
+    """The released tables of a stage, in this process.
+
+    Args:
+        tables: at least one, possibly without rows.
+        stage: the stage.
+    """
+    salt = int(entropy.words(1)[0])
+    to_shards, to_partials = ToShards(stage.layout, SHARDS, salt), ToPartials(stage, PLACES, salt)
+    shards: dict[int, list[pa.Table]] = collections.defaultdict(list)
+    for table in tables:
+        for shard, cut in to_shards.compute(table):
+            shards[shard].append(cut)
+    places: dict[int, list[pa.Table]] = {place: [] for place in range(PLACES)}
+    for shard in sorted(shards):
+        for place, partial in to_partials.compute((shard, shards.pop(shard))):
+            places[place].append(partial)
+    draw = DrawRelease(stage, PLACES)
+    drawn = [draw.process(element) for element in places.items()]
+    together = [table for of_place in drawn for _, table in of_place]
+    return list(Steps.of(stage, SHARDS, salt).ungroup.process((0, together)))

@@ -1,0 +1,229 @@
+"""DPEngine: PipelineDP's engine over the path of dp_pipelines.
+
+In: a collection of rows (a PCollection, or an iterable with LocalBackend), parameters, extractors. Out: a collection of pairs
+(partition key, MetricsTuple), as PipelineDP gives them. Holds: see `extract`, `metrics`, `accounting`; a local result is computed
+once, however often it is read, since a second draw would be a second release. Not covered: Spark, pre-aggregated data,
+bounds that are computed from the data.
+
+May import dp_pipelines, pipeline_dp, pyarrow and Beam.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn
+
+import apache_beam as beam
+import pipeline_dp as original
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
+from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned, refuse_foreign
+from dp_pipelines.transforms.pipeline_dp.explain import Explanation
+from dp_pipelines.transforms.pipeline_dp.extract import ReadRows, RowReader, tables
+from dp_pipelines.transforms.pipeline_dp.metrics import Asked
+
+
+class DPEngine:
+    """Performs differentially private aggregations.
+
+    Args:
+        budget_accountant: one of this package.
+        backend: BeamBackend or LocalBackend.
+
+    >>> from dp_pipelines.transforms.pipeline_dp import NaiveBudgetAccountant
+    >>> accountant = NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
+    >>> engine = DPEngine(accountant, original.LocalBackend())
+    >>> params = original.AggregateParams(metrics=[original.Metrics.COUNT], max_partitions_contributed=1,
+    ...                                   max_contributions_per_partition=1)
+    >>> visits = [{"who": number, "where": "north"} for number in range(1000)]
+    >>> counts = engine.aggregate(visits, params, original.DataExtractors(
+    ...     privacy_id_extractor=lambda visit: visit["who"], partition_extractor=lambda visit: visit["where"]))
+    >>> accountant.compute_budgets()
+    >>> [(where, 950 < metrics.count < 1050) for where, metrics in counts]
+    [('north', True)]
+    """
+
+    def __init__(self, budget_accountant: BudgetAccountant, backend: Any) -> None:
+        refuse_foreign(budget_accountant)
+        if not isinstance(backend, (original.BeamBackend, original.LocalBackend)):
+            raise RequestError(
+                field="backend",
+                rule="must be BeamBackend or LocalBackend",
+                mend="run it as a Beam pipeline; Beam has a Spark runner (docs/runners.md)",
+            )
+        self._accountant, self._backend = budget_accountant, backend
+        self._explanations: list[Explanation] = []
+
+    def aggregate(
+        self,
+        col: Any,
+        params: Any,
+        data_extractors: Any,
+        public_partitions: Any = None,
+        out_explain_computation_report: Any = None,
+    ) -> Any:
+        """Release metrics for each partition.
+
+        Args:
+            col: a PCollection of rows, or with LocalBackend an iterable.
+            params: AggregateParams.
+            data_extractors: DataExtractors.
+            public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+            out_explain_computation_report: gets the report.
+
+        Raises:
+            RequestError: what is asked has no counterpart here; see docs/pipeline_dp.md.
+        """
+        partition, unit, value = _extractors(data_extractors)
+        public = None if public_partitions is None else listed(public_partitions)
+        asked = metrics.asked(params, public=public, has_ids=unit is not None)
+        if asked.reads_value and value is None:
+            raise RequestError(
+                field="value_extractor", rule="is needed by the metrics", mend="add it to DataExtractors"
+            )
+        reader = RowReader(
+            unit=unit,
+            partition=partition,
+            value=value if asked.reads_value else None,
+            size=asked.vector_size,
+        )
+        return self._released(col, asked, reader, params, public is not None, out_explain_computation_report)
+
+    def select_partitions(self, col: Any, params: Any, data_extractors: Any) -> Any:
+        """Release the partitions alone. Arguments and errors as for `aggregate`; params are SelectPartitionsParams."""
+        partition, unit, _ = _extractors(data_extractors)
+        asked = metrics.selected(params, has_ids=unit is not None)
+        return self._released(col, asked, RowReader(unit=unit, partition=partition), params, None)
+
+    def _released(
+        self, col: Any, asked: Asked, reader: RowReader, params: Any, public: bool | None, report: Any = None
+    ) -> Any:
+        local = isinstance(self._backend, original.LocalBackend)
+        if local == isinstance(col, beam.PCollection) or not isinstance(col, (beam.PCollection, Iterable)):
+            raise RequestError(
+                field="col",
+                rule=f"is not what {type(self._backend).__name__} works on",
+                mend="give a PCollection with BeamBackend, an iterable with LocalBackend",
+            )
+        planned = self._accountant.register(asked.query, params.budget_weight)
+        self._explanations.append(Explanation(params, public, planned, self._accountant, report))
+        if local:
+            return _LocalResult(col, planned, reader, asked)
+        label = self._backend.unique_lable_generator.unique(self._explanations[-1].method)
+        return col | label >> ReleaseRows(planned, reader, asked)
+
+    def explain_computations_report(self) -> list[str]:
+        """The reports of all aggregations, in order."""
+        return [explanation.report() for explanation in self._explanations]
+
+    def add_dp_noise(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refused: how far one person moves numbers that were aggregated elsewhere, nobody can check."""
+        raise RequestError(
+            field="add_dp_noise",
+            rule="adds noise to sums whose sensitivity nobody has enforced",
+            mend="aggregate the rows with aggregate()",
+        )
+
+    def calculate_private_contribution_bounds(self, *arguments: Any, **options: Any) -> NoReturn:
+        """Refused here: `dp-pipelines run` has it, under the plan's budget."""
+        raise RequestError(
+            field="calculate_private_contribution_bounds",
+            rule="spends budget outside of the accountant",
+            mend="write max_partitions_contributed: auto in a job file (docs/guide.md), or declare the bound",
+        )
+
+
+@dataclasses.dataclass
+class ReleaseRows(beam.PTransform):
+    """From rows to results.
+
+    Args:
+        planned: the stage.
+        reader: how rows become tables.
+        asked: how a released table becomes results.
+    """
+
+    planned: Planned
+    reader: RowReader
+    asked: Asked
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
+        """Read, release, decode."""
+        released = pcoll | "Rows" >> ReadRows(self.reader) | "Release" >> deferred.Release(self.planned)
+        return released | "Results" >> beam.FlatMap(self.asked.results).with_output_types(Any)
+
+
+class _LocalResult:
+    """The result of a local aggregation: computed when it is first read, once."""
+
+    def __init__(self, rows: Iterable[Any], planned: Planned, reader: RowReader, asked: Asked) -> None:
+        self._rows, self._planned, self._reader, self._asked = rows, planned, reader, asked
+        self._results: list[Any] | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._results is None:
+            stage = self._planned.stage
+            found: list[pa.Table] = deferred.released(tables(self._rows, self._reader), stage)
+            self._results = [result for table in found for result in self._asked.results(table)]
+            self._rows = ()
+        return iter(self._results)
+
+
+def _extractors(given: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
+    if not isinstance(given, original.DataExtractors):
+        raise RequestError(
+            field="data_extractors", rule="must be DataExtractors", mend="write pipeline_dp.DataExtractors(...)"
+        )
+    if given.partition_extractor is None:
+        raise RequestError(field="partition_extractor", rule="is missing", mend="add it to DataExtractors")
+    return given.partition_extractor, given.privacy_id_extractor, given.value_extractor
+
+
+def listed(partitions: Any) -> list[Any]:
+    """Public partitions as a list.
+
+    Raises:
+        RequestError: they are no list, or not known yet.
+    """
+    if isinstance(partitions, (beam.PCollection, str, bytes)):
+        raise RequestError(
+            field="public_partitions",
+            rule="must be known before the pipeline runs, as the plan is",
+            mend="give a list; one that a pipeline makes from the data would not be public",
+        )
+    return list(partitions)
+
+
+def check_row(data_extractors: Any, row: Any) -> tuple[Any, Any, Any]:
+    """Try extractors on an invented row: id, key and value. In a pipeline what they raise is not heard of.
+
+    Raises:
+        RequestError: the id or the key is of a type that cannot be one. What extractors raise, as it is.
+
+    >>> of_row = original.DataExtractors(
+    ...     partition_extractor=lambda row: row["day"], privacy_id_extractor=lambda row: row["who"])
+    >>> check_row(of_row, {"who": "ann", "day": 3})
+    ('ann', 3, None)
+    """
+    partition, unit, value = _extractors(data_extractors)
+    found: dict[str, Any] = {"partition_extractor": partition(row)}
+    if unit is not None:
+        found["privacy_id_extractor"] = unit(row)
+    for field, key in found.items():
+        try:
+            keys.encode(key)
+        except keys.NoKeyError as error:
+            raise RequestError(
+                field=field,
+                rule=f"gives a {type(key).__name__}, which {error}",
+                mend="use text, bytes, numbers, dates, None or tuples of these",
+            ) from None
+    return (
+        found.get("privacy_id_extractor"),
+        found["partition_extractor"],
+        None if value is None else value(row),
+    )

@@ -1,0 +1,188 @@
+"""Privacy ids and partition keys of any plain Python type as bytes in one Arrow column, and back.
+
+In: lists of what extractors return. Out: binary arrays, in which equal keys and no others have equal bytes; null where a
+value cannot be a key. Holds: the type of the column is the same whatever the rows hold; a key's bytes depend on that key
+alone. As for Beam, 1, 1.0 and True are three keys. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars
+are Python's. Not covered: enumerations, data classes and other objects. May import numpy and pyarrow.
+"""
+
+import datetime
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_NONE, _FALSE, _TRUE, _FLOAT, _TEXT, _BYTES, _TUPLE, _DATE, _TIME, _AWARE = (bytes([sign]) for sign in b"nFTfsbtdDA")
+_LOW, _INT, _HIGH = b"1", b"2", b"3"
+"""Whole numbers below, in and above 64 bits: in this order."""
+
+_WHOLE = frozenset((int, np.int64, np.int32, np.int16, np.int8, np.uint32, np.uint16, np.uint8))
+
+_NO_IDS = (_NONE, _FLOAT + struct.pack(">d", float("nan")))
+
+DEEPEST = 20
+"""Tuples inside tuples."""
+
+LONGEST = 2**14
+"""Bytes of a key: with a longer one, tens of thousands of rows would not fit an Arrow array."""
+
+
+class NoKeyError(TypeError):
+    """A value cannot be a key. Never leaves this package but for `check_row`, which is given no rows."""
+
+
+def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
+    """One binary cell for each value, null where it cannot be a key.
+
+    Args:
+        values: what an extractor gave.
+        units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, and one of more than `LONGEST` bytes
+            is known by its SHA-256. A partition key may be None, and no longer.
+
+    >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), object()]).to_pylist() if cell is not None]
+    [7, 'a', None, ('a', 2.5)]
+    >>> encoded([1, True, 1.0]).unique().to_pylist().__len__()
+    3
+    """
+    cells = _column(list(values), DEEPEST)
+    if isinstance(cells, pa.Array) and (pc.max(pc.binary_length(cells)).as_py() or 0) <= LONGEST:
+        return _with_ids(cells) if units else cells
+    cells = pa.array([_short_or_none(value, units) for value in values], pa.binary())
+    return _with_ids(cells) if units else cells
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of one key.
+
+    Raises:
+        NoKeyError: the value cannot be a key, or is too long.
+
+    >>> decoded(encode(("north", 3)))
+    ('north', 3)
+    """
+    cell = _encode(value, DEEPEST)
+    if len(cell) > LONGEST:
+        raise NoKeyError("is too long for a key")
+    return cell
+
+
+def decoded(cell: bytes) -> Any:
+    """The key that has these bytes."""
+    tag, rest = cell[:1], cell[1:]
+    if tag == _INT:
+        return int.from_bytes(rest, "big") - 2**63
+    if tag in (_LOW, _HIGH):
+        return int(rest.decode())
+    if tag == _TEXT:
+        return rest.decode("utf-8", "surrogatepass")
+    if tag == _BYTES:
+        return rest
+    if tag == _FLOAT:
+        return struct.unpack(">d", rest)[0]
+    if tag == _TUPLE:
+        return _decoded_tuple(rest)
+    if tag == _DATE:
+        return datetime.date.fromisoformat(rest.decode())
+    if tag in (_TIME, _AWARE):
+        return datetime.datetime.fromisoformat(rest.decode())
+    return {_NONE: None, _FALSE: False, _TRUE: True}[tag]
+
+
+def _decoded_tuple(rest: bytes) -> tuple[Any, ...]:
+    items, place = [], 0
+    while place < len(rest):
+        end = place + 4 + int.from_bytes(rest[place : place + 4], "big")
+        items.append(decoded(rest[place + 4 : end]))
+        place = end
+    return tuple(items)
+
+
+def _encode(value: Any, depth: int) -> bytes:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool):
+        return {None: _NONE, False: _FALSE, True: _TRUE}[value]
+    if isinstance(value, int):
+        number = int(value)
+        if -(2**63) <= number < 2**63:
+            return _INT + (number + 2**63).to_bytes(8, "big")
+        return (_HIGH if number > 0 else _LOW) + str(number).encode()
+    if isinstance(value, str):
+        return _TEXT + str.encode(value, "utf-8", "surrogatepass")
+    if isinstance(value, (bytes, bytearray)):
+        return _BYTES + bytes(value)
+    if isinstance(value, float):
+        return _FLOAT + struct.pack(">d", math.nan if math.isnan(value) else float(value) + 0.0)
+    if isinstance(value, tuple) and depth:
+        cells = [_encode(item, depth - 1) for item in value]
+        return _TUPLE + b"".join(len(cell).to_bytes(4, "big") + cell for cell in cells)
+    if type(value) is datetime.date:
+        return _DATE + value.isoformat().encode()
+    if type(value) is datetime.datetime:
+        if value.tzinfo is None:
+            return _TIME + value.isoformat().encode()
+        return _AWARE + value.astimezone(datetime.timezone.utc).isoformat().encode()
+    raise NoKeyError("cannot be a key")
+
+
+def _column(values: list[Any], depth: int) -> pa.Array:
+    """The same bytes as of `_encode`, for many values of one type at once."""
+    try:
+        kinds = set(map(type, values))
+        if kinds and kinds <= _WHOLE:
+            return _whole_numbers(np.array(values, np.int64))
+        if kinds == {str}:
+            return _tagged(_TEXT, pa.array(values, pa.string()).cast(pa.binary()))
+        if kinds == {bytes}:
+            return _tagged(_BYTES, pa.array(values, pa.binary()))
+        if kinds == {tuple} and depth and len(set(map(len, values))) == 1 and values[0]:
+            return _tuples([_column(list(items), depth - 1) for items in zip(*values, strict=True)])
+    except Exception:  # noqa: S110 - numbers beyond 64 bits, text without UTF-8, more bytes than an array holds
+        pass
+    return pa.array([_encoded_or_none(value, depth) for value in values], pa.binary())
+
+
+def _encoded_or_none(value: Any, depth: int) -> bytes | None:
+    try:
+        return _encode(value, depth)
+    except Exception:  # what a value raises must not be seen, and costs that row only
+        return None
+
+
+def _with_ids(cells: pa.Array) -> pa.Array:
+    """Units, null where the id was None or NaN."""
+    return pc.if_else(pc.is_in(cells, pa.array(_NO_IDS, pa.binary())), pa.scalar(None, pa.binary()), cells)
+
+
+def _short_or_none(value: Any, hashed: bool) -> bytes | None:
+    cell = _encoded_or_none(value, DEEPEST)
+    if cell is None or len(cell) <= LONGEST:
+        return cell
+    return b"#" + hashlib.sha256(cell).digest() if hashed else None
+
+
+def _whole_numbers(values: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    cells = np.empty((len(values), 9), np.uint8)
+    cells[:, 0] = _INT[0]
+    cells[:, 1:] = (values.view(np.uint64) ^ np.uint64(2**63)).astype(">u8").view(np.uint8).reshape(-1, 8)
+    offsets = np.arange(0, 9 * len(values) + 1, 9, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(offsets), pa.py_buffer(cells)])
+
+
+def _tagged(tag: bytes, cells: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar(tag, pa.binary()), cells, pa.scalar(b"", pa.binary()))
+
+
+def _tuples(columns: list[pa.Array]) -> pa.Array:
+    parts: list[Any] = [pa.scalar(_TUPLE, pa.binary())]
+    for cells in columns:
+        lengths = pc.fill_null(pc.binary_length(cells), 0).to_numpy(zero_copy_only=False).astype(">u4")
+        ends = np.arange(0, 4 * len(cells) + 1, 4, dtype=np.int32)
+        buffers = [None, pa.py_buffer(ends), pa.py_buffer(lengths.tobytes())]
+        parts += [pa.Array.from_buffers(pa.binary(), len(cells), buffers), cells]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
