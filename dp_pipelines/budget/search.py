@@ -43,13 +43,21 @@ def search(queries: Queries, shares: Mapping[str, float], budget: Budget, split:
     fixed.refuse_above(queries, budget)
     total = math.fsum(shares.values())
     options = {n: list(candidates(q, shares[n] / total, budget)) for n, q in queries.items()}
-    chosen = {name: of_stage[0] for name, of_stage in options.items()}
+    # No stage alone gains by another law than all others have, so that the search begins with each law for all of them.
+    places = (0,) if len(queries) == 1 else (0, -1)
+    starts = [{name: of_stage[place] for name, of_stage in options.items()} for place in places]
+    found = [_with_single_flips(queries, _improved(queries, options, start, budget), budget) for start in starts]
+    chosen = min(found, key=lambda attempt: _score(queries, attempt, budget))
+    return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
+
+
+def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: Chosen, budget: Budget) -> Chosen:
+    """Each stage in turn takes the candidate that is best beside those of the others."""
     for _ in range(1 if len(queries) == 1 else 2):
         for name, of_stage in options.items():
             attempts = [{**chosen, name: candidate} for candidate in of_stage]
             chosen = min(attempts, key=lambda attempt: _score(queries, attempt, budget))
-    chosen = _with_single_flips(queries, chosen, budget)
-    return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
+    return chosen
 
 
 def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate]:
