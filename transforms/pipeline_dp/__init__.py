@@ -38,6 +38,6 @@ from dp_pipelines.transforms.pipeline_dp.accounting import NaiveBudgetAccountant
 from dp_pipelines.transforms.pipeline_dp.accounting import PLDBudgetAccountant as PLDBudgetAccountant
 from dp_pipelines.transforms.pipeline_dp.engine import DPEngine as DPEngine
 from dp_pipelines.transforms.pipeline_dp.engine import check_row as check_row
-from dp_pipelines.transforms.pipeline_dp.explain import ExplainComputationReport as ExplainComputationReport
 from dp_pipelines.transforms.pipeline_dp.private_beam import MakePrivate as MakePrivate
 from dp_pipelines.transforms.pipeline_dp.private_beam import PrivatePCollection as PrivatePCollection
+from dp_pipelines.transforms.pipeline_dp.report_generator import ExplainComputationReport as ExplainComputationReport

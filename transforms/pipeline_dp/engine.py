@@ -19,9 +19,9 @@ import pyarrow as pa
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.explain import Explanation
 from dp_pipelines.transforms.pipeline_dp.extract import ReadRows, RowReader, tables
 from dp_pipelines.transforms.pipeline_dp.metrics import Asked
+from dp_pipelines.transforms.pipeline_dp.report_generator import Explanation
 
 
 class DPEngine:

@@ -34,6 +34,8 @@ OURS_TO_THEIRS = {"min_users": "pre_threshold", "max_norm": "vector_max_norm", "
 """Fields that PipelineDP calls otherwise."""
 
 PERCENTILES = "percentiles"
+_HALF = 0.5
+"""Of what a metric weighs: a count that selects too is asked for once in PipelineDP, and by a metric and a selection here."""
 _M = original.Metrics
 
 
@@ -215,7 +217,7 @@ def _metrics(params: Any, wanted: list[Any]) -> tuple[dict[str, dp.Metric], list
         name = metric.name.lower()
         fields += _fields(name, params.output_noise_stddev and moment is None)
     if _M.PRIVACY_ID_COUNT in wanted:
-        metrics["privacy_id_count"] = dp.PrivacyIdCount()
+        metrics["privacy_id_count"] = dp.PrivacyIdCount(weight=_HALF if params.post_aggregation_thresholding else 1.0)
         fields += _fields("privacy_id_count", params.output_noise_stddev and not params.post_aggregation_thresholding)
     if _M.VECTOR_SUM in wanted:
         metrics["vector_sum"] = _vector_sum(params)
@@ -265,6 +267,7 @@ def _private(params: Any) -> dp.PrivatePartitions:
                 mend="add it to metrics, or drop the flag",
             )
         strategy = "laplace" if params.noise_kind == original.NoiseKind.LAPLACE else "gaussian"
+        return dp.PrivatePartitions(strategy=strategy, min_users=params.pre_threshold or 0, weight=_HALF)
     return dp.PrivatePartitions(strategy=strategy, min_users=params.pre_threshold or 0)
 
 

@@ -23,8 +23,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import metrics
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, refuse_foreign
 from dp_pipelines.transforms.pipeline_dp.engine import ReleaseRows, listed
-from dp_pipelines.transforms.pipeline_dp.explain import Explanation
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, Step
+from dp_pipelines.transforms.pipeline_dp.report_generator import Explanation
 
 
 @dataclasses.dataclass(frozen=True)

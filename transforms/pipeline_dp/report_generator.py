@@ -61,10 +61,10 @@ class Explanation:
         lines = [f"DPEngine method: {self.method}", parameters_to_readable_string(self._params, self._public)]
         lines.append("Computation graph (dp_pipelines):")
         if bounds.max_contributions is not None:
-            steps = [f"Of each privacy id at most {bounds.max_contributions} rows are kept, by a keyed hash"]
+            steps = [f"Rows kept of a privacy id, by a keyed hash: {bounds.max_contributions}"]
         else:
-            rows = f", and at most {bounds.max_rows_per_partition} rows in each" if bounds.bounds_rows else ""
-            steps = [f"Of each privacy id at most {bounds.max_partitions} partitions are kept, by a keyed hash{rows}"]
+            rows = f"; rows in each: {bounds.max_rows_per_partition}" if bounds.bounds_rows else ""
+            steps = [f"Partitions kept of a privacy id, by a keyed hash: {bounds.max_partitions}{rows}"]
         if stage.selection is not None:
             half = stage.half_keep_users
             steps.append(

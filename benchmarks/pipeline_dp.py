@@ -1,0 +1,102 @@
+"""The benchmark of the drop-in for PipelineDP: one program under two imports, judged by a gate.
+
+In: nothing; the rows are made by data.py. Out: docs/benchmarks/pipeline_dp.md; progress on stderr, the gate on stdout; exit code
+1 if it fails in a full run. Needs .venv-peers (`make bench` sets it up). A full run takes some five minutes on two cores.
+
+    python benchmarks/pipeline_dp.py [--quick] [--rounds 3] [--out docs/benchmarks]
+"""
+
+import argparse
+import math
+import pathlib
+import sys
+
+from aggregate import gates_table, runs_table
+from gates import Gate, Measured
+from measure import (
+    DROP_IN,
+    PEERS_PYTHON,
+    PIPELINEDP,
+    REPOSITORY,
+    BenchmarkError,
+    Case,
+    cores,
+    interleave,
+    say,
+    versions,
+)
+
+LIMIT = 15
+INTRODUCTION = """# How fast PipelineDP's programs run here
+
+Written by `make bench` (`benchmarks/pipeline_dp.py`); do not edit.
+
+One program (`benchmarks/peers/pipelinedp_beam.py`): rows as dictionaries from Beam's ReadFromParquet, three extractors that are
+lambdas, COUNT, PRIVACY_ID_COUNT, SUM and MEAN by key under (1, 1e-6), private partitions, the result written as text. It
+runs as it is, on PipelineDP, and with one changed import, on dp_pipelines. Rows, bounds and machine as on
+[the page of the aggregation](aggregate.md); both on Beam's in-memory runner in one process, each run a process of its own, the
+runs interleaved. Seconds are medians from the Parquet files to the written result, extractors and the plan included, imports
+left out.
+"""
+
+
+def gate(measured: Measured, rows: int) -> Gate:
+    """The ratio of medians.
+
+    CPU seconds: each program uses one thread for nearly all of its time, and what else the machine does counts for neither.
+    """
+    found = [measured.get(Case(system, "even", rows)) for system in (PIPELINEDP, DROP_IN)]
+    theirs, ours = (math.nan if runs is None else runs.cpu_seconds for runs in found)
+    return Gate(
+        name=f"faster than PipelineDP, {rows:,} rows, CPU seconds", figure=theirs / ours, limit=LIMIT, at_least=True
+    )
+
+
+def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
+    """The whole page."""
+    here = versions(pathlib.Path(sys.executable), ["apache-beam", "numpy", "pipeline-dp", "pyarrow"])
+    peers = versions(PEERS_PYTHON, ["apache-beam", "numpy", "pipeline-dp"])
+    parts = [
+        INTRODUCTION,
+        "## Gate\n",
+        gates_table(gates) + "\n",
+        "## All runs\n",
+        runs_table(measured) + "\n",
+        "Keys differ: the plan of dp_pipelines gives all mechanisms together the budget that PipelineDP splits among them.\n",
+        f"Machine: {cores()} cores. Rounds: {rounds}.",
+        "dp_pipelines: " + ", ".join(f"{name} {version}" for name, version in here.items()) + ".",
+        "PipelineDP: " + ", ".join(f"{name} {version}" for name, version in peers.items()) + ".",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Time of one program on PipelineDP and on dp_pipelines.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round: a look, not a verdict")
+    parser.add_argument("--rounds", type=int, help="rounds (default 3; 1 with --quick)")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="folder (default docs/benchmarks; out/benchmarks with --quick)"
+    )
+    options = parser.parse_args(arguments)
+    rows = 100_000 if options.quick else 1_000_000
+    rounds = options.rounds or (1 if options.quick else 3)
+    out = options.out or REPOSITORY / ("out" if options.quick else "docs") / "benchmarks"
+    try:
+        measured = interleave({Case(system, "even", rows): rounds for system in (DROP_IN, PIPELINEDP)})
+    except BenchmarkError as error:
+        say(f"pipeline_dp.py: {error}")
+        return 1
+    gates = [gate(measured, rows)]
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "pipeline_dp.md").write_text(page(measured, gates, rounds))
+    print(gates_table(gates))
+    say(f"written: {out / 'pipeline_dp.md'}")
+    if options.quick:
+        say("a quick run: its figures are no verdict")
+        return 0
+    return 0 if all(gate.holds for gate in gates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

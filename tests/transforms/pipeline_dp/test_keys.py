@@ -1,0 +1,104 @@
+"""Privacy ids and partition keys as bytes: equal keys and no others have equal bytes, whatever stands beside them."""
+
+import datetime
+import enum
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pipeline_dp", reason="needs the extra pipeline-dp: Python 3.11 to 3.13")
+
+from dp_pipelines.transforms.pipeline_dp import keys
+
+PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(),
+    st.text(st.characters()),
+    st.binary(),
+    st.dates(),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(datetime.timezone(datetime.timedelta(hours=3)))),
+)
+KEYS = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=4).map(tuple), max_leaves=6)
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two keys are one key: of one type and equal, NaN being equal to itself."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return type(one) is type(other) and one == other
+
+
+@given(KEYS)
+def test_a_key_comes_back_as_it_was(key: object) -> None:
+    assert same(keys.decoded(keys.encode(key)), key)
+
+
+@given(st.lists(KEYS))
+def test_the_bytes_of_a_key_do_not_depend_on_the_keys_beside_it(found: list[object]) -> None:
+    assert keys.encoded(found).to_pylist() == [keys.encode(key) for key in found]
+
+
+@given(st.one_of(*(st.lists(kind, min_size=1) for kind in (st.integers(), st.text(), st.binary(), st.booleans()))))
+def test_a_column_of_one_type_has_the_bytes_of_its_keys_one_by_one(found: list[object]) -> None:
+    pairs = [(key, "north") for key in found]
+    assert keys.encoded(found).to_pylist() == [keys.encode(key) for key in found]
+    assert keys.encoded(pairs).to_pylist() == [keys.encode(key) for key in pairs]
+
+
+@given(KEYS, KEYS)
+def test_two_keys_have_equal_bytes_only_if_they_are_one_key(one: object, other: object) -> None:
+    assert (keys.encode(one) == keys.encode(other)) == same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(np.int64(3), 3), (np.str_("a"), "a"), (np.float64(2.5), 2.5), (-0.0, 0.0), (np.bool_(True), True)],
+)
+def test_two_ways_to_write_a_key_are_one_key(one: object, other: object) -> None:
+    assert keys.encode(one) == keys.encode(other)
+
+
+class Colour(enum.Enum):
+    """No key."""
+
+    RED = 1
+
+
+class Loud(str):
+    """A text that raises when it is read."""
+
+    def encode(self, *arguments: object) -> bytes:  # type: ignore[override]
+        raise RuntimeError("secret")
+
+
+@pytest.mark.parametrize("value", [object(), Colour.RED, [1], {1: 2}, frozenset({1}), 1j, "a" * 2**14])
+def test_what_cannot_be_a_key_is_null_beside_keys_that_stay(value: object) -> None:
+    assert keys.encoded([7, value, "a"]).to_pylist() == [keys.encode(7), None, keys.encode("a")]
+    with pytest.raises(keys.NoKeyError, match=r"^(cannot be a key|is too long for a key)$"):
+        keys.encode(value)
+
+
+def test_a_text_of_a_class_of_its_own_is_its_text() -> None:
+    assert keys.encoded([Loud("a")]).to_pylist() == [keys.encode("a")]
+
+
+def test_a_long_privacy_id_is_known_by_its_digest_and_a_missing_one_is_null() -> None:
+    found = keys.encoded(["a" * 2**15, "b" * 2**15, "a" * 2**15, None, float("nan"), 0.0], units=True).to_pylist()
+    assert found[0] == found[2] != found[1]
+    assert len(found[0]) == 33
+    assert found[3:] == [None, None, keys.encode(0.0)]
+
+
+def test_the_column_has_one_type_whatever_the_rows_hold() -> None:
+    columns = [keys.encoded(found) for found in ([], [1], ["a"], [None], [object()], [(1, "a")])]
+    assert {str(column.type) for column in columns} == {"binary"}
