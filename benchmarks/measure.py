@@ -22,12 +22,14 @@ REPOSITORY = HERE.parent
 PEERS_PYTHON = REPOSITORY / ".venv-peers" / "bin" / "python"
 OURS, DUCKDB, POLARS, PIPELINEDP = "dp_pipelines on Beam", "DuckDB", "Polars", "PipelineDP on Beam"
 OURS_QUANTILES = "dp_pipelines, five quantiles more"
+DROP_IN = "dp_pipelines by PipelineDP's program"
 SCRIPTS = {
     OURS_QUANTILES: (pathlib.Path(sys.executable), "ours_quantiles.py"),
     OURS: (pathlib.Path(sys.executable), "ours.py"),
     DUCKDB: (pathlib.Path(sys.executable), "duckdb_bounded.py"),
     POLARS: (pathlib.Path(sys.executable), "polars_bounded.py"),
     PIPELINEDP: (PEERS_PYTHON, "pipelinedp_beam.py"),
+    DROP_IN: (pathlib.Path(sys.executable), "pipelinedp_changed_import.py"),
 }
 LIMIT_SECONDS = 1_800
 

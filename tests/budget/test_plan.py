@@ -119,6 +119,18 @@ def test_shares_of_stages_move_the_noise_between_them():
     assert second / first == pytest.approx(3, rel=0.05)
 
 
+@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1), (3, 0.4, 1.6)])
+@pytest.mark.parametrize("partitions", [1, 4, 20])
+def test_stages_together_need_no_more_noise_than_each_with_its_part_of_epsilon(shares, partitions):
+    """On average of logarithms: to each stage alone the plan may give a little more."""
+    asked = {f"s{place}": query({"rows": Count()}, PUBLIC, bounds(partitions)) for place in range(len(shares))}
+    together = Plan(epsilon=1.0, delta=1e-6, stages=asked, shares=dict(zip(asked, shares, strict=True)))
+    scale = 2 * partitions * math.sqrt(2)
+    alone = [scale * math.fsum(shares) / share for share in shares]
+    of_plan = [stage["metrics"]["rows"]["stddev"] for stage in together.to_json()["stages"]]
+    assert math.fsum(math.log(one / other) for one, other in zip(of_plan, alone, strict=True)) < 0.002 * len(shares)
+
+
 def test_thresholding_the_released_count_of_users_pays_for_its_noise_once():
     planned = plan(query({"users": PrivacyIdCount()}, PrivatePartitions(strategy="gaussian")))
     assert [record.name for record in planned.mechanisms] == ["units", "selection threshold"]
