@@ -12,6 +12,8 @@ import pytest
 theirs: Any = pytest.importorskip("pipeline_dp", reason="needs the extra pipeline-dp: Python 3.11 to 3.13")
 
 from dp_pipelines.transforms import pipeline_dp as ours  # noqa: E402
+from dp_pipelines.transforms.pipeline_dp import metrics as metrics  # noqa: E402
+from dp_pipelines.transforms.pipeline_dp import private_beam as private_beam  # noqa: E402
 
 BOTH = {"original": theirs, "drop-in": ours}
 M = theirs.Metrics

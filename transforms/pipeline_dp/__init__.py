@@ -18,8 +18,10 @@ if importlib.util.find_spec("pipeline_dp") is None:
         name="pipeline_dp",
     )
 
+from pipeline_dp import AddDPNoiseParams as AddDPNoiseParams
 from pipeline_dp import AggregateParams as AggregateParams
 from pipeline_dp import BeamBackend as BeamBackend
+from pipeline_dp import CalculatePrivateContributionBoundsParams as CalculatePrivateContributionBoundsParams
 from pipeline_dp import CountParams as CountParams
 from pipeline_dp import DataExtractors as DataExtractors
 from pipeline_dp import LocalBackend as LocalBackend
@@ -27,10 +29,14 @@ from pipeline_dp import MeanParams as MeanParams
 from pipeline_dp import Metrics as Metrics
 from pipeline_dp import NoiseKind as NoiseKind
 from pipeline_dp import PartitionSelectionStrategy as PartitionSelectionStrategy
+from pipeline_dp import PipelineBackend as PipelineBackend
+from pipeline_dp import PreAggregateExtractors as PreAggregateExtractors
 from pipeline_dp import PrivacyIdCountParams as PrivacyIdCountParams
 from pipeline_dp import SelectPartitionsParams as SelectPartitionsParams
+from pipeline_dp import SparkRDDBackend as SparkRDDBackend
 from pipeline_dp import SumParams as SumParams
 from pipeline_dp import VarianceParams as VarianceParams
+from pipeline_dp import aggregate_params as aggregate_params
 from pipeline_dp.aggregate_params import NormKind as NormKind
 
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant as BudgetAccountant

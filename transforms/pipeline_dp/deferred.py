@@ -3,7 +3,7 @@
 In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as `PrivateAggregate` gives them. How: each
 function of elements is made from the stage when the pipeline is sent off, which is the moment when Beam pickles it; workers get
 the functions of `PrivateAggregate` and nothing of this. Holds: a pipeline whose budgets are not computed is refused before a
-row is read. `released` does the same without Beam.
+row is read, and so is a second run of one pipeline, which would draw a second release. `released` does the same without Beam.
 
 May import dp_pipelines, pyarrow and Beam.
 """
@@ -17,6 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.pipeline_dp.accounting import Planned
@@ -44,7 +45,7 @@ class Release(beam.PTransform):
         """As `PrivateAggregate` does."""
         check_input(pcoll)
         # What Beam asks of error handlers when a pipeline is run: the first moment at which the budgets must be there.
-        pcoll.pipeline._register_error_handler(_BudgetCheck(self.planned))
+        pcoll.pipeline._register_error_handler(_RunCheck(self.planned))
         salt = int(entropy.words(1)[0])
 
         def of(name: str) -> beam.ParDo:
@@ -71,11 +72,24 @@ class _Deferred(beam.DoFn):
 
 
 @dataclasses.dataclass
-class _BudgetCheck:
+class _RunCheck:
     planned: Planned
+    run: bool = False
 
     def verify_closed(self) -> None:
-        _ = self.planned.stage  # raises where the budgets are not computed
+        """Called once for each run of the pipeline.
+
+        Raises:
+            RequestError: the budgets are not computed, or another run would be another release.
+        """
+        _ = self.planned.stage
+        if self.run:
+            raise RequestError(
+                field=f"aggregation {self.planned.name!r}",
+                rule="is released by another run already, and its budget pays for one",
+                mend="build the pipeline anew, with an accountant of its own: the two budgets add up",
+            )
+        self.run = True
 
 
 def _itself(made: Any) -> Any:

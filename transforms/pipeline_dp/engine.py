@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import apache_beam as beam
 import pipeline_dp as original
 import pyarrow as pa
+from pipeline_dp.data_extractors import MultiValueDataExtractors
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
@@ -177,6 +178,12 @@ def _extractors(given: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any] 
     if not isinstance(given, original.DataExtractors):
         raise RequestError(
             field="data_extractors", rule="must be DataExtractors", mend="write pipeline_dp.DataExtractors(...)"
+        )
+    if isinstance(given, MultiValueDataExtractors):
+        raise RequestError(
+            field="data_extractors",
+            rule="gives several values for a row, of which a metric reads one",
+            mend="aggregate once for each value, or use dp_pipelines.Query, whose metrics name their columns",
         )
     if given.partition_extractor is None:
         raise RequestError(field="partition_extractor", rule="is missing", mend="add it to DataExtractors")

@@ -143,6 +143,10 @@ def asked(params: Any, *, public: Iterable[Any] | None, has_ids: bool) -> Asked:
     if not has_ids:
         rows = params.max_contributions or params.max_contributions_per_partition
         summed = params.bounds_per_partition_are_set or _M.VECTOR_SUM in wanted
+        if _M.PRIVACY_ID_COUNT in wanted:
+            raise RequestError(
+                field="metrics", rule="counts privacy ids, which there are none", mend="give an extractor"
+            )
         _check_without_ids(params, rows, summed=summed, public=public is not None)
     with _their_names():
         bounds = dp.ContributionBounds(

@@ -8,8 +8,7 @@ import pytest
 
 import dp_pipelines as dp
 from dp_pipelines.errors import BudgetError, RequestError
-from dp_pipelines.transforms.pipeline_dp import metrics
-from tests.helpers.drop_in import M, Row, extractors, ours, theirs
+from tests.helpers.drop_in import M, Row, extractors, metrics, ours, theirs
 
 S = theirs.PartitionSelectionStrategy
 LINEAR = {"max_partitions_contributed": 3, "max_contributions_per_partition": 2}
@@ -156,6 +155,13 @@ COUNT = theirs.AggregateParams(metrics=[M.COUNT], **LINEAR)
         ("params", lambda: engine().aggregate([], theirs.SelectPartitionsParams(1), extractors())),
         ("params", lambda: engine().select_partitions([], COUNT, extractors())),
         ("data_extractors", lambda: engine().aggregate([], COUNT, object())),
+        (
+            "data_extractors",
+            lambda: engine().aggregate(
+                [], COUNT, theirs.data_extractors.MultiValueDataExtractors(value_extractors=[len])
+            ),
+        ),
+        ("backend", lambda: ours.DPEngine(ours.NaiveBudgetAccountant(1, 1e-6), ours.SparkRDDBackend(None))),
         ("partition_extractor", lambda: engine().aggregate([], COUNT, extractors(partition_extractor=None))),
         (
             "value_extractor",

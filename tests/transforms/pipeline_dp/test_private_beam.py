@@ -8,8 +8,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.transforms.pipeline_dp import private_beam
-from tests.helpers.drop_in import M, Row, extractors, ours, theirs
+from tests.helpers.drop_in import M, Row, extractors, ours, private_beam, theirs
 from tests.helpers.graph import proto, shuffles
 
 ROWS = [Row(f"p{who}", ("day", who % 3), float(who % 2)) for who in range(3000)]
@@ -87,6 +86,13 @@ def test_a_pipeline_without_budgets_is_refused_when_it_is_run() -> None:
     pipeline = beam.Pipeline(runner=FnApiRunner())
     private(pipeline, ours.NaiveBudgetAccountant(1, 1e-6)) | private_beam.Count(ABOUT["count"][1])
     with pytest.raises(RequestError, match="has no budget yet; call compute_budgets"):
+        pipeline.run()
+
+
+def test_a_second_run_of_a_pipeline_is_refused() -> None:
+    pipeline = graph()
+    pipeline.run().wait_until_finish()
+    with pytest.raises(RequestError, match="is released by another run already"):
         pipeline.run()
 
 
