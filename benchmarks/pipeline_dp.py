@@ -27,6 +27,7 @@ from measure import (
 )
 
 LIMIT = 15
+BUSY = 1.5  # seconds for each CPU second of a program with one thread, on a machine with nothing else to do: some 1.0
 INTRODUCTION = """# How fast PipelineDP's programs run here
 
 Written by `make bench` (`benchmarks/pipeline_dp.py`); do not edit.
@@ -52,6 +53,13 @@ def gate(measured: Measured, rows: int) -> Gate:
     )
 
 
+def busy_note(measured: Measured) -> str:
+    """A warning where the machine had other work; empty where not."""
+    if all(runs.seconds < BUSY * runs.cpu_seconds for runs in measured.values()):
+        return ""
+    return "**The machine was busy:** seconds hold what others did. CPU seconds are compared, which the gate does anyway.\n"
+
+
 def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
     """The whole page."""
     here = versions(pathlib.Path(sys.executable), ["apache-beam", "numpy", "pipeline-dp", "pyarrow"])
@@ -60,6 +68,7 @@ def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
         INTRODUCTION,
         "## Gate\n",
         gates_table(gates) + "\n",
+        busy_note(measured),
         "## All runs\n",
         runs_table(measured) + "\n",
         "Keys differ: the plan of dp_pipelines gives all mechanisms together the budget that PipelineDP splits among them.\n",
