@@ -113,7 +113,7 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/partition_bound.py
 	$(BIN)/python benchmarks/block_median.py
 	$(BIN)/python benchmarks/tune.py
-	$(BIN)/python benchmarks/pipeline_dp.py
+	$(BIN)/python benchmarks/drop_in.py
 
 bench-training: $(VENV) $(OPACUS)  ## how good models are, and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py

@@ -3,7 +3,7 @@
 In: nothing; the rows are made by data.py. Out: docs/benchmarks/pipeline_dp.md; progress on stderr, the gate on stdout; exit code
 1 if it fails in a full run. Needs .venv-peers (`make bench` sets it up). A full run takes some five minutes on two cores.
 
-    python benchmarks/pipeline_dp.py [--quick] [--rounds 3] [--out docs/benchmarks]
+    python benchmarks/drop_in.py [--quick] [--rounds 3] [--out docs/benchmarks]
 """
 
 import argparse
@@ -30,7 +30,7 @@ LIMIT = 15
 BUSY = 1.5  # seconds for each CPU second of a program with one thread, on a machine with nothing else to do: some 1.0
 INTRODUCTION = """# How fast PipelineDP's programs run here
 
-Written by `make bench` (`benchmarks/pipeline_dp.py`); do not edit.
+Written by `make bench` (`benchmarks/drop_in.py`); do not edit.
 
 One program (`benchmarks/peers/pipelinedp_beam.py`): rows as dictionaries from Beam's ReadFromParquet, three extractors that are
 lambdas, COUNT, PRIVACY_ID_COUNT, SUM and MEAN by key under (1, 1e-6), private partitions, the result written as text. It
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         measured = interleave({Case(system, "even", rows): rounds for system in (DROP_IN, PIPELINEDP)})
     except BenchmarkError as error:
-        say(f"pipeline_dp.py: {error}")
+        say(f"drop_in.py: {error}")
         return 1
     gates = [gate(measured, rows)]
     out.mkdir(parents=True, exist_ok=True)
