@@ -3,7 +3,6 @@
 Tests only. What imports this is skipped, with the reason, where the extra `pipeline-dp` is missing.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,7 +38,6 @@ def extractors(**more: Any) -> Any:
 
 def local(library: Any, rows: Sequence[Any], params: Any, *, epsilon=1.0, delta=1e-6, public=None, of=None, pld=False):
     """One aggregation, or selection, with LocalBackend: the results as a list."""
-    logging.getLogger().setLevel(logging.ERROR)  # the original warns of what it is about to do
     accountant = (library.PLDBudgetAccountant if pld else library.NaiveBudgetAccountant)(epsilon, delta)
     engine = library.DPEngine(accountant, library.LocalBackend())
     if isinstance(params, theirs.SelectPartitionsParams):
