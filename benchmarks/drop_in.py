@@ -71,7 +71,7 @@ def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
         busy_note(measured),
         "## All runs\n",
         runs_table(measured) + "\n",
-        "Keys differ: the plan of dp_pipelines gives all mechanisms together the budget that PipelineDP splits among them.\n",
+        "Which keys are kept is drawn, and a plan keeps half of delta for the composition: docs/pipeline_dp.md.\n",
         f"Machine: {cores()} cores. Rounds: {rounds}.",
         "dp_pipelines: " + ", ".join(f"{name} {version}" for name, version in here.items()) + ".",
         "PipelineDP: " + ", ".join(f"{name} {version}" for name, version in peers.items()) + ".",

@@ -118,6 +118,20 @@ def test_there_is_never_more_noise(noise: Any, metrics: list[Any], partitions: i
         assert getattr(of["drop-in"], name) <= getattr(of["original"], name) * 1.001
 
 
+@pytest.mark.parametrize("partitions", [1, 4, 20])
+def test_a_partition_needs_at_most_some_hundredths_more_people(partitions: int) -> None:
+    """To be kept half of the time, by coins: half of delta is kept for the composition."""
+    coins = theirs.PartitionSelectionStrategy.TRUNCATED_GEOMETRIC
+    original = theirs.partition_selection.create_partition_selection_strategy(coins, 1.0, 1e-6, partitions, None)
+    needed = next(people for people in range(1, 1000) if original.probability_of_keep(people) >= 0.5)
+    accountant = ours.NaiveBudgetAccountant(1.0, 1e-6)
+    engine = ours.DPEngine(accountant, ours.LocalBackend())
+    engine.select_partitions([], theirs.SelectPartitionsParams(partitions), extractors())
+    accountant.compute_budgets()
+    (stage,) = accountant.plan.stages.values()
+    assert stage.half_keep_users <= 1.06 * needed + 1
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
