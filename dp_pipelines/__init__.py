@@ -5,8 +5,10 @@ shards, bounds, lattice, accumulators); `selection` (private partition selection
 of them, and `query` (what is asked); `budget` (mechanisms, accounting, calibration, the plan); `ledger` (what is spent);
 `release` (staging, manifest, report); `train_model` (what is learnt) and `training` (how). Above them
 `dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the command line). Imports go downwards only; this module
-imports neither Beam nor anything slow.
+imports neither Beam nor anything slow. `Session`, for notebooks, lives in jobs and is loaded when it is first named.
 """
+
+from typing import TYPE_CHECKING
 
 from dp_pipelines.best import Best as Best
 from dp_pipelines.blocks import Blocks as Blocks
@@ -49,3 +51,14 @@ from dp_pipelines.vectors import SecondMoment as SecondMoment
 from dp_pipelines.vectors import VectorSum as VectorSum
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.session import Session as Session
+else:
+
+    def __getattr__(name: str) -> object:
+        if name != "Session":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from dp_pipelines.jobs.session import Session
+
+        return Session

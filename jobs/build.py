@@ -20,6 +20,7 @@ from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
 from dp_pipelines.jobs.progress import file_opened
+from dp_pipelines.jobs.read_table import ReadTable
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.noise import entropy
@@ -220,6 +221,8 @@ def _shaped(pipeline: beam.Pipeline, request: Request, columns: tuple[str, ...])
 
 
 def _read(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":
+    if request.source.table:
+        return pipeline | "Read" >> ReadTable(request.source.table, request.columns)
     # Beam takes patterns; these are names.
     files = [glob.escape(path) for path in request.source.files]
     if request.source.types is not None:

@@ -1,14 +1,17 @@
 """The metrics of a job file, and the library's metrics that they become.
 
-In: what stands under `metrics`. Out: checked models. Holds: bounds are the right way up, edges rise; what is wrong is told by the
-library's own errors. May import metrics, histogram, distinct, quantiles, vectors, jobs.models. Imported by job_file.
+In: what stands under `metrics`. Out: checked models, and back from the library's metrics. Holds: bounds are the right way up,
+edges rise; what is wrong is told by the library's own errors. May import errors, metrics, histogram, distinct, quantiles,
+vectors, jobs.models. Imported by job_file and asked.
 """
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, WithJsonSchema, model_validator
 
 from dp_pipelines.distinct import DistinctCount
+from dp_pipelines.errors import RequestError
 from dp_pipelines.histogram import Histogram
 from dp_pipelines.jobs.models import Model, Positive, Scalar
 from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
@@ -225,3 +228,42 @@ AnyMetric = Annotated[
     Field(discriminator="kind"),
 ]
 """Any metric, told apart by its kind."""
+
+_MODELS: Mapping[type[Metric], type[_MetricModel]] = {
+    Count: CountMetric,
+    PrivacyIdCount: PrivacyIdCountMetric,
+    Sum: SumMetric,
+    Mean: MeanMetric,
+    Variance: VarianceMetric,
+    Histogram: HistogramMetric,
+    Median: MedianMetric,
+    Min: MinMetric,
+    Max: MaxMetric,
+    DistinctCount: DistinctCountMetric,
+    Quantile: QuantileMetric,
+    Quantiles: QuantilesMetric,
+    VectorSum: VectorSumMetric,
+    SecondMoment: SecondMomentsMetric,
+}
+
+
+def described(name: str, metric: Metric) -> dict[str, Any]:
+    """A library's metric as it stands in a job file.
+
+    Args:
+        name: of the metric; it stands in messages.
+        metric: what it is.
+
+    Raises:
+        RequestError: job files know no such metric.
+
+    >>> described("revenue", Sum("price", min_value=0, max_value=20))["kind"]
+    'sum'
+    """
+    model = _MODELS.get(type(metric))
+    if model is None:
+        rule, mend = f"is a {type(metric).__name__}, which job files do not know", "run it in a pipeline of your own"
+        raise RequestError(field=f"metrics.{name}", rule=rule, mend=mend)
+    (kind,) = get_args(model.model_fields["kind"].annotation)
+    fields = {field: getattr(metric, field) for field in model.model_fields if field != "kind"}
+    return {"kind": kind, **{field: value for field, value in fields.items() if value is not None}}

@@ -96,19 +96,20 @@ def asked_for(
     return {name: both[name] for name in file.job.stages}
 
 
-def check(file: JobFile, given: Sequence[str]) -> Request:
+def check(file: JobFile, given: Sequence[str], held: sources.Source | None = None) -> Request:
     """Everything about a job that is public, checked.
 
     Args:
         file: the job file.
         given: `NAME=VALUE` for each parameter.
+        held: rows that this process holds, in place of the job's files.
 
     Raises:
         RequestError: what is wrong.
     """
     job = file.job
     values = params.take({name: declared.type for name, declared in job.params.items()}, given)
-    source = _placed(file, lambda: _source(file, values))
+    source = held if held is not None else _placed(file, lambda: _source(file, values))
     rows = _placed(file, lambda: _rows(file, source, values))
     window = _placed(file, lambda: windows.bind(job, values, source.schema))
     available = rows.output_schema

@@ -119,6 +119,29 @@ def run(
     """
     request = check(file, given)
     _check_run_id(run_id, file)
+    return carry_out(request, output, run_id=run_id, arguments=arguments, ledger=ledger, runner=runner)
+
+
+def carry_out(
+    request: Request,
+    output: str,
+    *,
+    run_id: str | None,
+    arguments: Sequence[str] = (),
+    ledger: str | None = None,
+    runner: str = "direct",
+    planned: Plan | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Published:
+    """Run a checked request. Errors as for `run`.
+
+    Args:
+        request: what is asked for.
+        output, run_id, arguments, ledger, runner: see there.
+        planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
+        note: is told what a user should know; None writes it to standard error.
+    """
+    file = request.file
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
@@ -131,6 +154,7 @@ def run(
         contextlib.ExitStack() as until_the_end,
     ):
         _refuse_unwritable(target)
+        tell = note if note is not None else lambda text: _note(stream, text)
         progress.show("loading Beam")
         from dp_pipelines.jobs import doctor, engines
 
@@ -162,29 +186,29 @@ def run(
                     request, plan, number, folder, draws, examples, _unit(request), progress.show
                 )
 
-        stop = functools.partial(left_jobs.stop, tell=lambda text: _note(stream, text))
+        stop = functools.partial(left_jobs.stop, tell=tell)
         if ledger == NO_LEDGER:
             progress.show("planning")
             plan = plan_of(file, request.stages)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
-                doctor.refuse_unready(engine, target, lambda text: _note(stream, text))
+                doctor.refuse_unready(engine, target, tell)
             return _unaccounted(request, plan, identity, target, stage, stop)
         progress.show("opening the ledger")
-        with books.Book(request, ledger, lambda text: _note(stream, text)) as book:
+        with books.Book(request, ledger, tell) as book:
             progress.show("planning")
             frozen = book.frozen()
-            plan = plan_of(file, request.stages, frozen)
+            known = planned if frozen is None else None
+            plan = known if known is not None else plan_of(file, request.stages, frozen)
             if frozen is None and book.others():
-                _note(
-                    stream,
+                tell(
                     "this plan is new to its account, which holds other plans: it is charged anew, epsilon "
-                    f"{plan.accounted['epsilon']:.4g} for all of its runs",
+                    f"{plan.accounted['epsilon']:.4g} for all of its runs"
                 )
             identity = run_id or _identity(plan, request)
             charged.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             if not book.committed(identity):  # else its release is given again, and no runner is needed
-                doctor.refuse_unready(engine, target, lambda text: _note(stream, text))
+                doctor.refuse_unready(engine, target, tell)
             work = charged.Work(
                 account=file.job.dataset,
                 run_id=identity,

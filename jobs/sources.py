@@ -72,6 +72,7 @@ class Source:
         sizes: for each column, its bytes in all files, uncompressed where the format tells.
         types: for CSV, the declared types; None for Parquet.
         missing: columns that some file lacks or has with another type, with the error that using one of them is.
+        table: names a table in this process's memory, which is read instead of files (`tables`); empty for files.
     """
 
     files: tuple[str, ...]
@@ -79,6 +80,7 @@ class Source:
     sizes: Mapping[str, int]
     types: Mapping[str, pa.DataType] | None
     missing: Mapping[str, RequestError]
+    table: str = ""
 
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""

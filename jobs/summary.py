@@ -4,6 +4,7 @@ In: the JSON of a plan; a published folder. Out: text. Holds: nothing but public
 of a release is what lies in its folder. May import release.manifest, budget, pyarrow, rich. Imported by cli.
 """
 
+import dataclasses
 import decimal
 import json
 import math
@@ -207,7 +208,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     files = sorted(manifest.get("files", {}))
     for name in files:
         if name.endswith(".parquet"):
-            _print_stage(folder / name, out)
+            print_stage(folder / name, out)
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
@@ -222,7 +223,30 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     out.print(f"files      {escape(str(folder))}")
 
 
-def _print_stage(path: pathlib.Path, out: Console) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirstRows:
+    """The first rows of a published table as texts.
+
+    Args:
+        keys, metrics: names of the columns.
+        rows: of all partitions.
+        cells: for each row that is shown its keys, then its metrics with their error bars.
+    """
+
+    keys: tuple[str, ...]
+    metrics: tuple[str, ...]
+    rows: int
+    cells: tuple[tuple[str, ...], ...]
+
+    @property
+    def note(self) -> str:
+        """What stands below them."""
+        more = f"and {self.rows - len(self.cells)} more; " if self.rows > len(self.cells) else ""
+        return f"{more}± covers 95% of the noise" if self.metrics else more.rstrip("; ")
+
+
+def first_rows(path: pathlib.Path) -> FirstRows:
+    """The first rows of a published Parquet file."""
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path) as file:
@@ -234,19 +258,28 @@ def _print_stage(path: pathlib.Path, out: Console) -> None:
     listed: list[dict[str, Any]] = []
     if first is not None:  # with no metric there is nothing to list but keys
         listed = first.select(numbers).to_pylist()[:FIRST_ROWS] if numbers else [{}] * min(first.num_rows, FIRST_ROWS)
-    out.print(f"[bold]{escape(path.stem)}[/bold] · {rows} partitions")
-    if first is not None and listed:
+    cells = []
+    for number, row in enumerate(listed):
+        assert first is not None
+        bars = (_with_error_bars(row[name], row[f"{name}_stddev"]) for name in metrics)
+        cells.append((*(_key(_value(first.column(name)[number])) for name in keys), *bars))
+    return FirstRows(keys=tuple(keys), metrics=tuple(metrics), rows=rows, cells=tuple(cells))
+
+
+def print_stage(path: pathlib.Path, out: Console) -> None:
+    """The first rows of a published Parquet file, as a table."""
+    shown = first_rows(path)
+    out.print(f"[bold]{escape(path.stem)}[/bold] · {shown.rows} partitions")
+    if shown.cells:
         table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-        for name in keys:
+        for name in shown.keys:
             table.add_column(escape(name))
-        for name in metrics:
+        for name in shown.metrics:
             table.add_column(escape(name), justify="right")
-        for number, row in enumerate(listed):
-            bars = (_with_error_bars(row[name], row[f"{name}_stddev"]) for name in metrics)
-            table.add_row(*(escape(_key(_value(first.column(name)[number]))) for name in keys), *bars)
+        for cells in shown.cells:
+            table.add_row(*(escape(cell) for cell in cells))
         out.print(table)
-        more = f"  and {rows - len(listed)} more; " if rows > len(listed) else "  "
-        out.print(f"{more}± covers 95% of the noise" if metrics else more.rstrip("; "))
+        out.print(f"  {shown.note}")
     out.print()
 
 

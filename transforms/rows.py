@@ -6,7 +6,6 @@ nothing. May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses
-import decimal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,11 +15,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import fitting
 
 BATCH_ROWS = 2**16
-
-_QUICK = (pa.float32(), pa.float64(), pa.string(), pa.bool_())
-"""Types of cells that no number takes long to become, or to be refused by."""
 
 
 @dataclasses.dataclass
@@ -77,7 +74,7 @@ class _ToTables(beam.DoFn):
         rows, self._rows = self._rows, []
         columns = {}
         for name, kind in self._types.items():
-            columns[name] = _column(_cells(rows, name), kind)
+            columns[name] = fitting.column(_cells(rows, name), kind)
         return pa.table(columns)
 
 
@@ -95,20 +92,3 @@ def _cell(row: Any, name: str) -> Any:
         return row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
     except Exception:  # as above
         return None
-
-
-def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(cells if kind in _QUICK else [_moderate(cell) for cell in cells], kind)
-    except Exception:  # a cell is of no such type, or raises when it is looked at, in words that may quote it
-        if len(cells) == 1:
-            return pa.nulls(1, kind)
-        middle = len(cells) // 2
-        return pa.concat_arrays([_column(cells[:middle], kind), _column(cells[middle:], kind)])
-
-
-def _moderate(cell: Any) -> Any:
-    """The cell; null for a decimal of more digits than any column has: Arrow would write them all out, or crash."""
-    if not isinstance(cell, decimal.Decimal) or not cell.is_finite():
-        return cell
-    return cell if -400 < int(cell.as_tuple().exponent) <= cell.adjusted() < 400 else None

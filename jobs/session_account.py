@@ -1,0 +1,176 @@
+"""The account of a session: opened with its cap, or found and compared with what the session says.
+
+In: a ledger's place or nothing, a dataset, a privacy unit, a cap. Out: the ledger's place and what is left. Holds: as for jobs,
+a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full budget; a
+cap that is said again is the account's own, or refused. Not covered: accounts with windows of event time; jobs have them.
+
+May import errors, ledger, release.manifest. Imported by session.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.ledger import default_places, export, sources
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.state import Account, Cost
+from dp_pipelines.release.manifest import unit_in_words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """An epsilon and a delta."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SessionAccount:
+    """An account of a ledger.
+
+    Args:
+        place: of the ledger.
+        shown: the same without a password.
+        name: of the account.
+    """
+
+    place: str
+    shown: str
+    name: str
+
+    @contextlib.contextmanager
+    def ledger(self) -> Iterator[Ledger]:
+        """The ledger, verified and as it stands now. Errors as for `Ledger.open`."""
+        opened = Ledger.open(self.place)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def budget(self, more: Cost | None = None) -> dict[str, Budget]:
+        """The account's `cap`, and what is `spent` and `left` now, or would be with one more cost."""
+        with self.ledger() as opened:
+            return budget_of(opened.account(self.name), more)
+
+
+def budget_of(account: Account, more: Cost | None = None) -> dict[str, Budget]:
+    """`cap`, `spent` and `left` of an account, with one more cost."""
+    spent = account.spent.get("", Cost()) + (more or Cost())
+    numbers = export.budget_of(dataclasses.replace(account, spent={**account.spent, "": spent}), "")
+    return {name: Budget(**{k: max(v, 0.0) for k, v in numbers[name].items()}) for name in ("cap", "spent", "left")}
+
+
+def account_of(
+    ledger: str | None,
+    folder: pathlib.Path,
+    *,
+    dataset: str,
+    unit: Sequence[str],
+    words: str | None,
+    epsilon: float | None,
+    delta: float | None,
+    rule: str | None,
+    pattern: str,
+    files: Sequence[str],
+    tell: Callable[[str], None],
+) -> SessionAccount:
+    """The account of a session.
+
+    Args:
+        ledger: what was named, or None for the file in the folder.
+        folder: the session's.
+        dataset, unit, words, epsilon, delta, rule: what the session says; None where it leaves that to the account.
+        pattern, files: of its source.
+        tell: says something to the user.
+
+    Raises:
+        RequestError: there is no such account and none may be opened, or it is another one.
+        LedgerError: the ledger cannot be used.
+    """
+    if not isinstance(dataset, str) or not dataset:
+        raise RequestError(field="dataset", rule="must name an account", mend='write e.g. dataset="grocery"')
+    if ledger == "none":
+        rule_, mend = "cannot be none: a session's budget is what a ledger remembers", "leave it out"
+        raise RequestError(field="ledger", rule=rule_, mend=mend)
+    place = str(folder / DEFAULT_NAME) if ledger is None else ledger
+    cap = {"epsilon": epsilon, "delta": delta}
+    if ledger is not None or Ledger.exists(place):
+        opened = Ledger.open(place)
+    else:
+        _need_cap(cap)
+        opened = Ledger.open_or_create(place)
+    try:
+        if ledger is None and dataset not in opened.state.accounts:
+            _open(opened, dataset, unit, words, _need_cap(cap), rule, pattern, files, tell)
+        _refuse_other(opened.account(dataset), unit, cap, rule)
+        opened.claim_source(dataset, pattern, files)
+    finally:
+        opened.close()
+    return SessionAccount(place=place, shown=opened.shown, name=dataset)
+
+
+def _open(
+    ledger: Ledger,
+    dataset: str,
+    unit: Sequence[str],
+    words: str | None,
+    cap: Budget,
+    rule: str | None,
+    pattern: str,
+    files: Sequence[str],
+    tell: Callable[[str], None],
+) -> None:
+    ledger.open_account(
+        dataset,
+        unit=unit,
+        words=words or unit_in_words(list(unit)),
+        epsilon=cap.epsilon,
+        delta=cap.delta,
+        rule=rule or "reserved",
+        patterns=[pattern],
+        files=files,
+    )
+    known = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown)
+    if known is not None:
+        tell(
+            f"the dataset {dataset!r} was charged before, in the ledger {known}: what was spent there is not counted here; if it "
+            "still stands, name it with ledger="
+        )
+
+
+def _need_cap(cap: dict[str, float | None]) -> Budget:
+    for name, value in cap.items():
+        if value is None:
+            rule = "is needed: the account is new, and this is the most that may ever be spent on one unit"
+            raise RequestError(field=name, rule=rule, mend=f"write e.g. {name}={3 if name == 'epsilon' else '1e-6'}")
+    return Budget(**cap)  # type: ignore[arg-type]  # none is None
+
+
+def _refuse_other(account: Account, unit: Sequence[str], cap: dict[str, float | None], rule: str | None) -> None:
+    if tuple(unit) != account.unit:
+        raise RequestError(
+            field="privacy_unit",
+            rule=f"is not that of the account {account.name!r}, which protects each {account.words}",
+            mend=f"write privacy_unit={list(account.unit)}, or charge another dataset",
+        )
+    if account.window is not None:
+        wrong = f"names the account {account.name!r}, which has windows of {account.window.days} days"
+        raise RequestError(field="dataset", rule=wrong, mend="run a job file with a window, or charge another dataset")
+    said: dict[str, Any] = {**cap, "rule": rule}
+    for name, value in said.items():
+        held = getattr(account, name)
+        if value is not None and value != held:
+            shown = f"{held:g}" if isinstance(held, float) else held
+            mend = "leave it out" + ("" if name == "rule" else ", or raise the cap with `dp-pipelines ledger raise`")
+            raise RequestError(
+                field=name, rule=f"is {shown} for the account {account.name!r}, on the record", mend=mend
+            )
+
+
+def registered(pattern: str, folder: pathlib.Path) -> str:
+    """A pattern as ledgers register it."""
+    return sources.absolute(pattern, str(folder))
