@@ -71,6 +71,20 @@ def job_of(
         "columns": {} if columns is None else dict(columns),
         "stages": {name: _stage(query)},
     }
+    return read(content, name, folder)
+
+
+def read(content: Mapping[str, Any], name: str, folder: pathlib.Path) -> AskedJob:
+    """The job of some content, as a file would hold it.
+
+    Args:
+        content: the keys of a job file.
+        name: of its one stage.
+        folder: where relative names start.
+
+    Raises:
+        RequestError: what is wrong, by the stage's own keys.
+    """
     label = "query.json"
     try:
         text = json.dumps(content, default=_plain, allow_nan=False)
@@ -80,12 +94,12 @@ def job_of(
     try:
         made = job_file.read(text, folder / label, label)
     except complaints.JobErrors as errors:
-        raise complaints.JobErrors(
-            [
-                RequestError(field=_shortened(problem.field, {name: None}), rule=problem.rule, mend=problem.mend)
-                for problem in errors.problems
-            ]
-        ) from None
+        shorter = (
+            RequestError(field=_shortened(problem.field, {name: None}), rule=problem.rule, mend=problem.mend)
+            for problem in errors.problems
+        )
+        complaints.raise_all(list(shorter))
+        raise AssertionError("there is one") from None
     return AskedJob(made.path, made.job, made.document)
 
 

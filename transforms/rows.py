@@ -12,6 +12,7 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.errors import RequestError
@@ -74,7 +75,11 @@ class _ToTables(beam.DoFn):
         rows, self._rows = self._rows, []
         columns = {}
         for name, kind in self._types.items():
-            columns[name] = fitting.column(_cells(rows, name), kind)
+            cells = _cells(rows, name)
+            if pa.types.is_timestamp(kind):  # Beam has times of its own, in microseconds
+                of_micro = {"s": (1, 10**6), "ms": (1, 10**3), "us": (1, 1), "ns": (10**3, 1)}[kind.unit]
+                cells = [c.micros * of_micro[0] // of_micro[1] if isinstance(c, Timestamp) else c for c in cells]
+            columns[name] = fitting.column(cells, kind)
         return pa.table(columns)
 
 
