@@ -7,6 +7,7 @@ Imports Beam: only `build` may import this module. May import jobs.tables.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
@@ -47,6 +48,7 @@ class _Rows(beam.DoFn):
 
     def process(self, element: str) -> Iterator[pa.Table]:
         rows = tables.held(element).read(self._columns)
-        yield rows.schema.empty_table()
-        for batch in rows.to_batches(max_chunksize=BATCH_ROWS):
-            yield pa.Table.from_batches([batch])
+        nothing = [pa.nulls(0, field.type) for field in rows.schema]
+        pieces = (batch.columns for batch in rows.to_batches(max_chunksize=BATCH_ROWS))
+        for columns in itertools.chain([nothing], pieces):
+            yield pa.table([tables.without_views(column) for column in columns], names=list(self._columns))

@@ -109,6 +109,18 @@ def release(name: str) -> None:
     _held.pop(name, None)
 
 
+def without_views(column: pa.Array) -> pa.Array:
+    """A column as pipelines take it: Arrow does not filter views, which is how Polars hands over text and categories.
+
+    >>> without_views(pa.array(["a"], pa.string_view())).type
+    DataType(string)
+    """
+    if pa.types.is_dictionary(column.type):
+        return pa.DictionaryArray.from_arrays(column.indices, without_views(column.dictionary))
+    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type)
+    return column.cast(keys.plain_type(column.type)) if is_view else column
+
+
 def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
 

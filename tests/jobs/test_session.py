@@ -64,10 +64,12 @@ def test_the_same_rows_give_the_same_statistics_whatever_holds_them(kind, monkey
     metrics = {"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)}
     asked = {**ORDERS, "metrics": metrics, "columns": {"week": "CAST(date_trunc('week', paid_at) AS DATE)"}}
     asked["partition_by"] = ["product", "week"]
+    asked["where"] = "product != 'p0'"
     asked["bounds"] = dp.ContributionBounds(max_partitions_contributed=20, max_contributions_per_partition=5)
     released = session(KINDS[kind](rows), epsilon=39).query(name="weekly", epsilon=39, **asked).to_arrow()
     true = (
         pl.DataFrame(rows)
+        .filter(pl.col("product") != "p0")
         .group_by("product", pl.col("paid_at").dt.truncate("1w").cast(pl.Date).alias("week"))
         .agg(pl.len().cast(pl.Float64).alias("orders"), pl.col("price").sum().alias("revenue"))
         .sort("product", "week")
