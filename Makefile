@@ -21,7 +21,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo docs test test-all test-flink test-spark coverage lint format types doctest check bench bench-training lock clean
+.PHONY: help demo docs test test-all test-flink test-spark test-java coverage lint format types doctest check bench bench-training lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -60,7 +60,7 @@ test: $(VENV)  ## every test but the slow ones, doctests among them
 test-all: $(VENV)  ## what CI runs: the slow tests too
 	$(BIN)/pytest -m 'not bench'
 
-# Java and Maven are all that these two need beside Python: the engines come from Maven Central, once.
+# Java and Maven are all that these need beside Python: the engines come from Maven Central, once.
 $(ENGINES)/%/built: tests/engines/%/pom.xml
 	@command -v java >/dev/null && command -v $(MAVEN) >/dev/null || { echo 'make: needs Java 11 or newer and Maven' >&2; exit 1; }
 	@mkdir -p $(@D)
@@ -72,6 +72,15 @@ test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: c
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py
+
+$(ENGINES)/java/built: examples/java/pom.xml $(wildcard examples/java/src/main/java/*.java)
+	@command -v java >/dev/null && command -v $(MAVEN) >/dev/null || { echo 'make: needs Java 11 or newer and Maven' >&2; exit 1; }
+	@mkdir -p $(@D)
+	$(MAVEN) --quiet --batch-mode --file $< package -Dtarget=$(CURDIR)/$(@D)
+	@touch $@
+
+test-java: $(VENV) $(ENGINES)/java/built  ## the Java example: rows released over the expansion service
+	$(BIN)/pytest tests/engines/test_java.py
 
 coverage: $(VENV)  ## tests with a report of the lines and branches that none of them ran
 	$(BIN)/pytest -m 'not slow and not bench' --cov --cov-report=term

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -14,8 +15,11 @@ import pytest
 import dp_pipelines as dp
 from dp_pipelines.jobs.session import Session
 from dp_pipelines.jobs.session_release import Release
+from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.state import Account, Window
 from tests.helpers import quiet
+from tests.helpers.source import ROOT
 from tests.jobs.conftest import purchases, stage
 
 BOUNDS = dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=20)
@@ -111,6 +115,28 @@ def test_under_the_rule_filter_more_queries_fit():
         shop.query(name=f"q{number}", epsilon=1, show=False, **ORDERS)
     assert 0 < shop.remaining.epsilon < 3
     assert "rule filter" in repr(shop)
+
+
+def test_as_many_questions_fit_as_the_page_says():
+    page = (ROOT / "docs" / "session.md").read_text()
+    listed = re.findall(r"^\| ([0-9.]+) \| (\d+) \| (\d+) \|$", page, flags=re.MULTILINE)
+    assert len(listed) == 4
+    bounds = dp.ContributionBounds(max_partitions_contributed=4, max_contributions_per_partition=2)
+    metrics = {"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)}
+    query = dp.Query(privacy_unit="customer", partition_by="product", bounds=bounds, metrics=metrics)
+    for epsilon, *said in listed:
+        plan = dp.Plan(epsilon=float(epsilon), delta=5e-9, stages={"q": query})
+        for rule, fit in zip(("reserved", "filter"), said, strict=True):
+            cap, order = rules.cap_of(rule, 3.0, 1e-6)
+            account = Account(
+                name="a", unit=("c",), words="c", epsilon=3.0, delta=1e-6, cap=cap, rule=rule, order=order
+            )
+            cost = rules.run_cost(account, plan.mechanisms) + rules.plan_cost(account, **_accounted(plan))
+            assert min(cap.epsilon // cost.epsilon, cap.delta // cost.delta) == int(fit), (epsilon, rule)
+
+
+def _accounted(plan):
+    return {f"accounted_{name}": value for name, value in plan.accounted.items()}
 
 
 def test_a_query_beyond_the_budget_is_refused_and_nothing_is_spent_or_published(notebook):
@@ -371,8 +397,6 @@ def test_a_session_that_says_otherwise_than_its_account_is_refused(changes, told
 
 
 def test_an_account_with_windows_is_refused():
-    from dp_pipelines.ledger.state import Window
-
     ledger = Ledger.create(DEFAULT_NAME)
     window = Window(column="paid_at", days=7, origin="2025-01-06")
     ledger.open_account("shop", unit=["customer"], words="customer", epsilon=3.0, delta=1e-6, window=window)
