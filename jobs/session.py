@@ -212,7 +212,7 @@ class Session:
             name=name,
             folder=published.folder,
             manifest=published.manifest,
-            again=planned.price.released,
+            again=published.again,
             budget=self._account.budget(),
         )
 
@@ -264,6 +264,7 @@ class Session:
                     cost += rules.plan_cost(account, plan.accounted["epsilon"], plan.accounted["delta"])
             price = Price(
                 name=name,
+                charged=known is not None,
                 released=known is not None and known.committed,
                 fits=cost.within(account.left(""))
                 and (known is not None or block is None or len(block.rounds) < block.runs),

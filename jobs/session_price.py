@@ -22,7 +22,8 @@ class Price:
 
     Args:
         name: of the query.
-        released: whether it has its release, so that asking again costs nothing.
+        charged: whether it was charged before, so that asking again costs nothing more.
+        released: whether it has its release, too.
         fits: whether the account has room for it.
         plan: what `dp-pipelines plan --json` would print: noise, thresholds, costs.
         before: `cap`, `spent` and `left` of the account.
@@ -30,6 +31,7 @@ class Price:
     """
 
     name: str
+    charged: bool
     released: bool
     fits: bool
     plan: Mapping[str, Any] = dataclasses.field(repr=False)
@@ -58,6 +60,9 @@ class Price:
     def _told(self) -> str:
         if self.released:
             return f"{self.name}: has its release, asking again costs nothing; {left_in_words(self.before)}"
+        if self.charged:
+            told = "charged before and not released yet, trying again costs nothing more"
+            return f"{self.name}: {told}; {left_in_words(self.before)}"
         if not self.fits:
             return f"{self.name}: does not fit; {left_in_words(self.before)}"
         return f"{self.name}: not charged yet; once it is, {left_in_words(self.after)}"

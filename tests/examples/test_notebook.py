@@ -50,6 +50,7 @@ def outputs(notebook):
     return found
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_a_second_run_gives_the_same_releases(kernels, tmp_path):
     work = tmp_path / "work"
     work.mkdir()

@@ -70,9 +70,13 @@ def test_ten_lines_publish_the_report_of_the_demo(shop, monkeypatch):
     published = pa.parquet.read_table("out/weekly/weekly.parquet")
     assert published.num_rows == 8
     assert published.equals(pa.parquet.read_table("demo/weekly.parquet"))
-    assert "CUSTOMER_ID" in Path("out/weekly/report.html").read_text()
+    report = Path("out/weekly/report.html").read_text()
+    assert "CUSTOMER_ID" in report
+    assert "not accounted across runs" in report.lower()
+    assert "not accounted across runs" in Path("out/weekly/manifest.json").read_text()
 
 
+@pytest.mark.slow
 def test_beams_own_command_runs_the_example_without_a_service(shop):
     command = [
         sys.executable,

@@ -3,14 +3,16 @@
 import json
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from pydantic import TypeAdapter
 
+import dp_pipelines as dp
 from dp_pipelines import DistinctCount, Histogram, Max, Median, Metric, Min, Quantiles, Top
-from dp_pipelines.jobs import job_file
+from dp_pipelines.jobs import job_file, metric_models
 from dp_pipelines.jobs.queries import queries
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -127,3 +129,45 @@ def test_editors_are_told_of_every_kind(call: Call) -> None:
     shown = call("schema").out
     for kind in ("histogram", "median", "min", "max", "quantiles", "distinct_count"):
         assert f'"{kind}"' in shown
+
+
+ALL = [
+    dp.Count(weight=2),
+    dp.Count(stddev=4.0),
+    dp.PrivacyIdCount(),
+    dp.Sum("x", min_value=0, max_value=2),
+    dp.Sum("x", min_value=0, max_value="auto", within=[0, 100]),
+    dp.Sum("x", min_sum_per_partition=0, max_sum_per_partition=9),
+    dp.Mean("x", min_value=-1, max_value=1, nullable=False),
+    dp.Variance("x", min_value=-1, max_value=1),
+    dp.Histogram("x", edges=[0, 1, 5]),
+    dp.Histogram("x", categories=["a", "b"]),
+    dp.Median("x", min_value=0, max_value=9),
+    dp.Min("x", min_value=0, max_value=9),
+    dp.Max("x", min_value=0, max_value=9),
+    dp.DistinctCount("x", max_values_per_partition=3),
+    dp.Quantile("x", quantile=0.5, candidates=[1.0, 2.0]),
+    dp.Quantiles("x", quantiles=[0.1, 0.9], min_value=0, max_value=9),
+    dp.VectorSum("x", size=3, max_norm=2.0),
+    dp.SecondMoment(columns=["x", "y"], max_norm=2.0),
+]
+
+
+@pytest.mark.parametrize("metric", ALL, ids=lambda metric: type(metric).__name__)
+def test_a_metric_of_the_library_and_what_a_job_file_says_of_it_are_the_same(metric):
+    said = json.loads(json.dumps(metric_models.described("m", metric)))
+    assert TypeAdapter(metric_models.AnyMetric).validate_python(said).build() == metric
+
+
+def test_every_kind_of_metric_is_described():
+    kinds = {type(member).__name__ for member in ALL}
+    assert kinds == {kind.__name__ for kind in metric_models._MODELS}
+    assert len(metric_models._MODELS) == len(get_args(get_args(metric_models.AnyMetric)[0]))
+
+
+def test_a_metric_of_ones_own_is_no_job_file():
+    class Own(dp.Count):
+        pass
+
+    with pytest.raises(dp.RequestError, match="metrics.m: is a Own, which job files do not know"):
+        metric_models.described("m", Own())

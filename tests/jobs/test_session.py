@@ -61,7 +61,12 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+FIRST = ("a folder", "an Arrow table", "pandas", "Polars")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in FIRST else [pytest.mark.slow]) for kind in KINDS]
+)
 def test_the_same_rows_give_the_same_statistics_whatever_holds_them(kind, monkeypatch):
     quiet.silence(monkeypatch)
     rows = purchases(0)
@@ -263,6 +268,10 @@ def test_what_failed_is_tried_again_for_the_same_charge_and_quotes_no_row():
         shop.query(name="orders", epsilon=0.5, **ORDERS)
     charged = shop.remaining
     assert charged.epsilon < 2.6
+    priced = shop.price(name="orders", epsilon=0.5, **ORDERS)
+    assert (priced.charged, priced.released) == (True, False)
+    assert "trying again costs nothing more; left: epsilon 2.5 of 3" in repr(priced)
+    assert priced.after == priced.before
     (folder / "a.parquet").write_bytes(whole)
     assert not shop.query(name="orders", epsilon=0.5, **ORDERS).again
     assert shop.remaining == charged
