@@ -128,6 +128,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,
+    "docs/session.md": shop,
     "docs/models.md": a_model,
     "docs/sample_and_aggregate.md": an_analysis,
     "docs/tutorial.md": ta_feng,
