@@ -1,15 +1,16 @@
 """The benchmark of the bound on partitions that a run chooses: numbers of users, beside the best fixed bound at the same epsilon.
 
 In: made-up users with few and many partitions. Out: docs/benchmarks/partition_bound.md; progress on stderr; exit code 1 if the
-error is more than twice that of the best fixed bound with the same law of noise. Holds: the best fixed bound is the best of
-the candidates, chosen with the true errors in view, which nobody could do, and pays for no histogram; what a bound drops is
-drawn, the noise of what is released is computed, that of the histogram is drawn. Errors are root mean squares over the
+error is more than 1.3 times that of the best fixed bound with the same law of noise, at epsilon 1. Holds: the best fixed bound is
+the best of the candidates, chosen with the true errors in view, which nobody could do, and pays for no histogram; what a bound
+drops is drawn, the noise of what is released is computed, that of the histogram is drawn. Errors are root mean squares over the
 partitions that have users.
 
     python benchmarks/partition_bound.py [--runs 10] [--out docs/benchmarks]
 """
 
 import argparse
+import itertools
 import math
 import pathlib
 import sys
@@ -27,17 +28,49 @@ from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.release import chosen
 
-GOAL = 2.0
+GOAL = 1.3
 CANDIDATES = [1, 2, 4, 8, 16, 32, 64]
 PARTITIONS = 200
 Integers = npt.NDArray[np.int64]
 
-USERS: dict[str, Callable[[np.random.Generator, int], Integers]] = {
+Law = Callable[[np.random.Generator, int], Integers]
+
+
+def upward(values: npt.NDArray[np.float64]) -> Integers:
+    """Whole numbers from 1 to 2000."""
+    return np.clip(np.ceil(values), 1, 2000).astype(np.int64)
+
+
+USERS: dict[str, Law] = {
     "one each": lambda random, size: np.ones(size, np.int64),
-    "lognormal, sigma 1": lambda random, size: np.ceil(random.lognormal(1, 1, size)).astype(np.int64),
-    "Pareto, alpha 1": lambda random, size: np.minimum(np.ceil(random.pareto(1.0, size) + 1e-9), 2000).astype(np.int64),
+    "lognormal, sigma 1": lambda random, size: upward(random.lognormal(1, 1, size)),
+    "Pareto, alpha 1": lambda random, size: upward(random.pareto(1.0, size)),
     "1 to 19, evenly": lambda random, size: random.integers(1, 20, size),
 }
+"""What the goal is for."""
+
+SETTLED: dict[str, Law] = {
+    "gamma, shape 0.5": lambda random, size: upward(random.gamma(0.5, 12, size)),
+    "geometric, mean 4": lambda random, size: random.geometric(0.25, size),
+    "1 to 3, or 40 to 60 for 2 %": lambda random, size: np.where(
+        random.random(size) < 0.02, random.integers(40, 61, size), random.integers(1, 4, size)
+    ),
+    "lognormal, sigma 2": lambda random, size: upward(random.lognormal(0, 2, size)),
+    "Pareto, alpha 2": lambda random, size: upward(random.pareto(2.0, size)),
+    "five each": lambda random, size: np.full(size, 5, np.int64),
+}
+"""What the rule was settled with besides."""
+
+UNSEEN: dict[str, Law] = {
+    "1 + Poisson, mean 3": lambda random, size: 1 + random.poisson(2, size),
+    "Weibull, shape 0.5": lambda random, size: upward(5 * random.weibull(0.5, size)),
+    "Zipf, exponent 1.7": lambda random, size: np.minimum(random.zipf(1.7, size), 2000),
+    "one, or 1 to 30 for a fifth": lambda random, size: np.where(
+        random.random(size) < 0.2, random.integers(1, 31, size), 1
+    ),
+    "1 + negative binomial, mean 9": lambda random, size: 1 + random.negative_binomial(1, 1 / 9, size),
+}
+"""What it met for the first time when it was settled."""
 
 
 def stage_of(bounds: dp.ContributionBounds, public: bool, epsilon: float) -> dp.Plan:
@@ -80,10 +113,12 @@ def dropped(of_units: Integers) -> dict[int, float]:
     return {bound: float(((whole - counts)[whole > 0] ** 2).mean()) for bound, counts in kept.items()}
 
 
-def results(runs: int) -> Iterator[tuple[str, int, float, str, int, str, float, set[int], str, float]]:
+def results(
+    users: dict[str, Law], numbers: tuple[int, ...], runs: int
+) -> Iterator[tuple[str, int, float, str, int, str, float, set[int], str, float]]:
     """For each data set, budget and kind of partitions: the best fixed bound, its law, its error; the same of those chosen."""
-    for name, law in USERS.items():
-        for size in (2_000, 50_000):
+    for name, law in users.items():
+        for size in numbers:
             of_units = np.minimum(law(np.random.default_rng(7), size), PARTITIONS)
             lost, edges = dropped(of_units), partition_bound.edges(CANDIDATES)
             shown = np.histogram(np.minimum(of_units, CANDIDATES[-1]), edges)[0]
@@ -124,28 +159,47 @@ def main() -> int:
         f"Numbers of users in {PARTITIONS} partitions at delta 1e-6, {given.runs} runs; candidates {CANDIDATES}.",
         "The best fixed bound is the best candidate with the true errors in view and without a histogram to pay for: nobody",
         "could choose it. Root mean squared errors over partitions, of noise and of what the bound drops.",
-        "",
-        "| partitions of a user | users | epsilon | partitions | best fixed | law | error | chosen | law | error | ratio |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    worst = {True: 1.0, False: 1.0}
-    for *about, best, its_law, of_best, found, law, of_chosen in results(given.runs):
-        ratio, listed = of_chosen / of_best, ", ".join(str(bound) for bound in sorted(found))
-        cells = (*about, best, its_law, f"{of_best:.4g}", listed, law, f"{of_chosen:.4g}", f"{ratio:.2f}")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-        worst[law == its_law] = max(worst[law == its_law], ratio)
+    missed = False
+    for title, users, numbers in (
+        ("The goal", USERS, (2_000, 50_000)),
+        ("Other data with which the rule was settled", SETTLED, (5_000,)),
+        ("Data with which nothing was settled", UNSEEN, (1_500, 30_000)),
+    ):
+        worst, table = dict.fromkeys(itertools.product((True, False), (0.1, 1.0)), 1.0), []
+        for *about, best, its_law, of_best, found, law, of_chosen in results(users, numbers, given.runs):
+            ratio, listed = of_chosen / of_best, ", ".join(str(bound) for bound in sorted(found))
+            cells = (*about, best, its_law, f"{of_best:.4g}", listed, law, f"{of_chosen:.4g}", f"{ratio:.2f}")
+            table.append(f"| {' | '.join(map(str, cells))} |")
+            key = (law == its_law, float(about[2]))
+            worst[key] = max(worst[key], ratio)
+        goal = f" (the goal is {GOAL})" if users is USERS else ""
+        missed |= users is USERS and worst[True, 1.0] > GOAL
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            f"Where both have noise of one law, the largest ratio is {worst[True, 1.0]:.2f} at epsilon 1{goal} and",
+            f"{worst[True, 0.1]:.2f} at epsilon 0.1; where they have not, {worst[False, 1.0]:.2f} and {worst[False, 0.1]:.2f}.",
+            "",
+            "| partitions of a user | users | epsilon | partitions | best fixed | law | error | chosen | law | error | ratio |",
+            "|---|---|---|---|---|---|---|---|---|---|---|",
+            *table,
+        ]
     used = versions(pathlib.Path(sys.executable), ["dp-pipelines", "numpy", "pyarrow"])
     told = ", ".join(f"{name} {version}" for name, version in used.items())
     lines += [
         "",
-        f"Goal: a ratio of at most {GOAL} where both have noise of one law; the largest is {worst[True]:.2f}. Where they have",
-        f"not, it is up to {worst[False]:.2f}: with one partition each a plan that knows so takes Laplace noise; one that does",
-        "not must settle on a law before, and takes the better one for a middling candidate. The rule's guesses",
-        "(`dp_pipelines/partition_bound.py`) are those of bounds of values; other data may do worse. Made by",
-        f"`python benchmarks/partition_bound.py` ({told}).",
+        "## What is not covered",
+        "",
+        "With few partitions of each user on a public list, a plan that knows so takes Laplace noise; one that does not must",
+        "settle on a law before, and takes the better one for a middling candidate. Who knows that users have few partitions",
+        "should write the bound as a number, or a short list of candidates: with [1, 2, 4, 8] Laplace noise is taken from the",
+        "start. The guesses of the rule (`dp_pipelines/partition_bound.py`) are those of bounds of values. Made by",
+        f"`python benchmarks/partition_bound.py --runs {given.runs}` ({told}).",
     ]
     (given.out / "partition_bound.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return int(worst[True] > GOAL)
+    return int(missed)
 
 
 if __name__ == "__main__":

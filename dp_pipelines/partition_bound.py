@@ -5,13 +5,16 @@ candidates. Holds: the choice is a function of released counts and public number
 the budget the histogram has (`phases`), and the noise of what is released with the bound (`budget.reserve`).
 
 What is minimised is the expected squared error of a typical partition, as where bounds of values are chosen (`bounds`, with the
-same guesses about the size of that partition): what is dropped from it, squared, and the variance of the noise, which grows with
-the bound (Laplace) or with its root (Gaussian). A smallest bound that most units keep, say 95 %, would do without guesses; but it
-looks at neither the noise nor the rows: a few units with very many partitions may hold most of them, and where noise is nothing
-beside what a partition holds, dropping a tenth of it is the larger error. Several statistics are weighed as where a plan
-compares strategies: by the logarithms of their errors, with the weights of their metrics. Dropping is judged over all rows, as if
-it took the same part of each partition, and each unit is taken to add as much as it may. Nothing that stands out of the noise
-counts as no units: then noise alone decides. docs/benchmarks/partition_bound.md has what the guesses cost.
+same guesses about the size of that partition; each unit counts in it once, so it has at most all of them): what is dropped from
+it, squared, and the variance of the noise, which grows with the bound (Laplace) or with its root (Gaussian). A smallest bound
+that most units keep, say 95 %, would do without guesses; but it looks at neither the noise nor the rows: a few units with very
+many partitions may hold most of them, and where noise is nothing beside what a partition holds, dropping a tenth of it is the
+larger error. Several statistics are weighed as where a plan compares strategies: by the logarithms of their errors, with the
+weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is taken
+to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data: bins
+that do not stand out of the noise alone are counted with their neighbours (`bounds.seen`). What does not stand out at all counts
+as no units: then noise alone decides.
+docs/benchmarks/partition_bound.md has what the guesses cost.
 
 May import errors, checks, bounds, metrics, numpy.
 """
@@ -39,8 +42,8 @@ NAME = "max_partitions_contributed"
 MOST_CANDIDATES = 64
 
 FALSE_ALARM = 0.001
-"""The probability with which noise alone makes any empty bin look as if it held units: a tenth of that of bounds of values, since
-units with very many partitions that nobody is would outweigh all others."""
+"""About the probability with which noise alone makes empty bins look as if they held units: a tenth of that of bounds of values,
+since units with very many partitions that nobody is would outweigh all others."""
 
 SINGLE = 8
 """Up to here each number of partitions has a bin of its own; then bins grow by factors of sqrt(2)."""
@@ -162,20 +165,19 @@ def choose(
     """
     at = np.array(edges(candidates))
     sizes = np.sqrt(at[:-1] * (at[1:] - 1))  # the middle of the whole numbers in a bin
-    kept = np.asarray(counts, float)
-    kept = np.where(kept >= bounds.stands_out(len(kept), stddev, law, FALSE_ALARM), kept, 0.0)
+    kept = bounds.seen(np.asarray(counts, float), stddev, law, FALSE_ALARM)
     most = np.array(candidates, float)
     pairs = np.minimum(sizes[:, None], most)  # of a unit of each bin with each candidate
-    total = float(kept @ sizes)
+    total, units = float(kept @ sizes), float(kept.sum())
     score = np.zeros(len(most))
     for effect in effects:
         noise = effect.multiple * most**effect.power
         if partitions is not None:
             typical = total / partitions * bounds.SKEW
         else:
-            typical = math.sqrt(total * max(math.sqrt(float(noise[0] * noise[-1])), 1.0))
+            typical = math.sqrt(units * max(math.sqrt(float(noise[0] * noise[-1])), 1.0))
         added = kept @ (pairs if effect.power else np.sqrt(pairs))
         lost = 1 - added / added[-1] if total > 0 else np.zeros(len(most))
-        score += effect.weight * np.log((lost * min(typical, total)) ** 2 + noise**2)
+        score += effect.weight * np.log((lost * min(typical, units)) ** 2 + noise**2)
     # Of candidates that are equally good the largest: it drops nothing.
     return int(most[np.flatnonzero(score <= score.min() + 1e-12)[-1]])

@@ -10,22 +10,23 @@ metrics are released over the union, which is a constant list. Each round is an 
 partitions than those released: which rows take part is a function of what was released, so the rounds compose as mechanisms
 that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 
-Bounds that say `auto`: a histogram of the column over all rows comes first, with a contribution bound and a share of its own;
-what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records hold for any bounds (budget.resolve). A bound
-on partitions that says `auto` is decided in the same way by a histogram of units: one row of each, with the number of its
-partitions, made by whoever runs the pipeline (dp_pipelines.partition_bound, budget.reserve).
+Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
+a contribution bound and a share of its own; what it shows decides the bounds of the stage (dp_pipelines.bounds), whose records
+hold for any bounds (budget.resolve). A bound on partitions that says `auto` is decided in the same way by a histogram of units:
+one row of each, with the number of its partitions, made by whoever runs the pipeline (dp_pipelines.partition_bound,
+budget.reserve).
 
 A train stage becomes its parts (dp_pipelines.train_stages), which read examples and no pipeline's rows.
 
-May import errors, checks, frozen, bounds, one_partition, partition_bound, histogram, metrics, query, train_model,
-train_stages.
+May import errors, checks, frozen, bounds, one_partition, partition_bound, partition_groups, histogram, metrics, query,
+train_model, train_stages.
 """
 
 import dataclasses
 import math
 from collections.abc import Mapping
 
-from dp_pipelines import bounds, one_partition, partition_bound, train_stages
+from dp_pipelines import bounds, one_partition, partition_bound, partition_groups, train_stages
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.histogram import Histogram
@@ -165,13 +166,13 @@ def within_of(metric: Metric) -> tuple[float, float]:
 
 
 def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Query:
-    """Histograms over all rows as one partition."""
+    """Histograms over all rows, in groups of partitions."""
     rows = min(query.bounds.max_rows, bounds.MOST_ROWS)
     metrics = {
         name: Histogram(str(readers[0].column), edges=bounds.bins(*within_of(readers[0])))
         for name, readers in histograms.items()
     }
-    return one_partition.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
+    return partition_groups.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
 
 
 def _by_partitions(query: Query) -> Query:

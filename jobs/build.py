@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import bounds, one_partition, partition_bound
+from dp_pipelines import bounds, partition_bound, partition_groups
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.expressions import RowExpressions
 from dp_pipelines.jobs.lookup import Lookup
@@ -62,20 +62,22 @@ class ShapeRows(beam.DoFn):
         yield table.select(list(self._columns))
 
 
-class AsOnePartition(beam.DoFn):
-    """Give all rows the constant column by which a histogram over everything is partitioned.
+class InGroups(beam.DoFn):
+    """Put rows into the groups of partitions in which a histogram of values is released.
 
     Args:
-        columns: the others that its stage reads.
+        partition_by: the partition columns of the stage whose bounds are chosen.
+        columns: what the stage of the histogram reads beside the group.
+        salt: settles the groups.
     """
 
-    def __init__(self, columns: tuple[str, ...]) -> None:
+    def __init__(self, partition_by: tuple[str, ...], columns: tuple[str, ...], salt: int) -> None:
         super().__init__()
-        self._columns = columns
+        self._partition_by, self._columns, self._salt = partition_by, columns, salt
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
-        """The same rows with that column."""
-        yield one_partition.of(element.select(list(self._columns)))
+        """The same rows with their group."""
+        yield partition_groups.of(element, self._partition_by, self._columns, self._salt)
 
 
 class CountFiles(beam.DoFn):
@@ -135,7 +137,9 @@ def build(
             seen = seen | f"Partitions for {name}" >> PartitionsOfUnits(counted, shards, salt)
         elif keys == (bounds.COLUMN,) and name not in request.queries:
             others = tuple(column for column in stages[name].query.columns if column != bounds.COLUMN)
-            seen = seen | f"As one {name}" >> beam.ParDo(AsOnePartition(others)).with_output_types(pa.Table)
+            of_stage = request.queries[name.rpartition(".")[0]].partition_columns
+            grouped = beam.ParDo(InGroups(of_stage, others, salt)).with_output_types(pa.Table)
+            seen = seen | f"Groups for {name}" >> grouped
         (
             seen
             | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)

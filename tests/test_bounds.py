@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines import bounds
+from dp_pipelines import bounds, partition_groups
 from dp_pipelines.budget import resolve as resolving
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.resolve import resolve
@@ -273,9 +273,92 @@ def test_noise_alone_passes_for_rows_with_a_small_probability() -> None:
     made, size = np.random.default_rng(6), len(bounds.bins(-8.0, 8.0)) - 1
     draws = {"gaussian": made.normal(0, 10, (2000, size)), "laplace": made.laplace(0, 10 / math.sqrt(2), (2000, size))}
     for law, of_law in draws.items():
-        assert (of_law >= bounds.stands_out(size, 10.0, law)).any(axis=1).sum() <= 80
+        assert (of_law >= bounds.stands_out(size, 10.0, law, 0.01)).any(axis=1).sum() <= 80
         # A threshold without the union over bins would be passed again and again.
-        assert (of_law >= bounds.stands_out(1, 10.0, law)).any(axis=1).sum() > 200
+        assert (of_law >= bounds.stands_out(1, 10.0, law, 0.01)).any(axis=1).sum() > 200
+
+
+def grouped(sign_of: "np.ndarray[tuple[int], np.dtype[np.float64]]", stddev: float = 10.0) -> list[list[float]]:
+    """Noisy counts by group of 200 partitions, which have values of both signs, or of the given sign where it is not 0."""
+    random = np.random.default_rng(11)
+    partition = random.integers(0, 200, 100_000)
+    values, signs = 50 * random.standard_t(3, len(partition)), sign_of[partition]
+    values = np.where(signs == 0, values, np.abs(values) * signs)
+    groups = [
+        counts_of(values[partition % partition_groups.GROUPS == n], SIGNED) for n in range(partition_groups.GROUPS)
+    ]
+    return (np.array(groups) + random.laplace(0, stddev / math.sqrt(2), np.shape(groups))).tolist()
+
+
+SIGNED = (-1e6, 1e6)
+
+
+def of_groups(groups: list[list[float]]) -> tuple[float, float]:
+    """The bounds for these, with a known number of partitions."""
+    return bounds.choose(
+        groups, within=SIGNED, stddev=10.0, law="laplace", multiple=25.0, centred=False, partitions=200
+    )  # fmt: skip
+
+
+def test_bounds_are_as_wide_as_partitions_that_differ_need_and_no_wider_where_they_do_not() -> None:
+    """What clamping takes at two ends cancels in partitions that are alike, and adds up in partitions of one sign each."""
+    signs = np.random.default_rng(3).permutation(np.where(np.arange(200) % 2, 1.0, -1.0))
+    narrow, wide = of_groups(grouped(np.zeros(200))), of_groups(grouped(signs))
+    assert narrow[1] == -narrow[0] <= 130
+    assert wide[1] == -wide[0] >= 240
+    # All rows together, without groups, look the same in both cases.
+    assert len({of_groups([np.sum(grouped(which), axis=0).tolist()]) for which in (np.zeros(200), signs)}) == 1
+
+
+@given(data=st.data())
+def test_groups_of_any_numbers_lead_to_bounds_within_the_range(data: st.DataObject) -> None:
+    size = len(bounds.bins(*WITHIN)) - 1
+    rows = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=40).map(lambda row: np.resize(row, size).tolist())
+    low, high = bounds.choose(
+        data.draw(st.lists(rows, min_size=1, max_size=8)),
+        within=WITHIN,
+        stddev=data.draw(st.floats(1e-3, 1e9)),
+        law=data.draw(st.sampled_from(["laplace", "gaussian"])),
+        multiple=data.draw(st.floats(1e-6, 1e6)),
+        centred=data.draw(st.booleans()),
+        partitions=data.draw(st.one_of(st.none(), st.integers(1, 10**6))),
+    )
+    assert WITHIN[0] <= low < high <= WITHIN[1]
+
+
+def test_groups_that_differ_by_noise_and_chance_alone_are_taken_to_be_alike() -> None:
+    """The estimate is above its least value where noise passes one deviation: in a sixth of all cases or so."""
+    random, passed = np.random.default_rng(12), 0
+    for _ in range(200):
+        groups = random.poisson(500.0, (8, 6)) + random.normal(0, 20, (8, 6))
+        ends = np.array([-1.0, -1.0, 0.0, 0.0, 1.0, 1.0]) / 6
+        passed += bounds.apart(groups, groups.sum(axis=0), ends, stddev=20.0, typical=100.0) > bounds.LEAST_APART
+    assert passed <= 100
+
+
+def test_bins_of_both_signs_are_averaged_only_where_noise_and_chance_may_be_all_that_differs() -> None:
+    at, stddev = [-2.0, -1.0, 0.0, 1.0, 2.0, 3.0], 10.0
+    near, far = [100.0, 0.0, 0.0, 130.0, 7.0], [100.0, 0.0, 0.0, 300.0, 7.0]
+    assert bounds.balanced(np.array(near), at, stddev).tolist() == [115.0, 0.0, 0.0, 115.0, 7.0]
+    assert bounds.balanced(np.array(far), at, stddev).tolist() == far
+
+
+@pytest.mark.parametrize(("law", "added"), [("laplace", 1), ("laplace", 8), ("gaussian", 8)])
+def test_sums_of_noises_pass_for_rows_as_rarely_as_single_ones(law: str, added: int) -> None:
+    """20,000 sums with at most 1 % each: more than 290 have a probability below 1e-9; at 2 % instead, fewer would."""
+    made = np.random.default_rng(13)
+    draws = made.normal(0, 10, (20_000, added)) if law == "gaussian" else made.laplace(0, 50**0.5, (20_000, added))
+    assert (draws.sum(axis=1) >= bounds.stands_out(1, 10.0, law, 0.01, added=added)).sum() <= 290
+    assert (draws.sum(axis=1) >= bounds.stands_out(1, 10.0, law, 0.04, added=added)).sum() > 290
+
+
+def test_rows_that_stand_out_together_are_seen_and_noise_is_not() -> None:
+    random = np.random.default_rng(14)
+    shown = np.array([1e4, 0.0, 0.0, 0.0, 0.0, 40.0, 40.0, 40.0, 40.0, 0.0, 0.0, 0.0])
+    found = [bounds.seen(shown + random.normal(0, 10, 12), 10.0, "gaussian", 0.001) for _ in range(50)]
+    tails = [float(one[4:10].sum()) for one in found]
+    assert np.mean(tails) == pytest.approx(160, abs=25)
+    assert sum(one[1:4].sum() > 0 for one in found) <= 2
 
 
 def test_of_an_empty_histogram_the_whole_range_is_taken() -> None:
@@ -302,7 +385,7 @@ def test_the_histogram_is_a_stage_of_the_first_pipeline_with_a_share_of_its_own(
     before = expanded.queries["s.bounds"]
     # `mean` and `spread` declare one range, and share a histogram.
     assert list(before.metrics) == ["total", "mean"]
-    assert before.partitions == dp.PublicPartitions(keys=[("_all",)])
+    assert before.partitions == dp.PublicPartitions(keys=[(name,) for name in partition_groups.NAMES])
     assert before.bounds.max_rows == 4
     assert {record.stage for record in PLANS["approximate"].mechanisms} == {"s", "s.bounds"}
     assert PLANS["approximate"].accounted["epsilon"] <= 1.0

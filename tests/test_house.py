@@ -33,6 +33,7 @@ ORDER = (
         "best",
         "query",
         "one_partition",
+        "partition_groups",
         "train_model",
         "clipped_sums",
         "train_stages",

@@ -111,6 +111,28 @@ def test_more_noise_makes_the_bound_smaller_and_larger_partitions_make_it_larger
     assert bound(10.0, 10) > bound(10.0, 50_000)
 
 
+def test_units_that_stand_out_of_the_noise_only_together_are_not_dropped() -> None:
+    """2,000 units by Pareto's law: above 4 partitions no bin stands out, and there is more than half of what is counted."""
+    of_units = np.ceil(np.random.default_rng(7).pareto(1.0, 2_000) + 1e-9).astype(np.int64)
+    exact, random, found = np.array(counts_of(of_units, POWERS)), np.random.default_rng(8), []
+    for _ in range(20):
+        noisy = (exact + random.laplace(0, 11 / math.sqrt(2), len(exact))).tolist()
+        found.append(
+            partition_bound.choose(
+                noisy, candidates=POWERS, stddev=11.0, law="laplace", partitions=200,
+                effects=[Effect(weight=1.0, multiple=4.6, power=0.5)],
+            )
+        )  # fmt: skip
+    assert np.mean([bound >= 8 for bound in found]) >= 0.8
+
+
+def test_a_typical_partition_has_no_more_than_all_units() -> None:
+    """Where partitions are private and noise is large, a guess beyond that would pay for units that nobody drops."""
+    counts = [float(count) for count in counts_of(np.full(1_000, 5), POWERS)]
+    effects = [Effect(weight=1.0, multiple=1000.0, power=0.5)]
+    assert partition_bound.choose(counts, candidates=POWERS, stddev=1.0, law="gaussian", effects=effects) == 1
+
+
 def test_of_an_empty_histogram_noise_alone_decides() -> None:
     nothing = [0.0] * (len(partition_bound.edges(POWERS)) - 1)
     for power, expected in ((0.5, 1), (1.0, 1), (0.0, 64)):

@@ -23,11 +23,11 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
     Args:
         stage: the stage of the plan.
         histograms: the stage of its histograms.
-        table: what that one has released: one row.
+        table: what that one has released: one row for each group of partitions.
     """
     chosen = {}
     for shown, readers in histograms_of(stage.query).items():
-        counts = table.column(shown).to_pylist()[0]
+        counts = table.column(shown).to_pylist()
         needed = histograms.query.metrics[shown].statistics(histograms.basis(histograms.query.metrics[shown]))[0]
         noise = histograms.noises[histograms.statistics.index(needed)]
         assert noise is not None
