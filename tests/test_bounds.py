@@ -304,8 +304,21 @@ def test_bounds_are_as_wide_as_partitions_that_differ_need_and_no_wider_where_th
     """What clamping takes at two ends cancels in partitions that are alike, and adds up in partitions of one sign each."""
     signs = np.random.default_rng(3).permutation(np.where(np.arange(200) % 2, 1.0, -1.0))
     narrow, wide = of_groups(grouped(np.zeros(200))), of_groups(grouped(signs))
-    assert narrow[1] == -narrow[0] <= 130
-    assert wide[1] == -wide[0] >= 240
+    values, rows = np.abs(50 * np.random.default_rng(2).standard_t(3, 100_000)), 500
+
+    def errors(high: float) -> tuple[float, float]:
+        lost = np.maximum(values - high, 0.0)
+        return math.hypot(math.sqrt(rows * float((lost**2).mean())), 25 * high), math.hypot(
+            rows * float(lost.mean()), 25 * high
+        )
+
+    least = [min(errors(high)[place] for high in np.geomspace(1, 1000, 200)) for place in (0, 1)]
+    assert (narrow[0], wide[0]) == (-narrow[1], -wide[1])
+    assert errors(narrow[1])[0] <= 1.3 * least[0]
+    assert errors(wide[1])[1] <= 1.3 * least[1]
+    # Each would be a poor choice for the other.
+    assert errors(narrow[1])[1] > 1.5 * least[1]
+    assert errors(wide[1])[0] > 1.5 * least[0]
     # All rows together, without groups, look the same in both cases.
     assert len({of_groups([np.sum(grouped(which), axis=0).tolist()]) for which in (np.zeros(200), signs)}) == 1
 
@@ -345,11 +358,11 @@ def test_bins_of_both_signs_are_averaged_only_where_noise_and_chance_may_be_all_
 
 @pytest.mark.parametrize(("law", "added"), [("laplace", 1), ("laplace", 8), ("gaussian", 8)])
 def test_sums_of_noises_pass_for_rows_as_rarely_as_single_ones(law: str, added: int) -> None:
-    """20,000 sums with at most 1 % each: more than 290 have a probability below 1e-9; at 2 % instead, fewer would."""
+    """20,000 sums with at most 1 % each: more than 290 have a probability below 1e-9; at a limit of 20 % more do."""
     made = np.random.default_rng(13)
     draws = made.normal(0, 10, (20_000, added)) if law == "gaussian" else made.laplace(0, 50**0.5, (20_000, added))
     assert (draws.sum(axis=1) >= bounds.stands_out(1, 10.0, law, 0.01, added=added)).sum() <= 290
-    assert (draws.sum(axis=1) >= bounds.stands_out(1, 10.0, law, 0.04, added=added)).sum() > 290
+    assert (draws.sum(axis=1) >= bounds.stands_out(1, 10.0, law, 0.2, added=added)).sum() > 290
 
 
 def test_rows_that_stand_out_together_are_seen_and_noise_is_not() -> None:
