@@ -135,14 +135,14 @@ SETTLED: dict[str, Callable[[], Data]] = {
     ),
     "normal, both signs": lambda: made(lambda random, n: random.normal(0, 100, n), signed=True),
     "normal, mean one deviation": lambda: made(lambda random, n: random.normal(100, 100, n), signed=True),
-}
-"""What the constants were settled with besides."""
-
-UNSEEN: dict[str, Callable[[], Data]] = {
     "gamma, shape 0.5": lambda: made(lambda random, n: random.gamma(0.5, 100, n)),
     "uniform": lambda: made(lambda random, n: random.uniform(0, 1000, n)),
     "nine of ten zero, else lognormal": lambda: made(sparse),
     "two lognormals": lambda: made(mixed),
+}
+"""What the constants were settled with besides."""
+
+UNSEEN: dict[str, Callable[[], Data]] = {
     "Weibull, shape 0.5": lambda: made(lambda random, n: 100 * random.weibull(0.5, n)),
     "Laplace, both signs": lambda: made(lambda random, n: random.laplace(0, 100, n), signed=True),
     "sales and returns": lambda: made(two_sided, signed=True),
@@ -281,8 +281,8 @@ def page(tables: list[list[str]], runs: int, largest: list[float]) -> str:
         f"values of both signs. The best fixed bounds are the best of a grid of {len(GRID)} for each end, with the true errors",
         "in view and without a histogram to pay for: nobody could choose them. Root mean squared errors over partitions, of",
         "sums over the rows that the contribution bounds keep. `public`: the number of partitions is known. `as if private`:",
-        "bounds are chosen without",
-        f"it. Of two bounds both are given, lower and upper. Groups of partitions are drawn anew for every {SAME_GROUPS} runs.",
+        "bounds are chosen without it. Of two bounds both are given, lower and upper. Groups of partitions are drawn anew",
+        f"for every {SAME_GROUPS} runs.",
         "",
         "## The goal",
         "",

@@ -42,8 +42,8 @@ NAME = "max_partitions_contributed"
 MOST_CANDIDATES = 64
 
 FALSE_ALARM = 0.001
-"""About the probability with which noise alone makes empty bins look as if they held units: a tenth of that of bounds of values,
-since units with very many partitions that nobody is would outweigh all others."""
+"""The probability with which noise alone makes any run of so many empty bins look as if it held units. It is small, since units
+with very many partitions that nobody is would outweigh all others."""
 
 SINGLE = 8
 """Up to here each number of partitions has a bin of its own; then bins grow by factors of sqrt(2)."""
