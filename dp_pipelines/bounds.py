@@ -10,9 +10,9 @@ average, squared, where what is taken at one end and what is added at the other 
 partitions by chance; more variance since they do not; and the variance of the noise, which grows with the square of the bound.
 The third part is a part of all that clamping takes and adds together: that of partitions that have values of one sign each is 1,
 that of partitions that have the same values is 0. It is estimated: the histogram is released for groups of partitions
-(`partition_groups`), and groups differ as far as partitions do (`apart`). What is rare and large is few rows in each bin: bins that
-do not stand out of the noise alone are counted with their neighbours (`seen`); and noise that makes one end heavier than the other
-is not taken for a difference (`balanced`). How many rows the typical partition has is a guess:
+(`partition_groups`), and groups differ as far as partitions do (`apart`). What is rare and large is few rows in each bin: bins
+that do not stand out of the noise alone are counted with their neighbours (`seen`); and noise that makes one end heavier than
+the other is not taken for a difference (`balanced`). How many rows the typical partition has is a guess:
 
 * the histogram holds at most `MOST_ROWS` rows of a unit, the stage up to r times as many: it is taken to have sqrt(r) times as
   many rows, the middle between 1 and r;
