@@ -61,6 +61,9 @@ FALSE_ALARM = 0.0005
 """The probability with which noise alone makes any run of so many empty bins look as if it held rows: a false one at large values
 makes bounds far too wide."""
 
+UNCANCELLED = 0.25
+"""The least where squares of values are summed too."""
+
 ALIKE = 3.0
 """Standard deviations by which two bins of the same size and other sign differ at least, if they are not taken to be equal."""
 
@@ -105,6 +108,7 @@ def choose(
     rows_beyond: float = 1.0,
     low: float | None = None,
     high: float | None = None,
+    cancels: bool = True,
 ) -> tuple[float, float]:
     """The bounds with the least expected error.
 
@@ -118,6 +122,7 @@ def choose(
         partitions: their public number; None where they are private.
         rows_beyond: how many times as many rows the stage may have as the histogram.
         low, high: the bound that is given; None chooses it.
+        cancels: whether what clamping does at the two ends cancels; of squares it does not.
 
     Returns:
         low < high, both within the range. The whole range where no bin stands out of the noise.
@@ -166,7 +171,8 @@ def choose(
     row, column = best(APART)
     if len(groups) > 1:
         ends = (above[column] > 0) * shares - (below[row] > 0) * shares
-        row, column = best(apart(groups, kept, ends, stddev=stddev, typical=typical / beyond))
+        found = apart(groups, kept, ends, stddev=stddev, typical=typical / beyond)
+        row, column = best(found if cancels else max(found, UNCANCELLED))
     return float(lows[row]), float(highs[column])
 
 
@@ -287,4 +293,4 @@ def _tail(least: float, added: int) -> float:
         for power in range(added)
         for other in range(power + 1)
     ]
-    return math.exp(-least) * math.fsum(parts) / 2**added
+    return math.exp(-least) * math.fsum(parts) / 2.0**added

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dp_pipelines import bounds, partition_bound
 from dp_pipelines.budget import reserve
 from dp_pipelines.budget.stage import Noise, StagePlan, noisy_statistics
-from dp_pipelines.metrics import AUTO, UNITS, Metric
+from dp_pipelines.metrics import AUTO, UNITS, Metric, Variance
 from dp_pipelines.phases import histograms_of, within_of
 from dp_pipelines.query import PrivatePartitions, PublicPartitions
 
@@ -46,6 +46,7 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
                 rows_beyond=stage.query.bounds.max_rows / histograms.query.bounds.max_rows,
                 low=None if getattr(metric, "min_value", None) == AUTO else metric.family[1],  # type: ignore[index]
                 high=None if metric.max_is_auto else metric.family[2],  # type: ignore[index]
+                cancels=not any(isinstance(other, Variance) for other in readers if other.family == metric.family),
             )
     return chosen
 
