@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines import block_child, checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.points import STEPS, Points
 from dp_pipelines.kernels.statistics import Statistic
@@ -152,7 +152,7 @@ class Blocks:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
-        object.__setattr__(self, "blocks", checks.whole(self.blocks, "blocks", low=2, high=shard.MOST_SHARDS))
+        object.__setattr__(self, "blocks", checks.whole(self.blocks, "blocks", low=2, high=sizes.MOST_SHARDS))
         for field in ("low", "high"):
             object.__setattr__(self, field, checks.number(getattr(self, field), field, above=-1e300, below=1e300) + 0.0)
         if not self.low < self.high:

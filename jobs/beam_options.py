@@ -13,6 +13,7 @@ from typing import NoReturn
 from apache_beam.options import pipeline_options
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.sizes import MOST_SHARDS
 from dp_pipelines.jobs.complaints import nearest
 
 REFUSED = {
@@ -52,6 +53,24 @@ SWITCHED_OFF = {
 """What Beam does by itself on some runner, the option against it, and why."""
 
 
+class OurOptions(pipeline_options.PipelineOptions):
+    """An option of ours that travels with those of Beam."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--num_shards", type=int, default=None)
+
+
+class FlinkJobOptions(pipeline_options.PipelineOptions):
+    """Options of Beam's runner for Flink that are known to its job server in Java alone. Being a group, they are passed on."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--object_reuse", action="store_true", default=None)
+        parser.add_argument("--faster_copy", action="store_true", default=None)
+        parser.add_argument("--execution_mode_for_batch", choices=("PIPELINED", "BATCH", "BATCH_FORCED"), default=None)
+
+
 class _Parser(pipeline_options._BeamArgumentParser):
     def error(self, message: str) -> NoReturn:
         field = message.partition(":")[0].removeprefix("argument ")
@@ -78,6 +97,8 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
     for name, reason in REFUSED.items():
         if chosen.get(name):
             raise RequestError(field=f"--{name}", rule=f"{reason}, and is refused", mend="leave it out")
+    if not 1 <= (1 if chosen["num_shards"] is None else chosen["num_shards"]) <= MOST_SHARDS:
+        raise RequestError(field="--num_shards", rule=f"must be from 1 to {MOST_SHARDS}", mend="or leave it out")
     for option in ("experiments", "dataflow_service_options"):
         for said in chosen.get(option) or []:
             name = said.partition("=")[0].strip()

@@ -8,12 +8,12 @@ Imports Beam: only `run` may import this module. May import everything below.
 """
 
 import glob
-import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from dp_pipelines import bounds, partition_bound, partition_groups
 from dp_pipelines.budget.stage import StagePlan
@@ -23,6 +23,7 @@ from dp_pipelines.jobs.progress import file_opened
 from dp_pipelines.jobs.read_table import ReadTable
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.windows import RowWindow
+from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
@@ -31,10 +32,6 @@ from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
 from dp_pipelines.tuning.configuration import Configuration
-
-SHARD_BYTES = 2**20
-LARGEST_SHARD = 64 * 2**20
-MOST_SHARDS = 1024
 
 
 class ShapeRows(beam.DoFn):
@@ -90,15 +87,16 @@ class CountFiles(beam.DoFn):
         yield element
 
 
-def num_shards(request: Request) -> int:
+def num_shards(request: Request, options: PipelineOptions) -> int:
     """The number of shards for a request; it changes no result and is seen in none.
 
-    Each table that is read is cut into a piece for every shard, so many shards mean many small pieces, and few shards mean
-    large ones to hold in memory: a square root keeps both moderate, up to the largest shard that a worker should hold.
+    Args:
+        request: whose files have a size.
+        options: `--num_shards` where it was given; else `--parallelism` counts.
     """
-    size = request.source.bytes_of(request.columns)
-    wanted = max(math.sqrt(size / SHARD_BYTES), size / LARGEST_SHARD)
-    return min(max(math.ceil(wanted), 1), MOST_SHARDS)
+    given = options.get_all_options()
+    slots = max(int(given.get("parallelism") or 1), 1)
+    return int(given.get("num_shards") or sizes.shards(request.source.bytes_of(request.columns), slots))
 
 
 def build(
@@ -122,7 +120,7 @@ def build(
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
     rows = _shaped(pipeline, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
-    shards, salt = num_shards(request), int(entropy.words(1)[0])
+    shards, salt = num_shards(request, pipeline.options), int(entropy.words(1)[0])
     files = {}
     for name in stages:
         path = staging / f"{name}.parquet"
@@ -169,7 +167,7 @@ def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder:
             max_rows_per_unit=task.unit.max_rows_per_unit,
             reads=task.columns,
             unit_columns=task.unit.expressions,
-            num_shards=num_shards(request),
+            num_shards=num_shards(request, pipeline.options),
             salt=salt,
         )
     )

@@ -37,6 +37,9 @@ REFUSED = {
 LOCAL_MASTERS = ("[local]", "[auto]")
 """What `--flink_master` says where the job server runs a Flink of its own."""
 
+QUICKER_ON_FLINK = ("object_reuse", "faster_copy")
+"""Options of Beam's runner for Flink without which each element is copied between chained steps. Elements are bytes to Java."""
+
 SHARED = "the files of the job and the output folder must lie where every worker sees them under the same path"
 
 IN_PROCESS = ("beam:env:embedded_python:v1", "beam:env:embedded_python_grpc:v1")
@@ -126,6 +129,8 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     server, master, defaults = _reached(name, given)
     found = Setup(name=name, server=server, master=master)
     environment = _environment(given, found)
+    if name == "flink":
+        defaults = (*defaults, *(f"--{option}" for option in QUICKER_ON_FLINK if not given.get(option)))
     if not given.get("environment_type"):
         defaults = (*defaults, f"--environment_type={environment}")
     command, pool = _workers(given, environment)

@@ -1,7 +1,7 @@
 """The two shuffles of a stage: contributions to the shard of their unit, partial aggregates to the place of their partition.
 
 In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
-and all partials of a partition in one place; elements stay below a few megabytes. May import dp_pipelines and Beam.
+and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not. May import dp_pipelines and Beam.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,29 +10,40 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate, contributions, shard
+from dp_pipelines.kernels import accumulate, contributions, shard, sizes
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
-from dp_pipelines.transforms.ahead import AheadDoFn
+from dp_pipelines.transforms.ahead import AheadDoFn, GatheringDoFn
 
 Sharded = tuple[int, pa.Table]
 
 
-class ToShards(AheadDoFn):
-    """Cut a table of events into wire tables by the shard of their unit, each bounded first where that pays."""
+class ToShards(GatheringDoFn):
+    """Cut tables of events into wire tables by the shard of their unit, each bounded first where that pays."""
 
     def __init__(self, layout: Layout, shards: int, salt: int) -> None:
-        super().__init__()
+        super().__init__(sizes.gathered_bytes(shards))
         self._layout, self._shards, self._salt = layout, shards, salt
 
-    def compute(self, element: pa.Table) -> list[Sharded]:
-        """Wire tables of one table of events, each with its shard; shard 0 also learns the types, were there no rows."""
-        cut = [(0, self._layout.wire(element.slice(0, 0)))]
-        for begin in range(0, element.num_rows, LARGEST_BATCH):
-            wire = self._layout.wire(element.slice(begin, LARGEST_BATCH))
-            if contributions.reducing_pays(wire, self._layout, self._salt):
-                wire = contributions.reduce(wire, self._layout, self._salt)
-            cut += shard.slices(wire, self._layout.unit_names, self._salt, self._shards)
+    def compute(self, element: list[pa.Table]) -> list[Sharded]:
+        """Wire tables of some tables of events, each with its shard; shard 0 also learns the types, were there no rows."""
+        alike: dict[pa.Schema, list[pa.Table]] = {}
+        for table in element:
+            for wire in self._wires(table):
+                alike.setdefault(wire.schema, []).append(wire)
+        cut = []
+        # What differs in a type stays apart: where it matters, all of a shard together show it.
+        for wires in alike.values():
+            cut.append((0, wires[0].slice(0, 0)))
+            whole = wires[0] if len(wires) == 1 else shard.joined(wires)
+            cut += shard.slices(whole, self._layout.unit_names, self._salt, self._shards)
         return cut
+
+    def _wires(self, table: pa.Table) -> Iterator[pa.Table]:
+        """The wire form of a table of events; of one without rows too."""
+        for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
+            wire = self._layout.wire(table.slice(begin, LARGEST_BATCH))
+            pays = contributions.reducing_pays(wire, self._layout, self._salt)
+            yield contributions.reduce(wire, self._layout, self._salt) if pays else wire
 
 
 class BoundedWire(beam.DoFn):
@@ -69,6 +80,7 @@ class ToPartials(AheadDoFn):
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
             numbers = partial.column("p0").to_numpy() % self._places
-            return [(place, partial.filter(pa.array(numbers == place))) for place in range(self._places)]
+            cut = ((place, partial.filter(pa.array(numbers == place))) for place in range(self._places))
+            return [(place, piece) for place, rows in cut for piece in shard.pieces(rows)]
         types = [(place, partial.slice(0, 0)) for place in range(self._places)] if element[0] == 0 else []
         return [*types, *shard.slices(partial, layout.partition_names, self._salt, self._places)]

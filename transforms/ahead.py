@@ -2,7 +2,7 @@
 
 In: elements. Out: what `compute` gives for each, in order. Holds: `compute` is a pure function of one element and touches
 neither Beam nor the DoFn's state, so threads can change no result; its kernels are calls into NumPy and Arrow, which let other
-threads run. Errors surface where the result would have. May import Beam.
+threads run. Errors surface where the result would have. May import pyarrow and Beam.
 """
 
 import collections
@@ -12,10 +12,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 THREADS = min(2, os.cpu_count() or 1)
+
+
+def _at_the_end(result: Any) -> WindowedValue:
+    """What `finish_bundle` hands out."""
+    window = GlobalWindow()
+    return WindowedValue(result, window.max_timestamp(), [window])
 
 
 class AheadDoFn(beam.DoFn):
@@ -39,17 +46,56 @@ class AheadDoFn(beam.DoFn):
 
     def process(self, element: Any) -> Iterator[Any]:
         """Begin with this element, and hand out what an earlier one has become."""
-        self._pending.append(self._pool.submit(self.compute, self.load(element)))
+        yield from self.begin(self.load(element))
+
+    def begin(self, loaded: Any) -> Iterator[Any]:
+        """Begin to compute, and hand out what was begun before, once more is under way than there are threads."""
+        self._pending.append(self._pool.submit(self.compute, loaded))
         if len(self._pending) > THREADS:
             yield from self._pending.popleft().result()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Hand out the rest."""
-        window = GlobalWindow()
         while self._pending:
             for result in self._pending.popleft().result():
-                yield WindowedValue(result, window.max_timestamp(), [window])
+                yield _at_the_end(result)
 
     def teardown(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class GatheringDoFn(AheadDoFn):
+    """The same for tables, of which `compute` gets several at once, as a list.
+
+    Args:
+        enough: bytes of tables that are put together at least; fewer only at the end of a bundle.
+    """
+
+    def __init__(self, enough: int) -> None:
+        super().__init__()
+        self._enough = enough
+
+    def start_bundle(self) -> None:
+        """Nothing is gathered."""
+        super().start_bundle()
+        self._gathered: list[pa.Table] = []
+        self._bytes = 0
+
+    def process(self, element: Any) -> Iterator[Any]:
+        """Gather, and begin where it is enough."""
+        self._gathered.append(element)
+        self._bytes += element.nbytes
+        if self._bytes >= self._enough:
+            yield from self._gathered_begin()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Begin with the rest, and hand it all out."""
+        if self._gathered:
+            for result in self._gathered_begin():
+                yield _at_the_end(result)
+        yield from super().finish_bundle()
+
+    def _gathered_begin(self) -> Iterator[Any]:
+        gathered, self._gathered, self._bytes = self._gathered, [], 0
+        yield from self.begin(gathered)

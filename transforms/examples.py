@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import shard
+from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import stored
@@ -72,7 +72,7 @@ class BoundedExamples(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
-        checks.whole(self.num_shards, "num_shards", low=1, high=shard.MOST_SHARDS)
+        checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
         self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
         self.folder = os.fspath(self.folder)
         if not pathlib.Path(self.folder).is_dir():

@@ -22,15 +22,12 @@ from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.clipped import ClippedVectors
-from dp_pipelines.kernels.shard import MOST_SHARDS
+from dp_pipelines.kernels.sizes import MOST_SHARDS, places
 from dp_pipelines.noise import entropy
 from dp_pipelines.query import Query, ReleasedPartitions
 from dp_pipelines.release.top import largest
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
-
-PLACES = 8
-"""Where partitions are merged and released: fixed, so that nothing about the data shows in it."""
 
 
 @dataclasses.dataclass
@@ -73,7 +70,7 @@ class PrivateAggregate(beam.PTransform):
         _refuse_second_draw(pcoll.pipeline, self.stage)
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
-        count = PLACES if self.stage.query.best is None else 1
+        count = places(self.num_shards) if self.stage.query.best is None else 1
         steps = Steps.of(self.stage, self.num_shards, self.salt, count)
         names = [field.name for field in dataclasses.fields(steps)]
         return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
@@ -89,12 +86,12 @@ class Steps:
     ungroup: beam.DoFn
 
     @classmethod
-    def of(cls, stage: StagePlan, num_shards: int, salt: int, places: int = PLACES) -> "Steps":
-        """Those of a planned stage."""
+    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int) -> "Steps":
+        """Those of a planned stage; `count` is the number of places."""
         return cls(
             to_shards=ToShards(stage.layout, num_shards, salt),
-            to_partials=ToPartials(stage, places, salt),
-            draw=DrawRelease(stage, places),
+            to_partials=ToPartials(stage, count, salt),
+            draw=DrawRelease(stage, count),
             ungroup=_Ungroup(stage.query),
         )
 
@@ -115,11 +112,11 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
         | "ToPartials" >> steps["to_partials"].with_output_types(keyed)
     )
     # Every place appears, whatever the data hold; an empty table stands for it.
-    places = pcoll.pipeline | "Places" >> beam.Create(
+    everywhere = pcoll.pipeline | "Places" >> beam.Create(
         [(place, pa.table({})) for place in range(count)], reshuffle=False
     ).with_output_types(keyed)
     return (
-        (contributions, places)
+        (contributions, everywhere)
         | "WithPlaces" >> beam.Flatten()
         | "ByPlace" >> beam.GroupByKey()
         | "DrawRelease" >> steps["draw"].with_output_types(keyed)

@@ -14,6 +14,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.kernels.shard import pieces
 from dp_pipelines.release import manifest, report, staging
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 
@@ -98,7 +99,7 @@ class PublishRelease(beam.PTransform):
 
 class _Keyed(beam.DoFn):
     def process(self, element: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        yield 0, element
+        yield from ((0, piece) for piece in pieces(element))
 
 
 class _Write(beam.DoFn):

@@ -19,9 +19,7 @@ import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-
-BATCH_BYTES = 12 * 2**20
-"""About the size of a table: each is cut into one element per shard, whose cost must vanish beside its rows."""
+from dp_pipelines.kernels.sizes import BATCH_BYTES
 
 CSV_BLOCK = 2**26
 """Bytes of a CSV file that are parsed at once; no row may be longer."""

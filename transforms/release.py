@@ -11,7 +11,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate
+from dp_pipelines.kernels import accumulate, shard
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.release.draw import draw_release
 
@@ -24,8 +24,8 @@ class DrawRelease(beam.DoFn):
         self._stage, self._places = stage, places
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-        """The released table of one place; all keyed alike, so that one writer gets them."""
-        yield 0, draw_release(self.totals(element), self._stage)
+        """The released table of one place, in pieces; all keyed alike, so that one writer gets them."""
+        yield from ((0, piece) for piece in shard.pieces(draw_release(self.totals(element), self._stage)))
 
     def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
         """The merged totals of one place."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.bound import Positions, RowOrder, bound_rows
 from dp_pipelines.kernels.keys import Codes, Words
 from dp_pipelines.kernels.layout import LARGEST_BATCH
@@ -77,7 +77,7 @@ class WithUnitColumns(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
-        checks.whole(self.num_shards, "num_shards", low=1, high=shard.MOST_SHARDS)
+        checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, bound, compute: one shuffle."""

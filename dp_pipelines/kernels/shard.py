@@ -3,7 +3,7 @@
 In: a wire table. Out: one smaller wire table per shard that occurs; and back. Holds: all rows of a unit go to one shard; the
 shard of a unit is a keyed hash of the unit alone; tables whose keys have types that hash differently are never put together.
 The salt evens the load and is no secret. Not covered: two units may share a shard, by design. May import errors,
-kernels.keys, numpy, pyarrow.
+kernels.keys, kernels.sizes, kernels.vectors, numpy, pyarrow.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, vectors
-
-MOST_SHARDS = 2**14
+from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SMALL_DICTIONARY = 4096
 """A dictionary up to this size travels whole with every slice; a larger one is made anew for what the slice holds."""
@@ -38,7 +37,7 @@ def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArra
 
 
 def slices(table: pa.Table, key_names: Sequence[str], salt: int, shards: int) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only."""
+    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element."""
     if table.num_rows == 0:
         return
     columns = [keys.one_array(table.column(name)) for name in key_names]
@@ -51,7 +50,7 @@ def slices(table: pa.Table, key_names: Sequence[str], salt: int, shards: int) ->
     begin = 0
     for shard, end in enumerate(ends.tolist()):
         if end > begin:
-            yield shard, compact(taken.slice(begin, end - begin))
+            yield from ((shard, piece) for piece in pieces(compact(taken.slice(begin, end - begin))))
         begin = end
 
 
@@ -89,12 +88,33 @@ def _signed(kinds: set[pa.DataType]) -> bool:
     return any(pa.types.is_signed_integer(kind) for kind in kinds)
 
 
-def compact(table: pa.Table) -> pa.Table:
-    """The same rows with dictionaries that hold little more than these rows need."""
+def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
+    """The rows of a table in their order, as tables of at most so many bytes; a table without rows as it is.
+
+    A row that is larger stands alone.
+
+    >>> [piece.num_rows for piece in pieces(pa.table({"a": range(10)}), most=32)]
+    [2, 3, 2, 3]
+    """
+    if table.num_rows <= 1 or table.nbytes <= most:
+        yield table
+        return
+    middle = table.num_rows // 2
+    for half in (table.slice(0, middle), table.slice(middle)):
+        yield from pieces(compact(half, spare=0), most)
+
+
+def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
+    """The same rows with dictionaries that hold little more than these rows need.
+
+    Args:
+        table: with or without dictionaries.
+        spare: a dictionary up to this size stays as it is.
+    """
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             column = keys.one_array(table.column(index))
-            if len(column.dictionary) > max(SMALL_DICTIONARY, 2 * table.num_rows):
+            if len(column.dictionary) > max(spare, 2 * table.num_rows):
                 column = column.dictionary_decode().dictionary_encode()
             table = table.set_column(index, field.name, column)
     return table

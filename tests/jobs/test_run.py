@@ -284,7 +284,7 @@ def test_bundles_that_are_repeated_publish_one_draw(shop: Shop, call: Call) -> N
 
 def test_the_number_of_shards_follows_the_size_and_stays_in_bounds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     request = check(job_file.load(str(shop.job)), [])
-    assert build.num_shards(request) == 1
+    assert build.num_shards(request, PipelineOptions()) == 1
     monkeypatch.setattr(build, "SHARD_BYTES", 1)
     monkeypatch.setattr(build, "LARGEST_SHARD", 1)
     assert build.num_shards(request) == build.MOST_SHARDS

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
 
@@ -28,7 +28,7 @@ def slices(table: pa.Table, names: list[str], shards: int, salt: int = SALT) -> 
 @settings(max_examples=100)
 @given(
     pair=nb.neighbours(),
-    shards=st.sampled_from([1, 2, 3, 64, 256, 257, shard.MOST_SHARDS]),
+    shards=st.sampled_from([1, 2, 3, 64, 256, 257, sizes.MOST_SHARDS]),
     bits=st.sampled_from([0, 2**64 - 1]),
 )
 def test_all_rows_of_a_unit_go_to_one_shard_and_no_row_is_lost(pair: nb.Neighbours, shards: int, bits: int) -> None:
@@ -59,7 +59,7 @@ def test_the_shard_of_a_unit_does_not_depend_on_its_batch(kind: pa.DataType, val
     columns += [pa.array([None, *values, *values], kind).slice(1, 2)]
     if pa.types.is_floating(kind):
         columns.append(pa.array([-0.0, *values[1:]], kind))
-    for shards in (2, 7, shard.MOST_SHARDS):
+    for shards in (2, 7, sizes.MOST_SHARDS):
         numbers = [shard.shard_numbers([keys.plain(column)], SALT, shards).tolist() for column in columns]
         assert all(of_column == numbers[0] for of_column in numbers)
 
@@ -178,5 +178,5 @@ def test_joining_what_arrow_can_convert_would_put_one_unit_into_two_shards() -> 
     tables = [of_type(pa.int64(), 7), of_type(pa.float64(), 7.0)]
     together = pa.concat_tables(tables, promote_options="permissive")
     assert len(keys.dense([keys.one_array(together.column("u0"))])) == 1
-    homes = {int(shard.shard_numbers([keys.one_array(t.column("u0"))], SALT, shard.MOST_SHARDS)[0]) for t in tables}
+    homes = {int(shard.shard_numbers([keys.one_array(t.column("u0"))], SALT, sizes.MOST_SHARDS)[0]) for t in tables}
     assert len(homes) == 2

@@ -18,14 +18,17 @@ import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.pipeline_dp.accounting import Planned
-from dp_pipelines.transforms.private_aggregate import PLACES, Steps, check_input, wired
+from dp_pipelines.transforms.private_aggregate import Steps, check_input, wired
 from dp_pipelines.transforms.release import DrawRelease
 
 SHARDS = 16
 """Groups of units; it changes no result."""
+
+PLACES = sizes.places(SHARDS)
 
 
 @dataclasses.dataclass
@@ -49,7 +52,7 @@ class Release(beam.PTransform):
         salt = int(entropy.words(1)[0])
 
         def of(name: str) -> beam.ParDo:
-            return beam.ParDo(_Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt), name)))
+            return beam.ParDo(_Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt, PLACES), name)))
 
         names = (field.name for field in dataclasses.fields(Steps))
         return wired(pcoll, {name: of(name) for name in names}, PLACES)
@@ -107,7 +110,7 @@ def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
     to_shards, to_partials = ToShards(stage.layout, SHARDS, salt), ToPartials(stage, PLACES, salt)
     shards: dict[int, list[pa.Table]] = collections.defaultdict(list)
     for table in tables:
-        for shard, cut in to_shards.compute(table):
+        for shard, cut in to_shards.compute([table]):
             shards[shard].append(cut)
     places: dict[int, list[pa.Table]] = {place: [] for place in range(PLACES)}
     for shard in sorted(shards):
@@ -116,4 +119,4 @@ def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
     draw = DrawRelease(stage, PLACES)
     drawn = [draw.process(element) for element in places.items()]
     together = [table for of_place in drawn for _, table in of_place]
-    return list(Steps.of(stage, SHARDS, salt).ungroup.process((0, together)))
+    return list(Steps.of(stage, SHARDS, salt, PLACES).ungroup.process((0, together)))

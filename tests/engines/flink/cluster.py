@@ -40,7 +40,7 @@ taskmanager.bind-host: 127.0.0.1
 taskmanager.numberOfTaskSlots: 1
 # A task manager that no script of Flink starts is told each part of its memory.
 taskmanager.cpu.cores: 1.0
-taskmanager.memory.task.heap.size: 512m
+taskmanager.memory.task.heap.size: {heap}m
 taskmanager.memory.task.off-heap.size: 64m
 taskmanager.memory.framework.heap.size: 128m
 taskmanager.memory.framework.off-heap.size: 128m
@@ -62,8 +62,7 @@ io.tmp.dirs: {folder}/tmp
 blob.storage.directory: {folder}/blobs
 """
 
-HEAPS = {MANAGER: "-Xmx512m", WORKER: "-Xmx640m"}
-"""Of the memory above: what is heap."""
+FRAMEWORK_HEAP = 128
 
 
 class Cluster:
@@ -73,10 +72,11 @@ class Cluster:
         jar: with Flink in it.
         folder: for configuration, logs and temporary files.
         workers: number of TaskManagers, each with one slot.
+        heap: MiB of each for its tasks. What a slot hands from a Python worker to a shuffle waits there: docs/scale.md.
     """
 
-    def __init__(self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2) -> None:
-        self._jar, self._folder, self._workers = jar, folder, workers
+    def __init__(self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2, heap: int = 512) -> None:
+        self._jar, self._folder, self._workers, self._heap = jar, folder, workers, heap
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
 
@@ -94,7 +94,7 @@ class Cluster:
         for name in ("conf", "tmp", "blobs", "logs"):
             (self._folder / name).mkdir()
         rpc, self.port = free_ports(2)
-        text = CONFIGURATION.format(rpc=rpc, rest=self.port, folder=self._folder)
+        text = CONFIGURATION.format(rpc=rpc, rest=self.port, folder=self._folder, heap=self._heap)
         (self._folder / "conf" / "flink-conf.yaml").write_text(text)
         self._java("jobmanager", MANAGER)
         for number in range(1, self._workers + 1):
@@ -142,7 +142,10 @@ class Cluster:
 
     def _java(self, name: str, main: str, *arguments: str) -> None:
         opened = [f"--add-opens=java.base/java.{package}=ALL-UNNAMED" for package in OPENED]
-        command = [shutil.which("java") or "java", HEAPS[main], "-XX:MaxMetaspaceSize=1024m", *opened]
+        heap = 512 if main == MANAGER else self._heap + FRAMEWORK_HEAP
+        # Without the last, a thread that finds no memory is missed for ever, and its job waits.
+        settings = [f"-Xmx{heap}m", "-XX:MaxMetaspaceSize=1024m", "-XX:+ExitOnOutOfMemoryError"]
+        command = [shutil.which("java") or "java", *settings, *opened]
         command += ["-cp", str(self._jar), main, "-c", str(self._folder / "conf"), *arguments]
         with (self._folder / "logs" / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
@@ -167,15 +170,16 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(jar: pathlib.Path, workers: int = 2) -> Iterator[Cluster]:
+def cluster(jar: pathlib.Path, workers: int = 2, heap: int = 512) -> Iterator[Cluster]:
     """A cluster until the end of the block.
 
     Args:
         jar: with Flink in it.
         workers: number of TaskManagers.
+        heap: MiB of each.
     """
     with tempfile.TemporaryDirectory(prefix="flink-", ignore_cleanup_errors=True) as folder:
-        made = Cluster(jar, pathlib.Path(folder), workers)
+        made = Cluster(jar, pathlib.Path(folder), workers, heap)
         try:
             made.start()
             yield made

@@ -1,0 +1,268 @@
+"""How the cost of a row, the memory and the bytes shuffled grow with the rows, on `direct` and on a Flink of two task managers.
+
+In: nothing; the rows are made by data.py, kind `even`, the query is that of aggregate.py as a job. Out:
+docs/benchmarks/scale.json (every run), scale.md and scale.png from it; the gates on stdout; exit code 1 if one fails. What is
+measured anew replaces what the JSON holds of the same case, so that the largest size can be run by itself. Needs Java and
+the jar of `make test-flink`; with --largest some 2 GB of disk for rows, as much for what Flink spills, and 16 GiB of memory.
+
+    python benchmarks/scale.py [--rounds 3] [--largest] [--page] [--out docs/benchmarks]
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+import data
+import matplotlib as mpl
+from gates import Gate
+from measure import HERE, REPOSITORY, BenchmarkError, cores, say
+from scale_runs import Run, flink, measured
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+TINY, SIZES, LARGEST = 100_000, (1_000_000, 10_000_000), 100_000_000
+JUDGED = SIZES[-1]
+RUNNERS = ("direct", "flink")
+COLOURS = {"direct": "#1f6f8b", "flink": "#d1603d"}
+
+Runs = dict[str, list[Run]]
+
+INTRODUCTION = """# How the aggregation scales
+
+Written by `python benchmarks/scale.py`; do not edit. What follows from it for ten billion rows: [scale.md](../scale.md).
+
+The query and the rows are those of [aggregate.md](aggregate.md) (24 bytes a row: user, key, value), as a job run by
+`dp-pipelines run`. `flink` is a standalone Flink 1.19: a JobManager, two task managers with one slot and 512 MB of managed
+memory each, `--parallelism=2`, workers in the driver's process (LOOPBACK).
+"Seconds" are those of the pipeline: on Flink from the `start-time` to the `end-time` of its job, as its REST page says; on
+`direct` from handing the pipeline over. "Start-up" is the same with 100,000 rows, measured on the same cluster: what starts
+workers and steps, whatever the rows. CPU is that of all processes, the cluster's too, while the command ran; memory is the
+peak of all processes together (proportional set sizes, looked at twice a second). "B/row" are the bytes that left a task for
+another, by Flink's own count, each of the two shuffles twice: into the step that groups and out of it; on `direct`, the bytes
+of Arrow tables that one step wrote for another.
+"""
+
+
+def key(runner: str, rows: int) -> str:
+    """The name of a case in the JSON."""
+    return f"{runner} {rows}"
+
+
+def median(kept: Mapping[str, list[Run]], runner: str, rows: int, of: Callable[[Run], float]) -> float:
+    """The median of a figure over the runs of a case; NaN where there are none."""
+    runs = kept.get(key(runner, rows), [])
+    return statistics.median(map(of, runs)) if runs else math.nan
+
+
+def net(kept: Mapping[str, list[Run]], runner: str, rows: int, of: Callable[[Run], float]) -> float:
+    """The same without start-up."""
+    return median(kept, runner, rows, of) - median(kept, runner, TINY, of)
+
+
+def seconds(run: Run) -> float:
+    """Of the pipeline."""
+    return run.seconds
+
+
+def cpu(run: Run) -> float:
+    """Of all processes."""
+    return run.cpu_seconds
+
+
+def evaluate(kept: Mapping[str, list[Run]]) -> list[Gate]:
+    """The gates; one without figures fails."""
+    memory = [run.peak_mib for name, runs in kept.items() if name.startswith("flink") for run in runs]
+    measured_largest = key("flink", LARGEST) in kept
+    return [
+        Gate(
+            name=f"CPU of a row on Flink without start-up, {LARGEST:,} rows beside {JUDGED:,}",
+            figure=net(kept, "flink", LARGEST, cpu) / LARGEST / (net(kept, "flink", JUDGED, cpu) / JUDGED),
+            limit=1.5,
+        ),
+        Gate(
+            name=f"seconds of a row on Flink without start-up, {LARGEST:,} rows beside {JUDGED:,}",
+            figure=net(kept, "flink", LARGEST, seconds) / LARGEST / (net(kept, "flink", JUDGED, seconds) / JUDGED),
+            limit=1.5,
+        ),
+        Gate(
+            name=f"memory of all processes on Flink, up to {LARGEST:,} rows",
+            figure=max(memory) / 1024 if measured_largest else math.nan,
+            limit=16,
+            unit=" GiB",
+        ),
+        Gate(
+            name=f"Flink beside direct without start-up, seconds, {JUDGED:,} rows",
+            figure=net(kept, "flink", JUDGED, seconds) / net(kept, "direct", JUDGED, seconds),
+            limit=2,
+        ),
+        Gate(
+            name=f"Flink beside direct without start-up, CPU, {JUDGED:,} rows",
+            figure=net(kept, "flink", JUDGED, cpu) / net(kept, "direct", JUDGED, cpu),
+            limit=2,
+        ),
+    ]
+
+
+def gates_table(gates: list[Gate]) -> str:
+    """One line a gate."""
+    lines = ["| gate | measured | limit | |", "|---|---|---|---|"]
+    for gate in gates:
+        verdict = "pass" if gate.holds else "**FAIL**"
+        lines.append(f"| {gate.name} | {gate.figure:.2f}{gate.unit} | ≤ {gate.limit:g}{gate.unit} | {verdict} |")
+    return "\n".join(lines)
+
+
+def sizes_of(kept: Mapping[str, list[Run]], runner: str) -> list[int]:
+    """The sizes that were measured on a runner, the tiny one not."""
+    return [rows for rows in (*SIZES, LARGEST) if key(runner, rows) in kept]
+
+
+def runs_table(kept: Mapping[str, list[Run]]) -> str:
+    """One line a case, medians; a row's cost is without start-up."""
+    lines = [
+        "| runner | rows | runs | seconds (range) | ns/row | CPU s | CPU ns/row | peak GiB | B/row | largest element | keys |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for runner in RUNNERS:
+        for rows in (TINY, *sizes_of(kept, runner)):
+            runs = kept.get(key(runner, rows), [])
+            if not runs:
+                continue
+            took = [run.seconds for run in runs]
+            per_row = [f"{net(kept, runner, rows, of) / rows * 1e9:.0f}" if rows != TINY else "" for of in (seconds, cpu)]
+            lines.append(
+                f"| {runner} | {rows:,} | {len(runs)} | {statistics.median(took):.1f} ({min(took):.1f} to {max(took):.1f}) "
+                f"| {per_row[0]} | {median(kept, runner, rows, cpu):.1f} | {per_row[1]} "
+                f"| {max(run.peak_mib for run in runs) / 1024:.2f} | {runs[0].shuffled_bytes / rows:.1f} "
+                f"| {max(run.largest_element for run in runs) / 2**20:.2f} MiB | {runs[0].keys:,} |"
+            )
+    return "\n".join(lines)
+
+
+def memory_table(kept: Mapping[str, list[Run]]) -> str:
+    """The processes of the largest run, at its worst moment."""
+    rows = sizes_of(kept, "flink")[-1]
+    run = max(kept[key("flink", rows)], key=lambda run: run.peak_mib)
+    lines = [f"| process, {rows:,} rows on Flink | MiB at the peak | CPU s |", "|---|---|---|"]
+    names = {"driver": "driver, with the workers", "driver, java": "job server"}
+    for name in sorted(run.cpu_by_name):
+        lines.append(f"| {names.get(name, name)} | {run.peak_by_name.get(name, 0):,.0f} | {run.cpu_by_name[name]:,.1f} |")
+    return "\n".join(lines)
+
+
+def page(kept: Mapping[str, list[Run]]) -> str:
+    """The whole page."""
+    return "\n\n".join(
+        [
+            INTRODUCTION.strip(),
+            "## Gates",
+            gates_table(evaluate(kept)),
+            "![Cost of a row, memory and bytes shuffled by the number of rows](scale.png)",
+            "## All runs",
+            runs_table(kept),
+            memory_table(kept),
+            f"Machine: {cores()} cores, which other programs used at the same time: seconds are those of a busy machine, and CPU "
+            "is what compares. The driver's CPU holds imports and the job server's start, which start-up takes off.",
+        ]
+    ) + "\n"
+
+
+def plot(path: pathlib.Path, kept: Mapping[str, list[Run]]) -> None:
+    """Three panels: cost of a row, memory, bytes shuffled."""
+    figure, (cost, memory, shuffled) = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    for runner in RUNNERS:
+        rows = sizes_of(kept, runner)
+        drawn = {"marker": "o", "color": COLOURS[runner], "label": runner}
+        cost.plot(rows, [net(kept, runner, size, cpu) / size * 1e9 for size in rows], **drawn)
+        peaks = [max(run.peak_mib for run in kept[key(runner, size)]) / 1024 for size in rows]
+        memory.plot(rows, peaks, **drawn)
+        moved = [kept[key(runner, size)][0].shuffled_bytes / size for size in rows]
+        shuffled.plot(rows, moved, **drawn)
+    memory.axhline(16, color="#8a8a8a", linestyle="--", label="limit")
+    for panel, title in (
+        (cost, "CPU of a row without start-up, ns"),
+        (memory, "peak memory of all processes, GiB"),
+        (shuffled, "bytes shuffled per row"),
+    ):
+        panel.set_xscale("log")
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel("rows")
+        panel.set_title(title)
+        panel.legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def rows_folder(rows: int) -> pathlib.Path:
+    """The folder with so many rows, made in a process of its own where it is not there."""
+    folder = data.folder_of("even", rows)
+    if not folder.is_dir():
+        say(f"making {rows:,} rows")
+        subprocess.run([sys.executable, str(HERE / "data.py"), "even", str(rows)], check=True, stdout=sys.stderr)
+    return folder
+
+
+def measure_all(rounds: int, largest: bool) -> Runs:
+    """Interleaved rounds of every case on one cluster, whose first job is left out; or the largest size once, with its start-up."""
+    found: Runs = {}
+    with flink() as (running, options):
+
+        def once(runner: str, rows: int) -> None:
+            cluster, given = (running, options) if runner == "flink" else (None, [])
+            run = measured(rows_folder(rows), runner, given, cluster)
+            found.setdefault(key(runner, rows), []).append(run)
+            per_row = f"{run.shuffled_bytes / rows:.1f} B/row"
+            say(f"{runner}, {rows:,} rows: {run.seconds:.1f} s, CPU {run.cpu_seconds:.1f} s, {run.peak_mib:.0f} MiB, {per_row}")
+
+        once("flink", TINY)
+        found.clear()  # the cluster has loaded its classes now
+        if largest:
+            once("flink", LARGEST)
+            return found
+        for _ in range(rounds):
+            for rows in (TINY, *SIZES):
+                for runner in RUNNERS:
+                    once(runner, rows)
+    return found
+
+
+def load(path: pathlib.Path) -> Runs:
+    """What was measured before."""
+    if not path.is_file():
+        return {}
+    return {name: [Run(**run) for run in runs] for name, runs in json.loads(path.read_text()).items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Cost, memory and shuffled bytes by the number of rows.")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of the small sizes (default 3)")
+    parser.add_argument("--largest", action="store_true", help=f"measure {LARGEST:,} rows on Flink, and nothing else")
+    parser.add_argument("--page", action="store_true", help="measure nothing: write the page from the JSON")
+    parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks", help="folder to write")
+    options = parser.parse_args(arguments)
+    kept = load(options.out / "scale.json")
+    try:
+        kept |= {} if options.page else measure_all(options.rounds, options.largest)
+    except BenchmarkError as error:
+        say(f"scale.py: {error}")
+        return 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    written = {name: [dataclasses.asdict(run) for run in runs] for name, runs in sorted(kept.items())}
+    (options.out / "scale.json").write_text(json.dumps(written, indent=1) + "\n")
+    plot(options.out / "scale.png", kept)
+    (options.out / "scale.md").write_text(page(kept))
+    gates = evaluate(kept)
+    print(gates_table(gates))
+    return 0 if all(gate.holds for gate in gates) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

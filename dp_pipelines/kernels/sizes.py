@@ -1,0 +1,112 @@
+"""How large things may get: elements, the values of one key, what a worker holds; and the number of shards that keeps them so.
+
+In: sizes of the input (public: footers and names of files), the number of slots. Out: numbers of shards and places, bytes.
+Holds: nothing here changes a result, and nothing of it is seen in one. Not covered: a single row that is larger than an
+element may be; units or partitions whose hashes are unlucky, for which sizes are expectations. docs/scale.md has the formulas.
+
+May import the standard library.
+"""
+
+import math
+
+MIB = 2**20
+
+ELEMENT_BYTES = 8 * MIB
+"""An element of a PCollection is cut above this: runners take some tens of megabytes (docs/scale.md)."""
+
+GROUP_BYTES = 16 * MIB
+"""What all values of one shard should come to: Flink puts those of a key on a slot into one record of at most 64 MiB."""
+
+BATCH_BYTES = 12 * MIB
+"""About the size of a table that is read: each is cut into one element per shard, whose cost must vanish beside its rows."""
+
+PIECE_BYTES = MIB
+"""Below this many input bytes for each pair of shards, pieces of a batch get so small that their heads cost more."""
+
+SHARDS_OF_A_SLOT = 4
+"""Shards are dealt to slots by a hash: several for each slot even the load."""
+
+MOST_SHARDS = 2**14
+
+LEAST_PIECE = 16 * 2**10
+"""A piece of a batch for one shard should come to this, beside whose head of some 700 bytes."""
+
+MOST_GATHERED = 64 * MIB
+"""Batches are put together before they are cut, where shards are many, up to this."""
+
+WORKER_BYTES = 250 * MIB
+"""A worker with its libraries and no rows."""
+
+AT_WORK, WAITING = 2, 1
+"""Elements of a slot in memory: those that are computed, those that wait."""
+
+COPIES_OF_A_BATCH = 4
+"""What a batch takes while it is cut, beside its own size: wire form, hashes and orders, cut form."""
+
+COPIES_OF_A_GROUP = 20
+"""What a shard takes while it is bounded, beside its own size: codes, hashes and orders of eight bytes a row. Measured."""
+
+LEAST_PLACES, MOST_PLACES = 8, 2**10
+
+SHARDS_OF_A_PLACE = 8
+
+
+def shards(input_bytes: int, slots: int = 1) -> int:
+    """Into how many shards of units an input is cut.
+
+    Each batch is cut into a piece for every shard, so many shards mean many small pieces, and few shards mean large ones to hold
+    in memory: a square root keeps both moderate, until a shard would be larger than `GROUP_BYTES`.
+
+    Args:
+        input_bytes: of the columns that are read, uncompressed.
+        slots: that work at the same time.
+
+    >>> shards(0), shards(100 * MIB), shards(2**30), shards(2**30, slots=20), shards(2**50)
+    (1, 10, 64, 80, 16384)
+    """
+    wanted = max(math.sqrt(input_bytes / PIECE_BYTES), input_bytes / GROUP_BYTES)
+    even = SHARDS_OF_A_SLOT * slots if slots > 1 else 1
+    return min(max(math.ceil(wanted), even, 1), MOST_SHARDS)
+
+
+def places(shards: int) -> int:
+    """In how many places partitions are merged and released, when units are in so many shards.
+
+    >>> places(1), places(100), places(MOST_SHARDS)
+    (8, 13, 1024)
+    """
+    return min(max(math.ceil(shards / SHARDS_OF_A_PLACE), LEAST_PLACES), MOST_PLACES)
+
+
+def gathered_bytes(shards: int) -> int:
+    """How much is put together before it is cut into so many pieces.
+
+    >>> gathered_bytes(100), gathered_bytes(MOST_SHARDS)
+    (1638400, 67108864)
+    """
+    return min(shards * LEAST_PIECE, MOST_GATHERED)
+
+
+def worker_bytes(input_bytes: int, *, slots: int, group_bytes: float | None = None, parallelism: int | None = None) -> int:
+    """What a worker process holds at most, about: the larger of what reading and bounding take, for each of its slots.
+
+    Args:
+        input_bytes: as for `shards`.
+        slots: that this process serves.
+        group_bytes: of one shard as it is shuffled; left out: its part of the input.
+        parallelism: slots in all; left out: those of this process.
+
+    >>> worker_bytes(0, slots=1) // MIB, worker_bytes(2**40, slots=1) // MIB
+    (394, 2874)
+    """
+    many = shards(input_bytes, parallelism or slots)
+    group = input_bytes / many if group_bytes is None else group_bytes
+    reading = (AT_WORK + WAITING) * COPIES_OF_A_BATCH * (BATCH_BYTES + _beyond_a_batch(many))
+    bounding = (AT_WORK * COPIES_OF_A_GROUP + WAITING) * group
+    return math.ceil(WORKER_BYTES + slots * max(reading, bounding))
+
+
+def _beyond_a_batch(shards: int) -> int:
+    """What is gathered beside a batch: nothing where a batch is enough."""
+    enough = gathered_bytes(shards)
+    return enough if enough > BATCH_BYTES else 0

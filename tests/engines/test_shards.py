@@ -1,0 +1,39 @@
+"""Into how many shards the units are cut changes no statistic, bit for bit.
+
+In: the cases of the conformance of runners. Out: their exact statistics on the direct runner, by number of shards; the number of
+places follows from it. Not covered: files of training examples, of which there is one for each shard.
+"""
+
+
+import pytest
+
+from dp_pipelines.jobs import engines
+from dp_pipelines.kernels import sizes
+from tests.engines import cases, exact
+from tests.engines.cases import Case
+from tests.engines.conftest import Compute
+
+CASES: list[Case] = [case for case in cases.SMALL if case is not cases.examples_of_training]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_statistics_before_the_noise_are_the_same_in_any_number_of_shards(
+    case: Case, compute: Compute, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for shards in (1, 7, 64, 200):
+        monkeypatch.setattr(exact, "SHARDS", shards)
+        with engines.engine("direct", []) as engine:
+            found.append(compute(case, engine))
+    assert sizes.places(200) > sizes.places(64)
+    for other in found[1:]:
+        assert exact.differences(found[0], other) == []
+
+
+def test_another_choice_of_contributions_is_seen(compute: Compute, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for salt in (1, 2):
+        monkeypatch.setattr(exact, "SALT", salt)
+        with engines.engine("direct", []) as engine:
+            found.append(compute(cases.a_hot_user, engine))
+    assert exact.differences(*found) != []
