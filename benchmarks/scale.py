@@ -18,11 +18,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
-import data
 import matplotlib as mpl
 from gates import Gate
 from measure import HERE, REPOSITORY, BenchmarkError, cores, say
 from scale_runs import Run, flink, measured
+
+import data
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -136,7 +137,9 @@ def runs_table(kept: Mapping[str, list[Run]]) -> str:
             if not runs:
                 continue
             took = [run.seconds for run in runs]
-            per_row = [f"{net(kept, runner, rows, of) / rows * 1e9:.0f}" if rows != TINY else "" for of in (seconds, cpu)]
+            per_row = [
+                f"{net(kept, runner, rows, of) / rows * 1e9:.0f}" if rows != TINY else "" for of in (seconds, cpu)
+            ]
             lines.append(
                 f"| {runner} | {rows:,} | {len(runs)} | {statistics.median(took):.1f} ({min(took):.1f} to {max(took):.1f}) "
                 f"| {per_row[0]} | {median(kept, runner, rows, cpu):.1f} | {per_row[1]} "
@@ -153,25 +156,30 @@ def memory_table(kept: Mapping[str, list[Run]]) -> str:
     lines = [f"| process, {rows:,} rows on Flink | MiB at the peak | CPU s |", "|---|---|---|"]
     names = {"driver": "driver, with the workers", "driver, java": "job server"}
     for name in sorted(run.cpu_by_name):
-        lines.append(f"| {names.get(name, name)} | {run.peak_by_name.get(name, 0):,.0f} | {run.cpu_by_name[name]:,.1f} |")
+        lines.append(
+            f"| {names.get(name, name)} | {run.peak_by_name.get(name, 0):,.0f} | {run.cpu_by_name[name]:,.1f} |"
+        )
     return "\n".join(lines)
 
 
 def page(kept: Mapping[str, list[Run]]) -> str:
     """The whole page."""
-    return "\n\n".join(
-        [
-            INTRODUCTION.strip(),
-            "## Gates",
-            gates_table(evaluate(kept)),
-            "![Cost of a row, memory and bytes shuffled by the number of rows](scale.png)",
-            "## All runs",
-            runs_table(kept),
-            memory_table(kept),
-            f"Machine: {cores()} cores, which other programs used at the same time: seconds are those of a busy machine, and CPU "
-            "is what compares. The driver's CPU holds imports and the job server's start, which start-up takes off.",
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                INTRODUCTION.strip(),
+                "## Gates",
+                gates_table(evaluate(kept)),
+                "![Cost of a row, memory and bytes shuffled by the number of rows](scale.png)",
+                "## All runs",
+                runs_table(kept),
+                memory_table(kept),
+                f"Machine: {cores()} cores, which other programs used at the same time: seconds are those of a busy machine, "
+                "and CPU is what compares. The driver's CPU holds imports and the job server's start, which start-up takes off.",
+            ]
+        )
+        + "\n"
+    )
 
 
 def plot(path: pathlib.Path, kept: Mapping[str, list[Run]]) -> None:
@@ -210,7 +218,7 @@ def rows_folder(rows: int) -> pathlib.Path:
 
 
 def measure_all(rounds: int, largest: bool) -> Runs:
-    """Interleaved rounds of every case on one cluster, whose first job is left out; or the largest size once, with its start-up."""
+    """Interleaved rounds of every case on one cluster, whose first job is left out; or the largest size once."""
     found: Runs = {}
     with flink() as (running, options):
 
@@ -219,7 +227,9 @@ def measure_all(rounds: int, largest: bool) -> Runs:
             run = measured(rows_folder(rows), runner, given, cluster)
             found.setdefault(key(runner, rows), []).append(run)
             per_row = f"{run.shuffled_bytes / rows:.1f} B/row"
-            say(f"{runner}, {rows:,} rows: {run.seconds:.1f} s, CPU {run.cpu_seconds:.1f} s, {run.peak_mib:.0f} MiB, {per_row}")
+            say(
+                f"{runner}, {rows:,} rows: {run.seconds:.1f} s, CPU {run.cpu_seconds:.1f} s, {run.peak_mib:.0f} MiB, {per_row}"
+            )
 
         once("flink", TINY)
         found.clear()  # the cluster has loaded its classes now

@@ -1,7 +1,7 @@
 """One run of a real job on a runner, measured: time, CPU, memory of all processes together, bytes shuffled.
 
-In: a folder of rows (data.py), a runner. Out: a `Run`. Holds: the job is a file and is run by the command (scale_job.py); the Flink
-is a standalone one with a JobManager and two TaskManagers, its figures come from its own REST pages. Not covered: planning,
+In: a folder of rows (data.py), a runner. Out: a `Run`. Holds: the job is a file and is run by the command (scale_job.py); the
+Flink is a standalone one with a JobManager and two TaskManagers, its figures come from its own REST pages. Not covered: planning,
 imports, starting Python and Java: they are in `whole_seconds` alone.
 """
 
@@ -22,10 +22,10 @@ from measure import HERE, REPOSITORY, BenchmarkError
 from processes import Watch
 
 sys.path.insert(0, str(REPOSITORY))
-from tests.engines.flink.cluster import Cluster, cluster  # noqa: E402
+from tests.engines.flink.cluster import Cluster, cluster
 
 JAR = REPOSITORY / "build" / "engines" / "flink" / "flink-job-server.jar"
-HEAP_MIB = 1536
+HEAP_MIB = 512
 """Of each task manager: what it gets from its Python worker in one bundle waits there, half of all that is shuffled."""
 
 LIMIT_SECONDS = 3_600

@@ -13,8 +13,8 @@ from typing import NoReturn
 from apache_beam.options import pipeline_options
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.sizes import MOST_SHARDS
 from dp_pipelines.jobs.complaints import nearest
+from dp_pipelines.kernels.sizes import MOST_SHARDS
 
 REFUSED = {
     "runtime_type_check": "prints values of rows in its errors",

@@ -15,6 +15,7 @@ import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from dp_pipelines.errors import DpError
+from dp_pipelines.transforms.own_bundle import UNUSED, OwnBundleDoFn
 
 OURS = "dp_pipelines."
 """How the names of modules begin whose steps are wrapped."""
@@ -72,13 +73,22 @@ class Guarded(beam.DoFn):
             raise StepFailed(f"{step}: failed with {kind}; no detail is shown, since it may quote rows") from None
 
 
+class GuardedOwnBundle(Guarded):
+    """The same for a step that has a bundle for each element: it still has."""
+
+    def process(self, element: Any, unused: Any = UNUSED) -> Iterator[Any]:
+        """What the step makes of an element."""
+        yield from super().process(element)
+
+
 class _Guard(PipelineVisitor):
     def visit_transform(self, transform_node: AppliedPTransform) -> None:
         transform = transform_node.transform
         if not isinstance(transform, beam.ParDo) or isinstance(transform.fn, Guarded):
             return
         if type(transform.fn).__module__.startswith(OURS):
-            transform.fn = Guarded(transform.fn)
+            own = isinstance(transform.fn, OwnBundleDoFn)
+            transform.fn = GuardedOwnBundle(transform.fn) if own else Guarded(transform.fn)
 
 
 def guard(pipeline: beam.Pipeline) -> None:

@@ -1,7 +1,8 @@
 """The two shuffles of a stage: contributions to the shard of their unit, partial aggregates to the place of their partition.
 
 In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
-and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not. May import dp_pipelines and Beam.
+and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not.
+May import dp_pipelines and Beam.
 """
 
 from collections.abc import Iterable, Iterator

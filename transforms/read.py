@@ -20,6 +20,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.kernels.sizes import BATCH_BYTES
+from dp_pipelines.transforms import own_bundle
+
+TOGETHER_BYTES = 64 * 2**20
+"""Row groups of a file that are read as one element, by their uncompressed bytes, unless one is larger."""
 
 CSV_BLOCK = 2**26
 """Bytes of a CSV file that are parsed at once; no row may be longer."""
@@ -50,13 +54,12 @@ class ReadParquet(beam.PTransform):
         super().__init__()
 
     def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[pa.Table]:
-        """One element per row group that is to be read, then its tables."""
+        """One element for some row groups that are read together, then their tables."""
         return (
             pbegin
             | "Files" >> beam.Create(matching(self.files), reshuffle=False).with_output_types(str)
-            | "RowGroups" >> beam.ParDo(_RowGroups()).with_output_types(tuple[str, int])
-            | "Spread" >> beam.Reshuffle()
-            | "Read" >> beam.ParDo(_ReadRowGroup(self.columns)).with_output_types(pa.Table)
+            | "RowGroups" >> beam.ParDo(_RowGroups()).with_output_types(tuple[tuple[str, int], int])
+            | "Read" >> beam.ParDo(_ReadRowGroups(self.columns)).with_output_types(pa.Table)
         )
 
 
@@ -113,37 +116,46 @@ def matching(files: str | Sequence[str]) -> list[str]:
 
 
 class _RowGroups(beam.DoFn):
-    def process(self, path: str) -> Iterator[tuple[str, int]]:
+    def process(self, path: str) -> Iterator[tuple[tuple[str, int], int]]:
         with FileSystems.open(path) as stream:
             try:
-                count = pa.parquet.ParquetFile(stream).num_row_groups
+                metadata = pa.parquet.ParquetFile(stream).metadata
+                sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: is not a whole Parquet file") from None
         # The group before the first stands for a table without rows: types are known even where there are none.
-        for group in range(-1, count):
-            yield path, group
+        begin, held = -1, 0
+        for group, size in enumerate(sizes):
+            if held and held + size > TOGETHER_BYTES:
+                yield (path, begin), group
+                begin, held = group, 0
+            held += size
+        yield (path, begin), len(sizes)
 
 
-class _ReadRowGroup(beam.DoFn):
+class _ReadRowGroups(own_bundle.OwnBundleDoFn):
     def __init__(self, columns: Sequence[str] | None) -> None:
         super().__init__()
         self._columns = None if columns is None else list(columns)
 
-    def process(self, element: tuple[str, int]) -> Iterator[pa.Table]:
-        path, group = element
+    def in_a_bundle(self, element: tuple[tuple[str, int], int]) -> Iterator[pa.Table]:
+        (path, begin), end = element
         with FileSystems.open(path) as stream:
             try:
-                file = pa.parquet.ParquetFile(stream)
-                if group < 0:
-                    empty = file.schema_arrow.empty_table()
-                    yield empty if self._columns is None else empty.select(self._columns)
-                    return
-                file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
-                rows = _batch_rows(file, group, self._columns)
-                batches = file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True)
-                yield from _gathered(batches, rows)
+                for group in range(begin, end):
+                    yield from self._tables(stream, group)
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+    def _tables(self, stream: BinaryIO, group: int) -> Iterator[pa.Table]:
+        file = pa.parquet.ParquetFile(stream)
+        if group < 0:
+            empty = file.schema_arrow.empty_table()
+            yield empty if self._columns is None else empty.select(self._columns)
+            return
+        file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
+        rows = _batch_rows(file, group, self._columns)
+        yield from _gathered(file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True), rows)
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

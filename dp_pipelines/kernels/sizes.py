@@ -28,7 +28,7 @@ SHARDS_OF_A_SLOT = 4
 
 MOST_SHARDS = 2**14
 
-LEAST_PIECE = 16 * 2**10
+LEAST_PIECE = 128 * 2**10
 """A piece of a batch for one shard should come to this, beside whose head of some 700 bytes."""
 
 MOST_GATHERED = 64 * MIB
@@ -82,12 +82,14 @@ def gathered_bytes(shards: int) -> int:
     """How much is put together before it is cut into so many pieces.
 
     >>> gathered_bytes(100), gathered_bytes(MOST_SHARDS)
-    (1638400, 67108864)
+    (13107200, 67108864)
     """
     return min(shards * LEAST_PIECE, MOST_GATHERED)
 
 
-def worker_bytes(input_bytes: int, *, slots: int, group_bytes: float | None = None, parallelism: int | None = None) -> int:
+def worker_bytes(
+    input_bytes: int, *, slots: int, group_bytes: float | None = None, parallelism: int | None = None
+) -> int:
     """What a worker process holds at most, about: the larger of what reading and bounding take, for each of its slots.
 
     Args:

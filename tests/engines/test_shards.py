@@ -4,7 +4,6 @@ In: the cases of the conformance of runners. Out: their exact statistics on the 
 places follows from it. Not covered: files of training examples, of which there is one for each shard.
 """
 
-
 import pytest
 
 from dp_pipelines.jobs import engines

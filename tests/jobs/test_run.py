@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs import build, job_file, summary
+from dp_pipelines.jobs import beam_options, build, job_file, summary
 from dp_pipelines.jobs import run as running
 from dp_pipelines.jobs.request import check
+from dp_pipelines.kernels import sizes
 from dp_pipelines.release import manifest, staging
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -282,12 +283,35 @@ def test_bundles_that_are_repeated_publish_one_draw(shop: Shop, call: Call) -> N
     assert table_of(shop.folder / "out").num_rows == 5
 
 
-def test_the_number_of_shards_follows_the_size_and_stays_in_bounds(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_shards_follows_size_and_slots_unless_it_is_given(shop: Shop) -> None:
     request = check(job_file.load(str(shop.job)), [])
-    assert build.num_shards(request, PipelineOptions()) == 1
-    monkeypatch.setattr(build, "SHARD_BYTES", 1)
-    monkeypatch.setattr(build, "LARGEST_SHARD", 1)
-    assert build.num_shards(request) == build.MOST_SHARDS
+
+    def shards(*arguments: str) -> int:
+        return build.num_shards(request, beam_options.pipeline_options_of(arguments))
+
+    assert shards() == sizes.shards(request.source.bytes_of(request.columns)) == 1
+    assert shards("--parallelism=10") == 10 * sizes.SHARDS_OF_A_SLOT
+    assert shards("--parallelism=10", "--num_shards=3") == 3
+
+
+@pytest.mark.parametrize("number", ["0", "-1", str(sizes.MOST_SHARDS + 1), "many"])
+def test_a_wrong_number_of_shards_is_refused(number: str, shop: Shop, call: Call) -> None:
+    said = call("run", shop.job, "--output", shop.folder / "out", f"--num_shards={number}")
+    assert said.code == 2
+    assert "--num_shards" in said.err
+    assert not (shop.folder / "out").exists()
+
+
+def test_the_plan_does_not_depend_on_the_number_of_shards(shop: Shop, call: Call) -> None:
+    plans = []
+    for number in (1, 5):
+        out = shop.folder / f"out-{number}"
+        assert call("run", shop.job, "--output", out, "--ledger", "none", f"--num_shards={number}").code == 0
+        content = manifest.read_manifest(out)
+        assert content is not None
+        assert "shards" not in json.dumps(content)
+        plans.append((content["plan"], content["mechanisms"], content["run_id"]))
+    assert plans[0] == plans[1]
 
 
 def test_the_manifest_holds_nothing_about_the_input(shop: Shop, call: Call) -> None:

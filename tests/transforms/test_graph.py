@@ -51,8 +51,8 @@ def test_a_stage_shuffles_data_exactly_twice(metrics, parquet, tmp_path):
         | PrivateAggregate(plan_of(metrics)["stage"])
         | PublishRelease(str(tmp_path / "out"))
     )
-    # What is left: row group numbers are spread over workers, and released rows are gathered twice.
-    others = ["PrivateAggregate/Barrier", "PublishRelease/Gather", "ReadParquet/Spread/ReshufflePerKey/GroupByKey"]
+    # What is left: released rows are gathered twice.
+    others = ["PrivateAggregate/Barrier", "PublishRelease/Gather"]
     assert graph.shuffles(pipeline) == sorted(DATA_SHUFFLES + others)
 
 

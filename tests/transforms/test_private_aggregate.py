@@ -213,7 +213,8 @@ def test_text_inside_lists_is_read_alike_whatever_the_rows_hold(tmp_path):
         path = tmp_path / f"{name}.parquet"
         pa.parquet.write_table(pa.table({"tags": pa.array(tags, pa.list_(pa.string()))}), path)
         types |= {
-            table.schema.field("tags").type.value_type for table in read._ReadRowGroup(None).process((str(path), 0))
+            table.schema.field("tags").type.value_type
+            for table in read._ReadRowGroups(None).in_a_bundle(((str(path), 0), 1))
         }
     assert types == {pa.string()}
 
