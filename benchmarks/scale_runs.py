@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow.parquet as pq
 import yaml
 from measure import HERE, REPOSITORY, BenchmarkError
 from processes import Watch
@@ -110,10 +111,6 @@ def measured(folder: pathlib.Path, runner: str, options: list[str], running: Clu
                 said.seek(0)
                 raise BenchmarkError(f"{runner} failed: {said.read()[-3000:]}")
         told = json.loads((place / "told.json").read_text())
-        listed = json.loads((place / "out" / "manifest.json").read_text())["files"]
-        assert "keys.parquet" in listed
-        import pyarrow.parquet as pq
-
         keys = pq.read_metadata(place / "out" / "keys.parquet").num_rows
     seconds, shuffled = told["pipeline_seconds"], told["encoded_bytes"]
     if running is not None:

@@ -16,7 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, vectors
 from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
-SMALL_DICTIONARY = 4096
+SMALL_DICTIONARY = 256
 """A dictionary up to this size travels whole with every slice; a larger one is made anew for what the slice holds."""
 
 

@@ -1,0 +1,59 @@
+"""The step that reads has a bundle for each of its elements, which hold every row group of a file once."""
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.userstate import is_stateful_dofn
+
+from dp_pipelines.jobs import guarded
+from dp_pipelines.transforms import ReadParquet, read
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, rows in (("a", 95), ("b", 0), ("c", 10)):
+        pa.parquet.write_table(pa.table({"x": range(rows)}), tmp_path / f"{name}.parquet", row_group_size=10)
+    return tmp_path
+
+
+@pytest.mark.parametrize("together", [1, 300, 2**40], ids=["each row group", "some", "a whole file"])
+def test_every_row_group_is_in_one_element_and_types_come_once_a_file(together, files, monkeypatch):
+    monkeypatch.setattr(read, "TOGETHER_BYTES", together)
+    elements, tables = [], []
+    for path in sorted(map(str, files.glob("*.parquet"))):
+        made = list(read._RowGroups().process(path))
+        elements += made
+        tables += [table for element in made for table in read._ReadRowGroups(None).in_a_bundle(element)]
+    assert len({key for key, _ in elements}) == len(elements) == {1: 12, 300: len(elements), 2**40: 3}[together]
+    assert [table.num_rows for table in tables].count(0) == 3
+    assert pa.concat_tables(tables).column("x").to_pylist() == [*range(95), *range(10)]
+
+
+def readers(pipeline):
+    """The steps that read tables, of a pipeline that is built."""
+    found = []
+
+    class Look(beam.pipeline.PipelineVisitor):
+        def visit_transform(self, node):
+            if node.full_label.endswith("/Read") and isinstance(node.transform, beam.ParDo):
+                found.append(node.transform.fn)
+
+    pipeline.visit(Look())
+    return found
+
+
+@pytest.mark.parametrize("guard", [True, False], ids=["guarded", "not guarded"])
+def test_the_step_that_reads_asks_for_state_guarded_or_not(guard, files):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    pipeline | ReadParquet(str(files / "*.parquet"))
+    if guard:
+        guarded.guard(pipeline)
+    [reader] = readers(pipeline)
+    assert isinstance(reader, guarded.Guarded) == guard
+    assert is_stateful_dofn(reader)
+
+
+def test_the_common_guard_would_lose_it():
+    assert not is_stateful_dofn(guarded.Guarded(read._ReadRowGroups(None)))
