@@ -14,7 +14,9 @@ from dp_pipelines.transforms import ReadParquet, read
 @pytest.fixture
 def files(tmp_path):
     for name, rows in (("a", 95), ("b", 0), ("c", 10)):
-        pa.parquet.write_table(pa.table({"x": pa.array(range(rows), pa.int64())}), tmp_path / f"{name}.parquet", row_group_size=10)
+        pa.parquet.write_table(
+            pa.table({"x": pa.array(range(rows), pa.int64())}), tmp_path / f"{name}.parquet", row_group_size=10
+        )
     return tmp_path
 
 
