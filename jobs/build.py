@@ -185,7 +185,7 @@ def build_tuning(
         configurations: all of them.
         path: of the file with the sums, in a private folder.
     """
-    shards, salt = num_shards(request), int(entropy.words(1)[0])
+    shards, salt = num_shards(request, pipeline.options), int(entropy.words(1)[0])
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
     seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage.name, shards, salt)
