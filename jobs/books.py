@@ -15,8 +15,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import windows
 from dp_pipelines.jobs.request import Request
 from dp_pipelines.ledger import default_places, sources
+from dp_pipelines.ledger.entries import Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import Account, Window
 from dp_pipelines.release.manifest import unit_in_words
 
 

@@ -21,8 +21,8 @@ from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs import processes
 from dp_pipelines.ledger import disks, export
+from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
-from dp_pipelines.ledger.state import Attempt, EngineJob, Run
 from dp_pipelines.noise import entropy
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.draws import Draws

@@ -37,7 +37,7 @@ from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs import beam_options, guarded, left_jobs, processes, runners
 from dp_pipelines.jobs.direct import CountingRunner
 from dp_pipelines.jobs.progress import Progress, heard
-from dp_pipelines.ledger.state import EngineJob
+from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.release.staging import UNFINISHED
 
 ENDING_SOON = 10.0

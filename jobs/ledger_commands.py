@@ -23,9 +23,9 @@ from dp_pipelines.jobs import charged, left_jobs, summary
 from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
 from dp_pipelines.ledger.database import Database
+from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.rules import check_cap
-from dp_pipelines.ledger.state import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole

@@ -6,7 +6,7 @@ published: a job writes only into the private folder of its own attempt, which i
 service refuses a second job of a name; clusters that ask for a password; Beam's job service in Python, which says that a job
 is cancelled and lets it run.
 
-May import errors, ledger.state, jobs.reach. Beam is imported where a job service is asked, not before.
+May import errors, ledger.entries, jobs.reach. Beam is imported where a job service is asked, not before.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs import reach
-from dp_pipelines.ledger.state import EngineJob
+from dp_pipelines.ledger.entries import EngineJob
 
 PATIENCE = 120.0
 """Seconds for a job to end that was cancelled."""

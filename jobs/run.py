@@ -30,7 +30,7 @@ from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeli
 from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
-from dp_pipelines.ledger.state import EngineJob
+from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.query import Query
 from dp_pipelines.release import manifest, report, staging
 from dp_pipelines.train_model import TrainModel

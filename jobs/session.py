@@ -34,7 +34,7 @@ from dp_pipelines.jobs.session_price import Price
 from dp_pipelines.jobs.session_release import Release, left_in_words
 from dp_pipelines.jobs.sources import Source
 from dp_pipelines.ledger import rules
-from dp_pipelines.ledger.state import Cost
+from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.query import Query
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")

@@ -15,8 +15,8 @@ from typing import Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.ledger import default_places, export, sources
+from dp_pipelines.ledger.entries import Account, Cost
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import Account, Cost
 from dp_pipelines.release.manifest import unit_in_words
 
 

@@ -4,7 +4,7 @@ In: the private folder of an attempt, the place of an output. Out: folders of de
 folder without such a note, or whose process lives or cannot be known from here, is left alone; the note is never published.
 Not covered: runs of a ledger, which knows better (`charged`).
 
-May import ledger.state, release.staging, jobs.processes. Imported by run.
+May import ledger.entries, release.staging, jobs.processes. Imported by run.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 
 from dp_pipelines.jobs import processes
-from dp_pipelines.ledger.state import EngineJob
+from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.release import staging
 
 NOTE = f".driver{staging.UNFINISHED}"

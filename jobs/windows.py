@@ -4,7 +4,7 @@ In: `window` of the job file, the parameter that names its first day. Out: a fil
 begin at multiples of it do not overlap, so that a row is in one of them, decided by its own time and never by when it is
 read; rows without a time are in none. Not covered: one person in two windows, whose losses add up (the report says so).
 
-May import errors, ledger.state, pyarrow. Imported by request.
+May import errors, ledger.entries, pyarrow. Imported by request.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.job_file import Job
 from dp_pipelines.jobs.params import Value
-from dp_pipelines.ledger.state import Window
+from dp_pipelines.ledger.entries import Window
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.budget import renyi
 from dp_pipelines.ledger import rules, units
-from dp_pipelines.ledger.state import FILTER, Account, Cost, Run
+from dp_pipelines.ledger.entries import FILTER, Account, Cost, Run
 
 if TYPE_CHECKING:
     from dp_pipelines.ledger.ledger import Ledger

@@ -20,9 +20,9 @@ from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules, sources
+from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
-from dp_pipelines.ledger.state import RULES, Account, EngineJob, PlanBlock, Run, Window
 
 OF_AN_ATTEMPT = (
     events.JOB_SUBMITTED,
@@ -423,16 +423,7 @@ class Ledger(Journal):
         Raises:
             RequestError: they do.
         """
-        for other in self.state.accounts.values():
-            theirs = other.name != name and any(
-                pattern == source or sources.first_match(pattern, files) for pattern in other.sources
-            )
-            if theirs:
-                raise RequestError(
-                    field=f"source {source!r}",
-                    rule=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
-                    mend=f"write dataset: {other.name}",
-                )
+        refusals.foreign(self.state.accounts.values(), name, source, files)
 
 
 def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 In: what is asked, what is known. Out: an error, or nothing. Holds: all of it is said before anything is written. Not covered:
 what does not fit into a budget (`rules`).
 
-May import errors, ledger.state, ledger.units.
+May import errors, ledger.entries, ledger.sources, ledger.units.
 """
 
 import datetime
+from collections.abc import Iterable, Sequence
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.ledger import units
-from dp_pipelines.ledger.state import Account, Run, Window
+from dp_pipelines.ledger import sources, units
+from dp_pipelines.ledger.entries import Account, Run, Window
 
 
 def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
@@ -64,3 +65,21 @@ def refuse_window(account: Account, window: str) -> None:
         rule=f"has a budget for each window of {account.window.days} days, and this run names none",
         mend="say in the job which window it reads",
     )
+
+
+def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence[str]) -> None:
+    """Refuse a pattern of files, or files, that belong to another account than the named one.
+
+    Raises:
+        RequestError: they do.
+    """
+    for other in accounts:
+        theirs = other.name != name and any(
+            pattern == source or sources.first_match(pattern, files) for pattern in other.sources
+        )
+        if theirs:
+            raise RequestError(
+                field=f"source {source!r}",
+                rule=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
+                mend=f"write dataset: {other.name}",
+            )

@@ -17,7 +17,7 @@ unit may be in one group of this plan and in another of the next, and loses at m
 Holds: which rule is better is never decided when something is admitted. The order is the one at which Gaussian noise fits in
 most often; a function of the cap alone.
 
-May import errors, budget, ledger.state, ledger.units.
+May import errors, budget, ledger.entries, ledger.units.
 """
 
 import decimal
@@ -29,7 +29,7 @@ from dp_pipelines.budget import renyi
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import refusals, units
-from dp_pipelines.ledger.state import FILTER, RESERVED, Account, Cost
+from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
 
 SAFETY = Fraction(1, 10**9)
 """By how much the allowed divergence is lowered: more than its formula rounds."""

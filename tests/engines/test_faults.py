@@ -19,8 +19,8 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.jobs import processes
+from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import Run
 from tests.engines import cases, points, setups
 from tests.engines.flink.cluster import Cluster, cluster
 from tests.engines.points import STEPS, Points

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import BudgetError
+from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
-from dp_pipelines.ledger.state import Run
 from dp_pipelines.metrics import Count
 from dp_pipelines.query import ContributionBounds, Query
 

@@ -20,8 +20,8 @@ from dp_pipelines.jobs import charged, processes
 from dp_pipelines.jobs import pipeline as pipelines
 from dp_pipelines.jobs import run as running
 from dp_pipelines.ledger import events
+from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger, MovedOn
-from dp_pipelines.ledger.state import Run
 from dp_pipelines.release import staging
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Said, Shop, stage

@@ -24,8 +24,8 @@ from apache_beam.portability.api import beam_job_api_pb2_grpc
 
 from dp_pipelines.jobs import left_jobs, processes, unaccounted
 from dp_pipelines.jobs.left_jobs import StillAtWork
+from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import EngineJob
 from tests.engines import points
 from tests.engines.flink.cluster import free_ports
 from tests.engines.points import Points

@@ -16,8 +16,8 @@ import dp_pipelines as dp
 from dp_pipelines.jobs.session import Session
 from dp_pipelines.jobs.session_release import Release
 from dp_pipelines.ledger import rules
+from dp_pipelines.ledger.entries import Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.ledger.state import Account, Window
 from tests.helpers import quiet
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import purchases, stage

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from dp_pipelines.ledger import export
+from dp_pipelines.ledger.entries import FILTER, Window
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.ledger.state import FILTER, Window
 from tests.helpers.ledgers import ACCOUNT, admit, finish, open_account, plan, with_account
 
 

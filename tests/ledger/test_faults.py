@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger.database import Database
+from dp_pipelines.ledger.entries import FILTER, Cost, Window
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.ledger.state import FILTER, Cost, Window
 from tests.helpers.ledgers import ACCOUNT, admit, finish, open_account, plan, start, with_account
 
 SMALL = (0.1, 1e-8, 1)

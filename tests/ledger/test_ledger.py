@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
+from dp_pipelines.ledger.entries import FILTER, Cost, Window
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
-from dp_pipelines.ledger.state import FILTER, Cost, Window
 from tests.helpers import ledgers
 from tests.helpers.ledgers import ACCOUNT, admit, finish, open_account, plan, start, with_account
 

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import events
+from dp_pipelines.ledger.entries import FILTER, Cost, Window
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
-from dp_pipelines.ledger.state import FILTER, Cost, State, Window
+from dp_pipelines.ledger.state import State
 from tests.helpers.ledgers import admit, open_account, plan
 
 PLANS = [plan(0.25, 1e-7), plan(0.3, 1e-7, 3), plan(0.1, 1e-8), plan(0.4, 4e-7)]

@@ -12,8 +12,8 @@ import pytest
 
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.database import Database
+from dp_pipelines.ledger.entries import FILTER, RESERVED, Cost
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.ledger.state import FILTER, RESERVED, Cost
 from tests.helpers import ledgers
 from tests.helpers.ledgers import ACCOUNT, plan, with_account
 

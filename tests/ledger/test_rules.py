@@ -14,8 +14,8 @@ from dp_pipelines.budget import accountant, renyi
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import export, rules, units
+from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.ledger.state import FILTER, RESERVED, Account, Cost
 from tests.helpers import ledgers
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
+from dp_pipelines.ledger.entries import Cost, EngineJob
 from dp_pipelines.ledger.events import Event, chained
-from dp_pipelines.ledger.state import Cost, EngineJob, State
+from dp_pipelines.ledger.state import State
 from tests.helpers.source import ROOT
 
 RUN = {"account": "a", "run_id": "r"}

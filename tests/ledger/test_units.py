@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.ledger import units
-from dp_pipelines.ledger.state import Cost
+from dp_pipelines.ledger.entries import Cost
 
 CONVERSIONS = [units.epsilon_charge, units.delta_charge, units.epsilon_cap, units.delta_cap]
 WRONG = [-1.0, -1e-300, math.nan, math.inf, -math.inf, 1e300, 10**400, -(10**400), True, "1", None, Fraction(1, 2)]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dp_pipelines.ledger import events, export
+from dp_pipelines.ledger.entries import Window
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.ledger.state import Window
 from dp_pipelines.release.ledger_page import CHECK, render
 from tests.helpers import ledgers
 from tests.release.page import Page

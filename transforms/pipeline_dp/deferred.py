@@ -52,7 +52,9 @@ class Release(beam.PTransform):
         salt = int(entropy.words(1)[0])
 
         def of(name: str) -> beam.ParDo:
-            return beam.ParDo(_Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt, PLACES), name)))
+            return beam.ParDo(
+                _Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt, PLACES), name))
+            )
 
         names = (field.name for field in dataclasses.fields(Steps))
         return wired(pcoll, {name: of(name) for name in names}, PLACES)

@@ -1,0 +1,221 @@
+"""What a ledger holds: accounts with their caps, frozen plans, runs with their attempts, looks at raw rows.
+
+In: what an event says. Out: frozen values. Holds: a cost is whole and never negative. Not covered: how they come about (`state`).
+
+May import nothing of this project.
+"""
+
+import dataclasses
+from typing import Any
+
+RESERVED, FILTER = "reserved", "filter"
+RULES = (RESERVED, FILTER)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Whole units of what an account adds up: epsilon (or Renyi divergence at the account's order) and delta."""
+
+    epsilon: int = 0
+    delta: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(epsilon=self.epsilon + other.epsilon, delta=self.delta + other.delta)
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(epsilon=self.epsilon - other.epsilon, delta=self.delta - other.delta)
+
+    def within(self, cap: "Cost") -> bool:
+        """Whether neither part exceeds its cap."""
+        return self.epsilon <= cap.epsilon and self.delta <= cap.delta
+
+    def to_json(self) -> dict[str, str]:
+        """As text, since few programs read whole numbers of sixty digits."""
+        return {"epsilon": str(self.epsilon), "delta": str(self.delta)}
+
+    @classmethod
+    def from_json(cls, values: dict[str, str]) -> "Cost":
+        """Read back; a cost is never negative."""
+        cost = cls(epsilon=int(values["epsilon"]), delta=int(values["delta"]))
+        if cost.epsilon < 0 or cost.delta < 0:
+            raise ValueError("a cost is never negative")
+        return cost
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Window:
+    """A window of event time to which the privacy unit is bounded: the only sound way to start afresh.
+
+    Args:
+        column: the column with the time of a row.
+        days: the width.
+        origin: a day (ISO) on which a window begins.
+    """
+
+    column: str
+    days: int
+    origin: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Account:
+    """One group of people, what may be spent on them, and by which rule.
+
+    Args:
+        name: the `dataset` of job files.
+        unit: the columns of the privacy unit.
+        words: the privacy unit in words.
+        epsilon, delta: the cap as it was declared.
+        cap: the same in whole units; under the rule `filter` the allowed divergence and the purse of delta.
+        rule: `reserved` or `filter`.
+        order: the order of Renyi divergence that the rule `filter` adds up, as text; empty for `reserved`.
+        window: see `Window`; None where a unit is all rows of a person.
+        sources: patterns of files that belong to this account.
+        spent: by window (by `""` where there are none): what is charged.
+    """
+
+    name: str
+    unit: tuple[str, ...]
+    words: str
+    epsilon: float
+    delta: float
+    cap: Cost
+    rule: str
+    order: str = ""
+    window: Window | None = None
+    sources: tuple[str, ...] = ()
+    spent: dict[str, Cost] = dataclasses.field(default_factory=dict)
+
+    def left(self, window: str) -> Cost:
+        """What is left in a window."""
+        return self.cap - self.spent.get(window, Cost())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanBlock:
+    """A frozen plan, and what it holds of its account.
+
+    Args:
+        account, window: whose budget.
+        asked: digest of what the plan was made from.
+        plan: the digest of the plan.
+        runs: how often it may run.
+        cost: what is charged for all of its runs; nothing under the rule `filter`.
+        body: the whole event: budget, accounted cost, calibration, mechanism records.
+        rounds: the runs that hold each round.
+    """
+
+    account: str
+    window: str
+    asked: str
+    plan: str
+    runs: int
+    cost: Cost
+    body: dict[str, Any]
+    rounds: dict[int, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineJob:
+    """A job that an attempt hands to an engine, which may outlive the driver.
+
+    Args:
+        name: under which the engine lists it; no other job has it, and it is written down before the engine gets the job.
+        runner: which engine.
+        endpoint: where another process can ask for it, without what may be secret; empty where it ends with its driver.
+        job: what the engine calls it; empty until it has said so.
+    """
+
+    name: str
+    runner: str
+    endpoint: str = ""
+    job: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One try of a run.
+
+    Args:
+        name: no other attempt has it.
+        staging: its private folder.
+        where: host and process, as the driver wrote them.
+        jobs: what it has handed to an engine, in order.
+        staged: seals of its complete files by name, once they are: digests under a key that only its staging holds.
+        ended: how it ended, or empty.
+        destroyed: whether its staging is known to be gone unseen.
+    """
+
+    name: str
+    staging: str
+    where: dict[str, Any]
+    jobs: tuple[EngineJob, ...] = ()
+    staged: dict[str, str] = dataclasses.field(default_factory=dict)
+    ended: str = ""
+    destroyed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run, its only charge and its attempts.
+
+    Args:
+        account, run_id: its name.
+        window: of event time, or empty.
+        plan: digest of its plan.
+        content: digest of the job and the parameters.
+        params: the parameters, as text.
+        round: which of the plan's runs it is, from 1.
+        cost: what is charged for it alone (rule `filter`).
+        state: reserved, started, staged, committed, published or abandoned.
+        attempts: in order.
+        drawn: digests of what its earlier pipelines have released, by stage: a later attempt goes on from there.
+        files: digests of the release by name, once committed.
+        folders: where it was published.
+        times: when each state was reached.
+        given_back: whether it was abandoned and its budget is free again.
+    """
+
+    account: str
+    run_id: str
+    window: str
+    plan: str
+    content: str
+    params: dict[str, str]
+    round: int
+    cost: Cost
+    state: str = "reserved"
+    attempts: tuple[Attempt, ...] = ()
+    drawn: dict[str, str] = dataclasses.field(default_factory=dict)
+    files: dict[str, str] = dataclasses.field(default_factory=dict)
+    folders: tuple[str, ...] = ()
+    times: dict[str, str] = dataclasses.field(default_factory=dict)
+    given_back: bool = False
+
+    @property
+    def committed(self) -> bool:
+        """Whether its release is fixed for ever."""
+        return self.state in ("committed", "published")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """A look at the raw rows: `dp-pipelines tune`. It charges nothing, and no guarantee covers what is done with it.
+
+    Args:
+        account: the `dataset` of the job; it may have no account yet.
+        stage: which was tuned.
+        configurations: how many were compared.
+        content: digest of the job and the parameters.
+        grid: digest of the grid and the goal.
+        time: when it began.
+        who: for the auditor.
+    """
+
+    account: str
+    stage: str
+    configurations: int
+    content: str
+    grid: str
+    time: str
+    who: str
