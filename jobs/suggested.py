@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import lines
+from dp_pipelines.jobs import lines, sources
 from dp_pipelines.jobs.job_file import JobFile
 
 
@@ -69,7 +69,8 @@ def paths(file: JobFile) -> dict[lines.Path, str]:
         for step in path:
             held = held.get(step) if isinstance(held, Mapping) else None
         if isinstance(held, str) and "://" not in held and not pathlib.Path(held).is_absolute():
-            found[path] = str(folder / held)
+            # A public list is one file; the others are globs, in which a folder's own name stands for itself.
+            found[path] = str(folder / held if path[-1] == "public_file" else sources.glob_under(folder, held))
     return found
 
 

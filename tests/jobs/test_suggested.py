@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from dp_pipelines.jobs import lines, suggested
+from dp_pipelines.jobs import lines, sources, suggested
 from dp_pipelines.jobs.job_file import JobFile, read
 
 JOB = """# a job
@@ -65,3 +65,11 @@ def test_whole_paths_stay(pattern: str, tmp_path: pathlib.Path) -> None:
     text = JOB.replace("data/*.parquet", pattern)
     assert suggested.paths(job(text, tmp_path)) == {}
     assert pattern in suggested.text_with(job(text, tmp_path), text, {BOUND: 3}, [])
+
+
+def test_the_name_of_a_folder_is_no_glob(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "jobs[1]"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data" / "one.parquet").touch()
+    (pattern,) = suggested.paths(job(JOB, folder)).values()
+    assert sources.find(pattern, tmp_path / "elsewhere") == (str(folder.resolve() / "data" / "one.parquet"),)
