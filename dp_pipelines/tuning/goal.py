@@ -148,7 +148,9 @@ class Results:
         found = self.of_metrics(wish.measure)
         if wish.metric is not None:
             return np.asarray(found[:, self.metrics.index(wish.metric)])
-        return np.asarray(found.mean(axis=1))
+        # A metric whose truth is nowhere a number other than zero tells configurations apart by nothing.
+        told = ~np.isnan(found).all(axis=0)
+        return np.asarray((found[:, told] if told.any() else found).mean(axis=1))
 
     def of_metrics(self, measure: str) -> NDArray[np.float64]:
         """By configuration and metric."""

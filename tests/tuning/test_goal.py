@@ -90,6 +90,14 @@ def test_what_has_no_answer_is_never_recommended() -> None:
     assert goal.recommend(empty, goal.read([], METRICS), [1.0, 1.0], 1.0).number == 0
 
 
+def test_a_metric_of_which_nothing_is_told_leaves_the_choice_to_the_others() -> None:
+    """A column of nulls alone, say: without this every configuration would have no answer, and the first would win."""
+    of = results({"compared_rows": [[0.0, 1.0]] * 2, "row_loss": [[0.0, 0.5], [0.0, 0.2]]})
+    assert goal.recommend(of, goal.read([], METRICS), [1.0, 1.0], 1.0).number == 1
+    wanted = goal.read(["loss <= 0.3"], METRICS)
+    assert goal.recommend(of, wanted, [1.0, 1.0], 1.0) == goal.Recommendation(number=1, reached=True)
+
+
 def test_measures_are_those_of_their_words() -> None:
     of = results(
         {
