@@ -33,6 +33,9 @@ MOST_SHOWN = 40
 BOUNDS = ("bounds.max_partitions_contributed", "bounds.max_contributions_per_partition")
 EPSILON = "budget.epsilon"
 
+BEYOND = 1e300
+"""From here on a number is not drawn: a drawing has room above its largest."""
+
 PART_WORDS = {
     "partitions": "partitions dropped",
     "rows": "rows dropped",
@@ -188,11 +191,13 @@ def _plots(tuned: Tuned) -> Any:
                     words = f"relative error of {name} by {path}, everything else as recommended"
                     yield f"Clipping against error: {name}", words, _curve(values, found, f"relative error of {name}")
     if all(path in paths for path in BOUNDS):
-        yield (
-            "The two bounds",
-            f"{what} by both contribution bounds: the darker, the larger; a dot marks the recommended",
-            _heat(tuned, measured),
-        )
+        cells = _cells(tuned, measured)
+        if cells:  # nothing is told where there are no rows, or none with a number other than zero
+            yield (
+                "The two bounds",
+                f"{what} by both contribution bounds: the darker, the larger; a dot marks the recommended",
+                _heat(tuned, cells),
+            )
 
 
 def _best_by(
@@ -202,7 +207,7 @@ def _best_by(
     found: dict[Any, float] = {}
     for setting, number in zip(tuned.settings, measured.tolist(), strict=True):
         same = all(setting[name] == value for name, value in fixed.items())
-        if same and isinstance(setting[path], int | float) and math.isfinite(number):
+        if same and isinstance(setting[path], int | float) and number < BEYOND:
             found[setting[path]] = min(number, found.get(setting[path], math.inf))
     values = sorted(found)
     return values, [found[value] for value in values]
@@ -223,14 +228,20 @@ def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
         return finished(figure, texts, title)
 
 
-def _heat(tuned: Tuned, measured: NDArray[np.float64]) -> Markup:
-    """The least of the measure for each pair of bounds, in shades."""
+def _cells(tuned: Tuned, measured: NDArray[np.float64]) -> dict[tuple[Any, Any], float]:
+    """The measure for each pair of bounds, everything else as recommended."""
     best = tuned.settings[tuned.recommendation.number]
     others = {path: best[path] for path in best if path not in BOUNDS}
-    cells: dict[tuple[Any, Any], float] = {}
-    for setting, number in zip(tuned.settings, measured.tolist(), strict=True):
-        if all(setting[path] == value for path, value in others.items()) and math.isfinite(number):
-            cells[setting[BOUNDS[0]], setting[BOUNDS[1]]] = number
+    return {
+        (setting[BOUNDS[0]], setting[BOUNDS[1]]): number
+        for setting, number in zip(tuned.settings, measured.tolist(), strict=True)
+        if all(setting[path] == value for path, value in others.items()) and number < BEYOND
+    }
+
+
+def _heat(tuned: Tuned, cells: Mapping[tuple[Any, Any], float]) -> Markup:
+    """The measure for each pair of bounds, in shades."""
+    best = tuned.settings[tuned.recommendation.number]
     rows, columns = (sorted({cell[side] for cell in cells}) for side in (1, 0))
     numbers = np.array([[cells.get((k, m), np.nan) for k in columns] for m in rows], np.float64)
     low, high = np.nanmin(numbers), np.nanmax(numbers)

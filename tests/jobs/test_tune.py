@@ -50,23 +50,29 @@ def test_a_private_folder_is_written_and_says_so_everywhere(shop: Shop, call: Ca
 
 def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> None:
     """The same command over other rows, many more of them, and over none at all: byte for byte the same words."""
-    first = tuned(call, shop)
-    recommended = in_private(shop.folder / "tuning", "recommendation.json")
     few = purchases(9).slice(0, 40)
     others = {
         "others": [purchases(5, 12_000), few],
         "one heavy customer": [pa.concat_tables([few.take([3] * 5000), few]), few],
+        "nothing but zeros": [
+            table.set_column(4, "price", pa.array(np.zeros(len(table)))) for table in [purchases(5), few]
+        ],
+        "beyond all drawing": [
+            table.set_column(4, "price", pa.array(np.full(len(table), 1e-305))) for table in [purchases(5), few]
+        ],
         "none": [purchases(5).slice(0, 0)] * 2,
     }
-    found = []
+    plots = ["--grid", "bounds.max_contributions_per_partition=1,3", "--goal", "minimize relative_error(revenue)"]
+    first = tuned(call, shop, *plots)
+    found = [in_private(shop.folder / "tuning", "recommendation.json")]
     for name, tables in others.items():
         for number, table in enumerate(tables):
             pa.parquet.write_table(table, shop.folder / "data" / f"part-{number}.parquet")
-        assert tuned(call, shop, output=name) == Said(
+        assert tuned(call, shop, *plots, output=name) == Said(
             first.code, first.out.replace("/tuning\n", f"/{name}\n"), first.err
         )
         found.append(in_private(shop.folder / name, "recommendation.json"))
-    assert len({recommended, *found}) == 4, "the rows of this test ought to make a difference somewhere"
+    assert len(set(found)) == 6, "the rows of this test ought to make a difference somewhere"
     assert tuned(call, shop, "--json", output="json").out.count("configuration") == 1
 
 
