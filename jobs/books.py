@@ -105,12 +105,16 @@ class Book:
         """Note that the rows are about to be looked at. The ledger is made where none was named and there is none; no account is.
 
         Raises:
+            RequestError: the files belong to another account, where nobody would look for the note.
             LedgerError: the ledger cannot be made or used.
         """
         if self._ledger is None:
             self._ledger = Ledger.open_or_create(self._place)
+        job = self._request.file.job
+        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
+        self._ledger.refuse_foreign(job.dataset, pattern, self._request.source.files)
         self._ledger.note_tuning(
-            self._request.file.job.dataset, stage=stage, configurations=configurations, content=self._request.content,
+            job.dataset, stage=stage, configurations=configurations, content=self._request.content,
             grid=grid, who=who,
         )  # fmt: skip
 

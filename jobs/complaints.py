@@ -10,7 +10,7 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -43,6 +43,13 @@ def raise_all(problems: Sequence[RequestError]) -> None:
         raise problems[0]
     if problems:
         raise JobErrors(problems)
+
+
+def raise_within(option: str, error: RequestError) -> NoReturn:
+    """Raise what is wrong with a job file that an option of the command line changes: the option stands before each field."""
+    problems = error.problems if isinstance(error, JobErrors) else (error,)
+    named = [RequestError(field=f"{option}: {e.field}", rule=e.rule, mend=e.mend) for e in problems]
+    raise (named[0] if len(named) == 1 else JobErrors(named)) from None
 
 
 def nearest(name: str, known: Iterable[str], what: str = "") -> str:

@@ -24,7 +24,19 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.jobs import books, doctor, job_file, lines, processes, runners, suggested, tune_grid, tune_plans
+from dp_pipelines.jobs import (
+    books,
+    complaints,
+    doctor,
+    job_file,
+    lines,
+    processes,
+    runners,
+    sources,
+    suggested,
+    tune_grid,
+    tune_plans,
+)
 from dp_pipelines.jobs.complaints import nearest
 from dp_pipelines.jobs.job_file import JobFile, Stage
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_tuning
@@ -33,6 +45,7 @@ from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.jobs.run import NO_LEDGER
 from dp_pipelines.jobs.tune_grid import Option
+from dp_pipelines.ledger import sources as registered
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.tuning import goal as goals
 from dp_pipelines.tuning import page
@@ -46,6 +59,11 @@ WARNING = [
     "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
     "release with them does not count that look, and the values are published with it. Choose values that public knowledge",
     "supports too, or accept the look and say so.",
+]
+
+PLACE = [
+    "To run it, put it in the place of the job, or name the job's ledger with --ledger: beside this file a new ledger would be",
+    "made, which starts with the whole budget.",
 ]
 
 
@@ -95,7 +113,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         DamagedInputError, RunFailed, PublishError: it failed; nothing is left.
     """
     own = job_file.load(given.job)
-    request = check(own if given.sample is None else _with_sample(own, given.sample), given.param)
+    request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
     name = _stage(request, given.stage)
     grid = tune_grid.read(given.grid)
     options = tune_grid.options(request, name, grid)
@@ -137,12 +155,37 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     return Tuned(folder=target, stage=name, configurations=len(options), private=given.sample is None, noted=noted)
 
 
-def _with_sample(file: JobFile, sample: str) -> JobFile:
-    """The job over other rows, of the same format."""
+def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
+    """The job over other rows, of the same format, checked.
+
+    Raises:
+        RequestError: there is no such sample, it is the job's own rows, or the job does not fit it.
+    """
+    pattern = sample if "://" in sample else str(sources.glob_under(pathlib.Path.cwd(), sample))
+    if "://" not in sample:
+        _refuse_own_rows(file, sample, pattern)
     source = file.job.source
-    pattern = {"csv" if source.csv is not None else "parquet": os.path.abspath(sample)}
-    other = file.job.model_copy(update={"source": source.model_copy(update=pattern)})
-    return JobFile(file.path, other, file.document)
+    update = {"csv" if source.csv is not None else "parquet": pattern}
+    other = file.job.model_copy(update={"source": source.model_copy(update=update)})
+    try:
+        return check(JobFile(file.path, other, file.document), given)
+    except RequestError as error:
+        complaints.raise_within(f"--sample {sample}", error)
+
+
+def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
+    """Refuse a sample that cannot be public: the rows that the job protects."""
+    field = f"--sample {sample}"
+    try:
+        files = sources.find(pattern, pathlib.Path.cwd(), "--sample")
+    except RequestError as error:
+        mend = "name a file, or a glob in quotes; it is relative to the folder you are in"
+        raise RequestError(field=field, rule=error.rule, mend=mend) from None
+    own = registered.absolute(file.job.source.pattern, str(file.path.parent))
+    real = {os.path.realpath(path) for path in registered.matching(own)}
+    if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
+        rule = "names files of the job's own source, whose rows are private"
+        raise RequestError(field=field, rule=rule, mend="leave --sample out: the ledger then notes the look")
 
 
 def _stage(request: Request, given: str | None) -> str:
@@ -170,7 +213,8 @@ def _target(output: str) -> pathlib.Path:
     """
     target = staging.local_path(output)
     staging.refuse_existing(target)
-    inside = next((parent for parent in target.parents if manifest.read_manifest(parent) is not None), None)
+    real = pathlib.Path(os.path.realpath(target))  # a link on the way may lead into a release
+    inside = next((parent for parent in real.parents if manifest.read_manifest(parent) is not None), None)
     if inside is not None:
         rule = f"lies in a release, {str(inside)!r}, and what is written is private"
         raise RequestError(field=f"output {str(target)!r}", rule=rule, mend="choose a folder outside")
@@ -229,7 +273,7 @@ class _Made:
         """
         results = Results(pa.parquet.read_table(sums), self.configurations)
         epsilons = [option.file.job.budget.epsilon for option in self.options]
-        found = goals.recommend(results, self.goal, epsilons, self.own.job.budget.epsilon)
+        found = goals.recommend(results, self.goal, epsilons, self._compared_epsilon)
         files = {
             "errors.parquet": None,
             "report.html": self._page(results, found),
@@ -242,6 +286,13 @@ class _Made:
                 pa.parquet.write_table(self._errors(results), path)
             else:
                 path.write_text(text, encoding="utf-8")
+
+    @property
+    def _compared_epsilon(self) -> float:
+        """The job's own epsilon; where the grid leaves it out, the smallest of the grid: the job itself is always among all."""
+        of_grid = [option.file.job.budget.epsilon for option in self.options if option.setting]
+        own = self.own.job.budget.epsilon
+        return own if own in of_grid else min(of_grid)
 
     @property
     def _settings(self) -> list[dict[str, Any]]:
@@ -283,6 +334,7 @@ class _Made:
         changes: dict[lines.Path, Any] = {tune_grid.place(path, self.stage): value for path, value in option.setting}
         header = list(WARNING) if self.private else ["The values that differ were chosen from a public sample."]
         header += [f"Suggested by `dp-pipelines tune` for: {self.goal.words}", f"Set: {option.words}"]
+        header += PLACE
         if not found.reached:
             header.append("No configuration of the grid keeps all limits; this one exceeds them least.")
         original = self.own.path.read_text(encoding="utf-8-sig")

@@ -106,7 +106,7 @@ def _values(name: str, listed: Any) -> list[Value]:
     sound = isinstance(listed, list) and all(
         isinstance(v, str | int | float) and not isinstance(v, bool) for v in listed
     )
-    if not sound or not listed or len(set(map(repr, listed))) < len(listed):
+    if not sound or not listed or len(set(listed)) < len(listed):
         raise RequestError(field=f"--grid {name}", rule="must list different numbers or words, at least one")
     return list(listed)
 
@@ -160,10 +160,7 @@ def _options(request: Request, name: str, settings: Sequence[Setting]) -> Iterat
             yield Option(number=0, setting=setting, file=file, query=_query(file, name, request.queries[name]))
         except RequestError as error:
             words = ", ".join(f"{path}={value}" for path, value in setting)
-            problems = error.problems if isinstance(error, complaints.JobErrors) else (error,)
-            complaints.raise_all(
-                [RequestError(field=f"--grid {words}: {e.field}", rule=e.rule, mend=e.mend) for e in problems]
-            )
+            complaints.raise_within(f"--grid {words}", error)
 
 
 def place(path: str, name: str) -> lines.Path:

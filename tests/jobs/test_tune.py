@@ -43,6 +43,7 @@ def test_a_private_folder_is_written_and_says_so_everywhere(shop: Shop, call: Ca
     assert page.count("PRIVATE. Not to be published.") == 2
     assert "<title>PRIVATE" in page
     assert in_private(folder, "suggested.yaml").startswith("# PRIVATE")
+    assert "name the job's ledger with --ledger" in in_private(folder, "suggested.yaml")
     assert json.loads(in_private(folder, "recommendation.json"))["private"] is True
     assert "PRIVATE" in said.out
     assert shop.left() == ["tuning", *(f"tuning/{name}" for name in names)]
@@ -148,6 +149,42 @@ def test_a_public_sample_is_read_instead_and_nothing_is_noted(shop: Shop, call: 
     ledger.close()
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_the_rows_of_the_job_are_no_public_sample(shop: Shop, call: Call, linked: bool) -> None:
+    sample = shop.folder / "data" / "part-1.parquet"
+    if linked:
+        sample = shop.folder / "sample.parquet"
+        sample.symlink_to(shop.folder / "data" / "part-1.parquet")
+    said = tuned(call, shop, "--sample", sample)
+    assert said.code == 2
+    assert f"--sample {sample}: names files of the job's own source" in said.err
+
+
+def test_a_column_that_the_sample_lacks_is_said_of_the_sample(shop: Shop, call: Call) -> None:
+    pa.parquet.write_table(purchases(77).drop_columns("price"), shop.folder / "sample.parquet")
+    said = tuned(call, shop, "--sample", shop.folder / "sample.parquet")
+    assert said.code == 2
+    assert f"error: --sample {shop.folder / 'sample.parquet'}: " in said.err
+
+
+def test_rows_of_another_account_are_not_looked_at_under_a_new_name(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    shop.write(dataset="another")
+    said = tuned(call, shop)
+    assert said.code == 2
+    assert "belongs to the account 'shop'" in said.err
+    assert not (shop.folder / "tuning").exists()
+
+
+def test_epsilons_of_a_grid_without_the_jobs_own_are_compared(shop: Shop, call: Call) -> None:
+    """The job as it stands is always among all: its epsilon, which nobody asked about, would win each time."""
+    more = ["--grid", "budget.epsilon=2,4", "--grid", "bounds.max_partitions_contributed=1,5"]
+    assert tuned(call, shop, grid=more).code == 0
+    assert json.loads(in_private(shop.folder / "tuning", "recommendation.json"))["setting"]["budget.epsilon"] == 2
+    assert tuned(call, shop, output="own", grid=["--grid", "budget.epsilon=2,8"]).code == 0
+    assert json.loads(in_private(shop.folder / "own", "recommendation.json"))["setting"]["budget.epsilon"] == 8
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -160,6 +197,7 @@ def test_a_public_sample_is_read_instead_and_nothing_is_noted(shop: Shop, call: 
         (["--grid", "metrics.revenue.min_value=30"], "must not be above max_value"),
         (["--grid", "bounds.max_contributions_per_partition=0"], "job.yaml:"),
         (["--grid", "budget.epsilon=1,1"], "must list different"),
+        (["--grid", "budget.epsilon=1,1.0"], "must list different"),
         (["--grid", "budget.epsilon=true"], "must list different"),
         (["--grid", "budget.epsilon="], "must list different"),
         (["--grid", "budget.epsilon=[1"], "is not valid YAML"),
@@ -170,7 +208,8 @@ def test_a_public_sample_is_read_instead_and_nothing_is_noted(shop: Shop, call: 
         (["--grid", "budget.epsilon=" + ",".join(map(str, range(1, 500)))], "configurations, more than"),
         (["--goal", "minimize wealth"], "names no measure"),
         (["--stage", "monthly"], "is no aggregate stage"),
-        (["--sample", "nowhere/*.parquet"], "no file"),
+        (["--sample", "nowhere/*.parquet"], "--sample nowhere/*.parquet: matches no file"),
+        (["--sample", "gs://nowhere/*.parquet"], "--sample gs://nowhere/*.parquet: "),
         (["--runner", "dataflow"], "cannot keep what is private"),
         (["--unknown=1"], ""),
     ],
@@ -218,6 +257,9 @@ def test_a_release_holds_no_private_folder(shop: Shop, call: Call) -> None:
     assert said.code == 2
     assert "lies in a release" in said.err
     assert tuned(call, shop, output="out").code == 2
+    (shop.folder / "out" / "below").mkdir()
+    (shop.folder / "elsewhere").symlink_to(shop.folder / "out" / "below")
+    assert "lies in a release" in tuned(call, shop, output="elsewhere/tuning").err
 
 
 def test_a_grid_from_a_file_varies_paths_together(shop: Shop, call: Call) -> None:
