@@ -255,6 +255,7 @@ def _what(kind: str, body: Mapping[str, Any]) -> str:
         events.SOURCE_REGISTERED: text(body.get("source")),
         events.PLAN_FROZEN: f"plan {text(body.get('plan'))[:16]} for {public_number(body.get('runs'))} runs",
         events.RUN_RESERVED: f"round {public_number(body.get('round'))}",
+        events.JOB_SUBMITTED: f"{text(body.get('name'))}, to {text(body.get('runner'))}",
         events.ATTEMPT_ENDED: text(body.get("how")),
         events.RUN_STAGED: f"{files} files",
         events.RUN_COMMITTED: f"{files} files",

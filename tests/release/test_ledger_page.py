@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.ledger import events, export
-from dp_pipelines.ledger.entries import Window
+from dp_pipelines.ledger.entries import EngineJob, Window
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.release.ledger_page import CHECK, render
 from tests.helpers import ledgers
@@ -34,6 +34,8 @@ def filled(folder: pathlib.Path, name: str = ledgers.ACCOUNT, who: str = "") -> 
     for number in range(2):
         ledgers.finish(book, ledgers.admit(book, f"run {number}{who}", ledgers.plan(0.3, 1e-7, 3), account=name))
     stopped, attempt = ledgers.start(book, ledgers.admit(book, "stopped", ledgers.plan(0.3, 1e-7, 3), account=name))
+    job = EngineJob(name=f"dp-{who}", runner="flink", endpoint="http://localhost:8081")
+    stopped = book.submitted(stopped, attempt=attempt, job=job)
     book.abandon(book.end(stopped, attempt=attempt, how="the disk was full", destroyed=True))
     ledgers.finish(book, ledgers.admit(book, "first", account="moving"))
     book.abandon(ledgers.admit(book, "undone", account="moving", asked="another"))
