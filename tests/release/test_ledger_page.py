@@ -34,7 +34,7 @@ def filled(folder: pathlib.Path, name: str = ledgers.ACCOUNT, who: str = "") -> 
     for number in range(2):
         ledgers.finish(book, ledgers.admit(book, f"run {number}{who}", ledgers.plan(0.3, 1e-7, 3), account=name))
     stopped, attempt = ledgers.start(book, ledgers.admit(book, "stopped", ledgers.plan(0.3, 1e-7, 3), account=name))
-    job = EngineJob(name=f"dp-{who}", runner="flink", endpoint="http://localhost:8081")
+    job = EngineJob(name=f"dp-{who}", runner="flink")
     stopped = book.submitted(stopped, attempt=attempt, job=job)
     book.abandon(book.end(stopped, attempt=attempt, how="the disk was full", destroyed=True))
     ledgers.finish(book, ledgers.admit(book, "first", account="moving"))
