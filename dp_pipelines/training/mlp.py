@@ -14,9 +14,10 @@ Needs no JAX. May import errors, train_model, numpy and training.{examples, grid
 """
 
 import concurrent.futures
+import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,15 @@ MOST_PAIRED = 64
 
 SIZES = tuple(2**power for power in range(MOST_PAIRED.bit_length()))
 """A unit takes the place of so many rows: of the smallest of these numbers that holds its own."""
+
+TRIED, LEAST_TRIED = 16, 4
+"""Units that are tried at all places of a block: of a small network many, since few of a unit's numbers are rounded."""
+
+TRIED_PARAMETERS = 2**20
+"""Larger networks try fewer units, whose numbers are many."""
+
+ORDERS = 4
+"""In so many orders different units are tried beside the first."""
 
 
 class MLPKernel:
@@ -165,35 +175,51 @@ class MLPKernel:
     def check_places(self) -> None:
         """Try at which places of a block this machine computes the same for a row. The first sum does it too.
 
-        Every place of a block gets the same rows, of which the places that give the same bits as most others may be used; and
-        then different rows, in one order and backwards. Rows and parameters are public.
+        Every place of a block gets the same unit, one after the other of some; the places that give the same bits as most others
+        for each of them may be used. They then get different units, in several orders. Rows and parameters are public.
 
         Raises:
             DpError: these are less than a quarter of the places, or they do not agree.
         """
-        layers = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights") / 2)
+        drawn = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights"))
+        # Numbers that stay well below 1: where tanh is flat, other roundings before it give the same bits after it.
+        layers = [layer * np.float32(math.sqrt(3 / len(layer))) for layer in drawn]
         width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
-        drawn = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32) * 4
+        rows = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32)
         desk, found = self._desks[0], dict[int, NDArray[np.bool_]]()
+        tried = min(TRIED, max(LEAST_TRIED, TRIED_PARAMETERS // self.size))
         with self._blas.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
             for size in SIZES:
-                units = drawn.reshape(-1, size, width)
+                units = rows.reshape(-1, size, width)
 
-                def numbers(rows: NDArray[np.float32], size: int = size) -> NDArray[Any]:
-                    parts = desk.numbers(size, layers, rows.reshape(-1, width), labels)
-                    return np.concatenate([part.reshape(len(rows), -1).astype(np.float64) for part in parts], axis=1)
+                def numbers(of: NDArray[np.float32], size: int = size) -> list[bytes]:
+                    parts = desk.numbers(size, layers, of.reshape(-1, width), labels)
+                    found = np.concatenate([part.reshape(len(of), -1).astype(np.float64) for part in parts], axis=1)
+                    return [hashlib.sha256(row).digest() for row in found]
 
-                alike = numbers(np.repeat(units[:1], len(units), axis=0))
-                marks = [row.tobytes() for row in alike]
+                alike = [numbers(np.repeat(unit[None], len(units), axis=0)) for unit in units[:tried]]
+                marks = [b"".join(of) for of in zip(*alike, strict=True)]
                 most = max(marks, key=marks.count)
                 places = np.array([mark == most for mark in marks])
-                back = units.copy()
-                back[places] = units[places][::-1]
-                agree = np.array_equal(numbers(units)[places], numbers(back)[places][::-1])
-                if 4 * places.sum() < len(units) or not agree:
+                if 4 * places.sum() < len(units) or not self._agree(units, np.flatnonzero(places), numbers):
                     raise DpError(
                         "this machine's matrix products depend on the place of a row, so that a unit would change what others "
                         "add; install NumPy from its wheels, or train a linear model"
                     )
                 found[size] = places
         self._places = found
+
+    def _agree(
+        self, units: NDArray[np.float32], places: Places, numbers: Callable[[NDArray[np.float32]], list[bytes]]
+    ) -> bool:
+        """Whether different units at these places give the same numbers in several orders."""
+        first = numbers(units)
+        for turn in range(ORDERS):
+            # No order has a rule of its own: backwards, say, each place at an end would meet the other end alone.
+            order = places[np.argsort(network.uniform(len(places), self.key + b" order %d" % turn))]
+            placed = units.copy()
+            placed[places] = units[order]
+            again = numbers(placed)
+            if any(again[place] != first[unit] for place, unit in zip(places, order, strict=True)):
+                return False
+        return True

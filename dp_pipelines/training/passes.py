@@ -266,6 +266,8 @@ class Desk:
         first[:-1] = rows.T
         squares = np.einsum("ij,ij->j", first, first)
         self._finite = np.isfinite(squares)
+        # What power of two an infinite number has, C leaves open.
+        squares[~self._finite] = 1
         exponents = np.frexp(squares)[1] + 1 >> 1
         self._stretch = np.ldexp(1.0, exponents)
         np.multiply(first, np.ldexp(np.float32(1), -exponents), out=divided)

@@ -3,6 +3,10 @@
 import dataclasses
 import functools
 import hashlib
+import os
+import pathlib
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -343,6 +347,75 @@ def test_a_machine_on_which_each_unit_meets_another_place_is_refused() -> None:
     kernel = with_other_places(slice(None))
     with pytest.raises(DpError, match="depend on the place"):
         kernel.clipped_sum(parameters(kernel), all_of(Few(units_of([1], 2), WIDTH)), 1.0)
+
+
+class DependsOnPlaceAtTimes(Desk):
+    """A machine on which the places at both ends meet other roundings, which give other bits for half of all rows."""
+
+    def _pass(self, *arguments):
+        super()._pass(*arguments)
+        derivative = self._derivatives[1]
+        changed = (derivative[0].view(np.uint32) & 1 == 1) & (
+            np.abs(np.arange(BLOCK) - (BLOCK - 1) / 2) > BLOCK / 2 - 8
+        )
+        derivative[:, changed] *= np.float32(1 + 2.0**-20)
+
+
+@pytest.mark.parametrize("key", [b"a", b"b", b"c", b"d", b"e", b"f"])
+def test_places_are_left_empty_too_that_give_other_bits_for_some_units_alone(key: bytes) -> None:
+    kernel = MLPKernel(width=WIDTH, hidden=(7, 4), label=LABELS["binary"], key=key, threads=1)
+    kernel._desks[0] = DependsOnPlaceAtTimes(kernel.shapes, kernel.label)
+    kernel.check_places()
+    assert np.flatnonzero(~kernel._places[1]).tolist() == [*range(8), *range(BLOCK - 8, BLOCK)]
+
+
+ON_AVX2_ALONE = """
+import numpy as np
+from dp_pipelines.train_model import BinaryLabel
+from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.mlp import MLPKernel
+
+made = np.random.default_rng(0)
+rows, labels = made.normal(size=(512, 700)).astype(np.float32) / 26, made.integers(0, 2, 512).astype(float)
+for key in range(5):
+    kernel = MLPKernel(width=700, hidden=(12,), label=BinaryLabel(column="y"), key=b"k%d" % key, threads=1)
+    at = made.normal(size=kernel.size)
+    def of(begin, end):
+        return kernel.clipped_sum(at, Chunk(rows[begin:end], labels[begin:end], np.arange(end - begin + 1)), 1.0)
+    print("alike" if (of(0, 1) + of(1, 512)).tobytes() == of(0, 512).tobytes() else "otherwise")
+"""
+
+
+def test_on_processors_with_avx2_alone_no_unit_changes_what_others_add() -> None:
+    processor = pathlib.Path("/proc/cpuinfo")
+    if not processor.exists() or " avx2 " not in processor.read_text():
+        pytest.skip("this processor has no AVX2")
+    # Its products differ at the same number of places from both ends; one unit in two shows it.
+    found = subprocess.run(
+        [sys.executable, "-c", ON_AVX2_ALONE],
+        env={**os.environ, "OPENBLAS_CORETYPE": "Haswell"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert found.stdout.split() == ["alike"] * 5
+
+
+def test_what_power_of_two_a_library_gives_an_infinite_number_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, units = KERNELS["binary"], units_of([1, 1, 3, 3], 2)
+    for place in (0, 2):
+        units[place][0][0, 0] = np.inf
+    few, frexp = Few(units, WIDTH), np.frexp
+
+    def other(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        parts, powers = frexp(numbers)
+        return parts, np.where(np.isfinite(numbers), powers, 10_000).astype(powers.dtype)
+
+    kernel.check_places()
+    expected = kernel.clipped_sum(parameters(kernel), few.take(np.array([1, 3])), 1.0)
+    monkeypatch.setattr(np, "frexp", other)
+    assert kernel.clipped_sum(parameters(kernel), all_of(few), 1.0).tobytes() == expected.tobytes()
 
 
 def test_first_parameters_are_those_of_the_key_on_every_machine() -> None:
