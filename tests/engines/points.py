@@ -37,7 +37,7 @@ def plant(place: str) -> None:
         place: the folder.
     """
     folder = pathlib.Path(place)
-    _before(read._ReadRowGroup, "process", functools.partial(_reached, folder, "read"))
+    _before(read._ReadRowGroups, "in_a_bundle", functools.partial(_reached, folder, "read"))
     _before(aggregate.ToShards, "compute", functools.partial(_reached, folder, "shard"))
     _before(aggregate.ToPartials, "compute", functools.partial(_reached, folder, "bound"))
     _before(release.DrawRelease, "totals", functools.partial(_reached, folder, "sum"))
