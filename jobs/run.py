@@ -305,9 +305,13 @@ def _unaccounted(
         return _same_run(target, identity, plan, request)
     unaccounted.sweep(target, stop)
     with staging.staging_folder(target) as folder:
-        files = stage(1, folder, InMemory(), unaccounted.Note(folder).submitted)
-        _describer(request, plan, identity)(1, folder, files, {})
-        staging.publish_folder(folder, target)
+        note, whole = unaccounted.Note(folder), folder / "whole"
+        whole.mkdir(mode=0o700)
+        files = stage(1, whole, InMemory(), note.submitted)
+        _describer(request, plan, identity)(1, whole, files, {})
+        # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
+        # read, and the next command finds and destroys it.
+        staging.publish_folder(whole, target)
     content = manifest.read_manifest(target)
     assert content is not None
     return Published(folder=target, manifest=content)

@@ -6,6 +6,7 @@ are wrapped from outside.
 """
 
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "describe": (report, "render"),
     "commit": (Ledger, "commit"),
     "publish": (staging, "publish_folder"),
+    "rename": (pathlib.Path, "rename"),
     "published": (Ledger, "published"),
     "end": (Ledger, "end"),
     "destroy": (staging, "destroy"),

@@ -140,6 +140,20 @@ def test_a_killed_run_in_another_folder_leaves_its_first_folder_clean(shop: Shop
     assert sorted({path.split("/")[0] for path in shop.left()}) == ["other"]
 
 
+def test_a_kill_before_the_rename_leaves_nothing_that_others_may_read_without_a_ledger_too(
+    shop: Shop, call: Call
+) -> None:
+    kill(two_stages(shop), "none", "rename", "before", 1)
+    (staged,) = shop.folder.glob(".out.staging-*")
+    assert staged.stat().st_mode & 0o777 == 0o700
+    assert len(list(staged.rglob("*.parquet"))) == 2  # a whole draw, and the next command makes another
+    assert call(*command(shop, "none")).code == 0
+    assert {path.name for path in (shop.folder / "out").iterdir()} == {
+        "listed.parquet", "manifest.json", "report.html", "weekly.parquet",
+    }  # fmt: skip
+    assert {path.split("/")[0] for path in shop.left()} == {"out"}
+
+
 def kill_at_random(shop: Shop, call: Call, times: int) -> None:
     """Kill a real command at random moments, run it again, and look."""
     two_stages(shop)
