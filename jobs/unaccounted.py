@@ -1,7 +1,8 @@
 """What a run leaves that no ledger remembers: a note of its process and its jobs in its private folder, for the next command.
 
 In: the private folder of an attempt, the place of an output. Out: folders of dead attempts are gone, their jobs ended. Holds: a
-folder without such a note, or whose process lives or cannot be known from here, is left alone; the note is never published.
+folder without such a note, or whose process lives or cannot be known from here, or that belongs to another user, is left alone;
+the note is never published.
 Not covered: runs of a ledger, which knows better (`charged`).
 
 May import ledger.entries, release.staging, jobs.processes. Imported by run.
@@ -9,6 +10,7 @@ May import ledger.entries, release.staging, jobs.processes. Imported by run.
 
 import contextlib
 import json
+import os
 import pathlib
 from collections.abc import Callable, Iterable
 
@@ -52,7 +54,9 @@ def sweep(target: pathlib.Path, stop: Callable[[EngineJob], None]) -> None:
     """
     names = staging.staging_path(target, "").name
     for folder in [path for path in target.parent.iterdir() if path.name.startswith(names)]:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if folder.lstat().st_uid != os.getuid():  # else others could have us cancel jobs
+                continue
             note = json.loads((folder / NOTE).read_bytes())
             if processes.alive(note["where"]) is False:
                 for job in note["jobs"]:

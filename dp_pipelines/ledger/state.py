@@ -68,7 +68,7 @@ class State:
         try:
             _need((self.last is None) == (event.kind == events.LEDGER_CREATED))
             steps[event.kind](event.content, event.time)
-        except (LookupError, ValueError, TypeError, AttributeError, AssertionError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise LedgerError(
                 f"ledger: event {event.seq} ({event.kind}) could not have happened; the ledger was written by something else"
             ) from error

@@ -196,6 +196,36 @@ def test_an_attempt_that_works_or_of_which_nothing_is_known_is_left_alone(tmp_pa
     assert {path.name for path in tmp_path.iterdir()} == {living.name, unknown.name, other.name}
 
 
+HOSTILE = {
+    "no words": '{"where": ["x"], "jobs": []}',
+    "a list": "[1]",
+    "a job of numbers": '{"where": WHERE, "jobs": [{"name": 1, "runner": 2, "endpoint": 3}]}',
+    "too deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("note", HOSTILE.values(), ids=HOSTILE)
+def test_a_note_that_we_never_wrote_is_left_alone(note: str, tmp_path: pathlib.Path) -> None:
+    dead = json.dumps({**processes.here(), "began": "1"})
+    folder = tmp_path / ".out.staging-1"
+    folder.mkdir()
+    (folder / unaccounted.NOTE).write_text(note.replace("WHERE", dead))
+    unaccounted.sweep(tmp_path / "out", lambda job: left_jobs.stop(job, pytest.fail))
+    assert folder.exists()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
+def test_a_folder_of_another_user_is_left_alone(tmp_path: pathlib.Path) -> None:
+    """Whoever may write beside an output could name any job of any cluster that we reach."""
+    folder = tmp_path / ".out.staging-1"
+    folder.mkdir()
+    note = {"where": {**processes.here(), "began": "1"}, "jobs": [{"name": "nightly", "runner": "flink", "endpoint": "x"}]}
+    (folder / unaccounted.NOTE).write_text(json.dumps(note))
+    os.chown(folder, 12345, -1)
+    unaccounted.sweep(tmp_path / "out", lambda job: pytest.fail(job.name))
+    assert folder.exists()
+
+
 class Page(http.server.BaseHTTPRequestHandler):
     """Answers as Flink does; what is asked of it is kept by the server."""
 

@@ -104,6 +104,7 @@ IMPOSSIBLE = {
     "giving up what was committed": (7, events.RUN_ABANDONED, {**RUN, "given_back": False}),
     "giving up what is at work": (5, events.RUN_ABANDONED, {**RUN, "given_back": False}),
     "fields that are missing": (1, events.ACCOUNT_OPENED, {"account": "a"}),
+    "a number that no machine holds": (1, events.ACCOUNT_OPENED, {**ACCOUNT, "epsilon": 10**400}),
     "fields of another kind": (1, events.ACCOUNT_OPENED, {**ACCOUNT, "cap": 7}),
 }
 
@@ -164,10 +165,14 @@ def test_a_name_that_is_admitted_again_is_a_new_run_to_which_no_old_attempt_belo
             after(5, *given_up, (events.ATTEMPT_STARTED, {**STARTED, "attempt": "2"}), late)
 
 
-def test_the_body_of_an_event_may_be_no_json_and_is_refused() -> None:
+ENDLESS = json.dumps({**TUNED, "configurations": "?"}).replace('"?"', "1e999")
+
+
+@pytest.mark.parametrize("body", ["{", "[" * 100_000, ENDLESS], ids=["no end", "too deep", "an endless number"])
+def test_the_body_of_an_event_may_be_no_json_or_none_that_can_be_held_and_is_refused(body: str) -> None:
     state = after(1)
     with pytest.raises(LedgerError):
-        state.apply(Event(seq=2, previous="", kind=events.ACCOUNT_OPENED, time="", body="{", hash=""))
+        state.apply(Event(seq=2, previous="", kind=events.DATA_TUNED, time="", body=body, hash=""))
 
 
 def test_optimised_python_refuses_as_well() -> None:
