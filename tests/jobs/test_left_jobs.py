@@ -219,7 +219,10 @@ def test_a_folder_of_another_user_is_left_alone(tmp_path: pathlib.Path) -> None:
     """Whoever may write beside an output could name any job of any cluster that we reach."""
     folder = tmp_path / ".out.staging-1"
     folder.mkdir()
-    note = {"where": {**processes.here(), "began": "1"}, "jobs": [{"name": "nightly", "runner": "flink", "endpoint": "x"}]}
+    note = {
+        "where": {**processes.here(), "began": "1"},
+        "jobs": [{"name": "nightly", "runner": "flink", "endpoint": "x"}],
+    }
     (folder / unaccounted.NOTE).write_text(json.dumps(note))
     os.chown(folder, 12345, -1)
     unaccounted.sweep(tmp_path / "out", lambda job: pytest.fail(job.name))

@@ -48,13 +48,12 @@ def test_each_table_is_in_one_group_of_its_bundle_in_order(sizes, enough):
 
 @pytest.mark.parametrize("enough", [1, 17, 10_000])
 def test_what_a_failed_bundle_had_gathered_is_in_no_other(enough):
-    assert sum(bundles(enough, [table(1), table(2), None], [table(3)])[0], []) == [3]
+    assert bundles(enough, [table(1), table(2), None], [table(3)]) == [[[3]]]
 
 
 def test_texts_that_are_read_as_codes_count_as_long_as_they_will_stand_in_rows():
-    """Four bytes a row when they are read, and 400 once a unit's texts stand in each row: by their codes 16 million rows were
-    gathered where there are many shards, whose texts are more than Arrow holds in one array.
-    """
+    # Four bytes a row when they are read, and 400 once a unit's texts stand in each row: by their codes 16 million rows would
+    # be gathered where there are many shards, whose texts are more than Arrow holds in one array.
     whos = pa.array([f"{number:0400}" for number in range(10)])
     codes = pa.DictionaryArray.from_arrays(pa.array([number % 10 for number in range(1000)], pa.int32()), whos)
     read = pa.table({"who": codes, "number": pa.array([0] * 1000, pa.int64())})
