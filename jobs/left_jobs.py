@@ -11,8 +11,8 @@ May import errors, ledger.entries, jobs.reach. Beam is imported where a job serv
 
 import contextlib
 import dataclasses
+import http.client
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -128,8 +128,8 @@ def _cancel(job: EngineJob, seen: _Seen) -> None:
             service.Cancel(api.CancelJobRequest(job_id=seen.job), timeout=reach.PATIENCE)
         return
     asked = urllib.request.Request(f"{job.endpoint}/jobs/{quote(seen.job, safe='')}?mode=cancel", method="PATCH")  # noqa: S310
-    with contextlib.suppress(OSError, ValueError), urllib.request.urlopen(asked, timeout=reach.PATIENCE):  # noqa: S310
-        pass
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        urllib.request.urlopen(asked, timeout=reach.PATIENCE).close()  # noqa: S310
 
 
 @contextlib.contextmanager

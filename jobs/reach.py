@@ -9,6 +9,7 @@ May import runners. Imported by doctor, probe and left_jobs.
 
 import contextlib
 import dataclasses
+import http.client
 import json
 import pathlib
 import re
@@ -186,6 +187,6 @@ def rest(base: str, path: str) -> dict[str, Any] | None:
     try:
         with urllib.request.urlopen(base.rstrip("/") + path, timeout=PATIENCE) as answer:  # noqa: S310 - the scheme is known
             found = json.loads(answer.read(2**22))
-    except (OSError, ValueError, urllib.error.URLError):
+    except (OSError, ValueError, http.client.HTTPException, RecursionError):  # whatever answers there may be no Flink
         return None
     return found if isinstance(found, dict) else None

@@ -86,7 +86,7 @@ class Setup:
             return f"grpc://{_without_secrets(self.server)}"
         if self.name != "flink" or not self.master:
             return ""
-        scheme = "https" if self.master.startswith("https://") else "http"
+        scheme = "https" if self.master.lower().startswith("https://") else "http"
         return f"{scheme}://{_without_secrets(self.master)}"
 
 
@@ -245,10 +245,12 @@ def host_and_port(address: str) -> tuple[str, int | None]:
 def _without_secrets(address: str) -> str:
     """Host, port and path of an address: no user, no password, nothing after a question mark.
 
-    >>> _without_secrets("http://user:secret@cluster:8081/flink/?key=secret")
-    'cluster:8081/flink'
+    >>> _without_secrets("http://user:secret@cluster:8081/flink/?key=secret"), _without_secrets("http://user:a/b@cluster:8081")
+    ('cluster:8081/flink', '')
     """
     host, port = host_and_port(address)
+    if not host:  # no address: then what looks like a path may be the rest of a password
+        return ""
     path = urlsplit(address if "://" in address else f"//{address}").path.rstrip("/")
     return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "") + path
 

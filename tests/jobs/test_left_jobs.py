@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -293,6 +294,27 @@ def test_a_job_that_is_cancelled_and_goes_on_is_an_error_after_some_time() -> No
     with flink({"a": ("dp-1", "RUNNING")}, obeys=False) as server, pytest.raises(StillAtWork) as said:
         left_jobs.stop(of(server), lambda text: None, patience=1.0)
     assert "has not ended within 1 seconds; nothing was published" in str(said.value)
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])
+def test_what_answers_and_is_no_flink_keeps_nothing_from_going_on(answer: bytes) -> None:
+    """Another program may have the port by now."""
+    told: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as until_the_end:
+
+        def serve() -> None:
+            caller, _ = server.accept()
+            with caller:
+                caller.recv(2**16)
+                caller.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        until_the_end.callback(thread.join)
+        job = EngineJob(name="dp-1", runner="flink", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}")
+        left_jobs.stop(job, told.append)
+    [line] = told
+    assert "cannot be asked for" in line
 
 
 def test_a_job_that_ends_with_its_driver_is_asked_for_nowhere() -> None:
