@@ -174,7 +174,12 @@ def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder:
 
 
 def build_tuning(
-    pipeline: beam.Pipeline, request: Request, stage: StagePlan, configurations: Sequence[Configuration], path: str
+    pipeline: beam.Pipeline,
+    request: Request,
+    stage: StagePlan,
+    configurations: Sequence[Configuration],
+    path: str,
+    salt: int | None = None,
 ) -> None:
     """Add the steps that predict the errors of all configurations of a stage. What they write is NOT private.
 
@@ -184,8 +189,10 @@ def build_tuning(
         stage: the stage, with any of the configurations: its units, partitions and columns count.
         configurations: all of them.
         path: of the file with the sums, in a private folder.
+        salt: evens the load, and orders sums of floats; left out, a fresh one.
     """
-    shards, salt = num_shards(request, pipeline.options), int(entropy.words(1)[0])
+    shards = num_shards(request, pipeline.options)
+    salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
     seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage.name, shards, salt)

@@ -202,7 +202,7 @@ AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 
 
 class Expect(Model):
-    """A guess about a typical partition, from which `plan` prints relative errors. It decides nothing else."""
+    """A guess about a typical partition, for the relative errors of `plan` and for `tune --synthetic`. It decides no release."""
 
     users: Positive | None = None
     rows_per_partition: Positive | None = None

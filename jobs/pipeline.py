@@ -114,6 +114,7 @@ def run_tuning(
     path: pathlib.Path,
     engine: "Engine",
     progress: Progress,
+    salt: int | None = None,
 ) -> None:
     """Run the pipeline that predicts the errors of all configurations of a stage.
 
@@ -124,6 +125,7 @@ def run_tuning(
         path: of the file with the sums, in a private folder.
         engine: what runs it.
         progress: is told each step.
+        salt: see `build.build_tuning`.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
@@ -131,7 +133,7 @@ def run_tuning(
     from dp_pipelines.jobs import build
 
     pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    build.build_tuning(pipeline, request, stage, configurations, str(path))
+    build.build_tuning(pipeline, request, stage, configurations, str(path), salt)
     _wait(engine, pipeline, request, [stage.name], progress)
     if not path.is_file():
         raise RunFailed("the predicted errors were not written; nothing is left")

@@ -4,7 +4,8 @@ In: a job file, a grid, a goal. Out: a private folder (mode 0700) with a page, a
 file that has it. NOT private: it is computed from raw rows. Holds: every configuration is checked and planned before a row is
 read; what is printed says where the folder is and how many configurations there were, and nothing that depends on a row, the
 recommendation included; the ledger notes that somebody looks, before anything is read; the folder is no release and lies in
-none; no text of a failure quotes a row. With a sample that is declared public nothing is noted, and the pages say so.
+none; no text of a failure quotes a row. With a sample that is declared public, or rows that are made up, nothing is noted, and
+the pages say so.
 
 May import errors, tuning, ledger, release, and jobs below it; Beam is imported when a pipeline is built, not before.
 """
@@ -36,6 +37,7 @@ from dp_pipelines.jobs import (
     suggested,
     tune_grid,
     tune_plans,
+    tune_synthetic,
 )
 from dp_pipelines.jobs.complaints import nearest
 from dp_pipelines.jobs.job_file import JobFile, Stage
@@ -77,6 +79,7 @@ class Tuned:
         configurations: how many were compared.
         private: whether it was made from the raw rows.
         noted: whether the ledger notes it.
+        synthetic: whether it was made from rows that were made up.
     """
 
     folder: pathlib.Path
@@ -84,6 +87,7 @@ class Tuned:
     configurations: int
     private: bool
     noted: bool
+    synthetic: bool
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -93,6 +97,10 @@ class Tuned:
     def text(self) -> str:
         """What is printed."""
         said = f"{self.configurations} configurations of stage {self.stage!r} compared: {self.folder}"
+        if self.synthetic:
+            return (
+                f"{said}\nmade from rows that were made up: its page says what was assumed; no row of the job was read"
+            )
         if not self.private:
             return f"{said}\nmade from the sample that you declared public, not from the rows of the job"
         noted = "the ledger notes it" if self.noted else "no ledger notes it"
@@ -112,11 +120,14 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         LedgerError: the ledger cannot be used.
         DamagedInputError, RunFailed, PublishError: it failed; nothing is left.
     """
+    tune_synthetic.refuse_alone(given)
     own = job_file.load(given.job)
     request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
     name = _stage(request, given.stage)
     grid = tune_grid.read(given.grid)
     options = tune_grid.options(request, name, grid)
+    assumed = tune_synthetic.assumptions(given, request, name) if given.synthetic else None
+    private = given.sample is None and assumed is None
     predicted = [key for key, metric in request.queries[name].metrics.items() if supported(metric)]
     goal = goals.read(given.goal, predicted)
     target = _target(given.output)
@@ -136,23 +147,30 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
 
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:
-            noted = given.sample is None and given.ledger != NO_LEDGER
+            noted = private and given.ledger != NO_LEDGER
             if noted:
                 with books.Book(request, given.ledger, tell) as book:
                     book.note_tuning(
                         stage=name, configurations=len(options), grid=_digest(grid, goal), who=processes.who()
                     )
             sums = folder / "sums.parquet"
-            run_tuning(request, stage, configurations, sums, engine, progress)
+            read = request
+            if assumed is not None:
+                read = tune_synthetic.made_up(request, name, assumed, folder / "rows.parquet")
+            salt = tune_synthetic.SALT if assumed is not None else None
+            run_tuning(read, stage, configurations, sums, engine, progress, salt)
             whole = folder / "whole"
             whole.mkdir(mode=0o700)
             made = _Made(
                 request=request, own=own, stage=name, options=options, configurations=configurations, goal=goal,
-                private=given.sample is None,
+                private=private, assumed=assumed.words if assumed is not None else (),
             )  # fmt: skip
             made.write(sums, whole)
             _keep(whole, target)
-    return Tuned(folder=target, stage=name, configurations=len(options), private=given.sample is None, noted=noted)
+    return Tuned(
+        folder=target, stage=name, configurations=len(options), private=private, noted=noted,
+        synthetic=assumed is not None,
+    )  # fmt: skip
 
 
 def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
@@ -253,6 +271,7 @@ class _Made:
         options, configurations: of the grid.
         goal: what is wanted.
         private: whether raw rows were read.
+        assumed: what was assumed of rows that were made up; empty where rows were read.
     """
 
     request: Request
@@ -262,6 +281,7 @@ class _Made:
     configurations: Sequence[Configuration]
     goal: Goal
     private: bool
+    assumed: Sequence[str]
 
     @quoting_nothing("what was found could not be written")
     def write(self, sums: pathlib.Path, folder: pathlib.Path) -> None:
@@ -312,6 +332,7 @@ class _Made:
         shown = page.Tuned(
             title=self.own.job.dataset, stage=self.stage, settings=self._settings, own=own, results=results,
             goal=self.goal, recommendation=found, private=self.private, left_out=left_out,
+            assumed=self.assumed,
         )  # fmt: skip
         return page.render(shown)
 
@@ -319,6 +340,7 @@ class _Made:
         number = found.number
         return {
             "private": self.private,
+            "made_up": list(self.assumed),
             "goal": self.goal.words,
             "all_limits_kept": found.reached,
             "configuration": number,
@@ -333,6 +355,9 @@ class _Made:
         option = self.options[found.number]
         changes: dict[lines.Path, Any] = {tune_grid.place(path, self.stage): value for path, value in option.setting}
         header = list(WARNING) if self.private else ["The values that differ were chosen from a public sample."]
+        if self.assumed:
+            header = ["The values that differ were chosen from rows that were made up, not from any data. Assumed:"]
+            header += [f"  {words}" for words in self.assumed]
         header += [f"Suggested by `dp-pipelines tune` for: {self.goal.words}", f"Set: {option.words}"]
         header += PLACE
         if not found.reached:

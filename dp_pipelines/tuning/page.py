@@ -56,8 +56,9 @@ class Tuned:
         settings: by configuration, the value of each path that the grid varies.
         own: the number of the job as it stands.
         results, goal, recommendation: see `tuning.goal`.
-        private: whether it was made from the raw rows, and not from a public sample.
+        private: whether it was made from the raw rows, and not from a public sample or from none.
         left_out: metrics of which nothing is predicted.
+        assumed: what was assumed of rows that were made up; empty where rows were read.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Tuned:
     recommendation: Recommendation
     private: bool
     left_out: Sequence[str] = ()
+    assumed: Sequence[str] = ()
 
 
 def render(tuned: Tuned) -> str:
@@ -91,6 +93,7 @@ def render(tuned: Tuned) -> str:
         measures=[(name, words) for name, words in MEASURES.items()],
         reached=tuned.recommendation.reached,
         left_out=list(tuned.left_out),
+        assumed=list(tuned.assumed),
         paths=paths,
         chosen=[(path, str(tuned.settings[best][path]), str(tuned.settings[tuned.own][path])) for path in paths],
         metrics=results.metrics,
