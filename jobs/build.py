@@ -31,6 +31,7 @@ from dp_pipelines.transforms.per_unit import PartitionsOfUnits
 from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
+from dp_pipelines.tuning import configuration
 from dp_pipelines.tuning.configuration import Configuration
 
 
@@ -197,7 +198,7 @@ def build_tuning(
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
     seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage.name, shards, salt)
     seen | f"Tune {stage.name}" >> TallyErrors(
-        stage.layout, query.value_columns, configurations, path, num_shards=shards, salt=salt
+        stage.layout, configuration.columns(query), configurations, path, num_shards=shards, salt=salt
     )
 
 

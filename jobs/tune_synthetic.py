@@ -127,7 +127,7 @@ def made_up(request: Request, name: str, assumed: Assumptions, path: pathlib.Pat
         assumed,
         units={column: types[column] for column in query.unit_columns},
         partitions=dict(zip(query.partition_columns, _keys(assumed, query, types), strict=True)),
-        values={column: types[column] for column in query.value_columns},
+        values={column: types[column] for column in assumed.values},
     )
     pa.parquet.write_table(table, path)
     source = sources.look_at_parquet([str(path)])

@@ -102,6 +102,11 @@ def supported(metric: Metric) -> str | None:
     return kinds.get(type(metric))
 
 
+def columns(query: Query) -> tuple[str, ...]:
+    """The columns of numbers that predictions need; other metrics may read columns that hold none."""
+    return tuple(dict.fromkeys(name for m in query.metrics.values() if supported(m) for name in m.reads))
+
+
 def scalable(query: Query) -> bool:
     """Whether the noise of a query in units of sensitivity does not depend on its clips and rows per partition."""
     return all(supported(metric) and metric.stddev is None for metric in query.metrics.values())

@@ -166,17 +166,15 @@ def table(
         assumed: what is assumed of them.
         units: types of the columns of the unit.
         partitions: by partition column, the value of each partition, the most popular first.
-        values: types of the columns of values; those of which nothing is assumed are null.
+        values: types of the columns of values; something is assumed of each.
     """
     user, place = _pairs(assumed)
     rows = _counts(assumed.rows_each, math.inf, _normal(_ROWS, len(user)))
     user, place = np.repeat(user, rows), np.repeat(place, rows)
     found: dict[str, pa.Array] = {}
     for number, (name, kind) in enumerate(values.items()):
-        law = assumed.values.get(name)
-        found[name] = pa.nulls(len(user), keys.plain_type(kind))
-        if law is not None:
-            found[name] = _numbers(keys.plain_type(kind), law.made(_normal(_VALUES + number, len(user))))
+        numbers = assumed.values[name].made(_normal(_VALUES + number, len(user)))
+        found[name] = _numbers(keys.plain_type(kind), numbers)
     for name, column in zip(units, made_keys(assumed.users, units.values()), strict=True):
         found[name] = column.take(pa.array(user))
     for name, column in partitions.items():

@@ -251,6 +251,17 @@ def test_a_metric_of_which_nothing_is_predicted_keeps_its_share(shop: Shop, call
     assert "Nothing is predicted of <bdi>spread</bdi>" in page
 
 
+def test_a_metric_of_which_nothing_is_predicted_may_read_what_is_no_number(shop: Shop, call: Call) -> None:
+    notes = {"kind": "distinct_count", "column": "note"}
+    metrics: Any = stage()["metrics"]
+    shop.write(stages={"weekly": stage(metrics={**metrics, "notes": notes})})
+    said = tuned(call, shop)
+    assert said.code == 0, said.err
+    assert "Nothing is predicted of <bdi>notes</bdi>" in in_private(shop.folder / "tuning", "report.html")
+    made = tuned(call, shop, "--synthetic", "--users", "200", output="made")
+    assert made.code == 0, made.err
+
+
 def test_a_release_holds_no_private_folder(shop: Shop, call: Call) -> None:
     assert call("run", shop.job, "--output", shop.folder / "out").code == 0
     said = tuned(call, shop, output="out/tuning")

@@ -34,7 +34,7 @@ def assumed(**changes: object) -> Assumptions:
 
 def made(law: Assumptions, kind: pa.DataType = pa.float64()) -> pa.Table:
     places = {"place": synthetic.made_keys(law.partitions, [pa.int64()])[0]}
-    return synthetic.table(law, {"user": pa.int64()}, places, dict.fromkeys(("price", "balance", "note"), kind))
+    return synthetic.table(law, {"user": pa.int64()}, places, dict.fromkeys(("price", "balance"), kind))
 
 
 def test_contributions_and_values_follow_the_declared_laws() -> None:
@@ -51,7 +51,6 @@ def test_contributions_and_values_follow_the_declared_laws() -> None:
     assert np.mean(table["balance"].to_numpy() > 5) == pytest.approx(0.1587, abs=0.01)
     popular = pairs.group_by("place").aggregate([([], "count_all")]).sort_by([("count_all", "descending")])
     assert popular["place"].to_pylist()[:3] == [0, 1, 2]
-    assert table["note"].null_count == table.num_rows
     assert table["price"].null_count == 0
 
 
