@@ -196,7 +196,7 @@ def listed(partitions: Any) -> list[Any]:
     Raises:
         RequestError: they are no list, or not known yet.
     """
-    if isinstance(partitions, (beam.PCollection, str, bytes)):
+    if isinstance(partitions, (beam.PCollection, str, bytes)) or not isinstance(partitions, Iterable):
         raise RequestError(
             field="public_partitions",
             rule="must be known before the pipeline runs, as the plan is",

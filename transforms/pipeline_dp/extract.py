@@ -1,9 +1,10 @@
 """Rows through extractors into Arrow tables, tens of thousands at a time.
 
 In: rows of any kind, functions of one row. Out: tables with the columns `privacy_id`, `partition_key` and, where it is read,
-`value`; their types are public. Holds: each row is judged alone. What an extractor raises is not heard of: without an id or a
-key the row is dropped, without a value the value is null; so a fact in the rows decides no error. Not covered: what extractors
-do beside returning (printing, writing); functions that fail may be called twice for a row. Speed: some two microseconds a row.
+`value`; their types are public. Holds: each row is judged alone, by functions that are called once for it. What an extractor
+raises is not heard of: without an id or a key the row is dropped, without a value the value is null; so a fact in the rows
+decides no error. A table has at most `BATCH_ROWS` rows, however many `FlatMap` makes of one. Not covered: what extractors do
+beside returning (printing, writing, warning, changing rows that they are not given). Speed: some two microseconds a row.
 
 May import dp_pipelines, numpy, pyarrow and Beam.
 """
@@ -11,7 +12,7 @@ May import dp_pipelines, numpy, pyarrow and Beam.
 import dataclasses
 import decimal
 import numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import apache_beam as beam
@@ -27,6 +28,9 @@ from dp_pipelines.transforms.pipeline_dp import keys
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
 
 BATCH_ROWS = 2**16
+
+BATCH_NUMBERS = 2**20
+"""Numbers in a table whose values are vectors."""
 
 _FAILED = object()
 """Stands for what a function of a row did not give."""
@@ -48,8 +52,8 @@ class RowReader:
         size: numbers in a value, where it is a vector.
 
     >>> reader = RowReader(unit=lambda row: row[0], partition=lambda row: row[1], value=lambda row: row[2])
-    >>> reader.table([("ann", "north", 2), ("bob", "south", None)]).column("value").to_pylist()
-    [2.0, nan]
+    >>> [table.column("value").to_pylist() for table in reader.tables([("ann", "north", 2), ("bob", "south", None)])]
+    [[2.0, nan]]
     """
 
     unit: Callable[[Any], Any] | None
@@ -58,13 +62,34 @@ class RowReader:
     size: int | None = None
     steps: tuple[Step, ...] = ()
 
-    def table(self, rows: list[Any]) -> pa.Table:
-        """The table of some rows."""
+    @property
+    def most(self) -> int:
+        """Rows of a table."""
+        return BATCH_ROWS if self.size is None else max(1, min(BATCH_ROWS, BATCH_NUMBERS // self.size))
+
+    def tables(self, rows: list[Any]) -> Iterator[pa.Table]:
+        """The tables of some rows: at least one."""
+        found = self._found(rows)
+        while True:
+            with np.errstate(all="ignore"):  # else rows decide what NumPy warns of
+                table = next(found, None)
+            if table is None:
+                return
+            yield table
+
+    def _found(self, rows: list[Any]) -> Iterator[pa.Table]:
         units = _own_units(len(rows)) if self.unit is None else keys.encoded(_each(self.unit, rows), units=True)
-        found = rows
-        for kind, function in self.steps:
-            found, origins = _stepped(kind, function, found)
-            units = units.take(pa.array(origins))
+        yield from self._after(self.steps, units, rows)
+
+    def _after(self, steps: tuple[Step, ...], units: pa.Array, rows: list[Any]) -> Iterator[pa.Table]:
+        if not steps:
+            for begin in range(0, max(len(rows), 1), self.most):
+                yield self._table(units.slice(begin, self.most), rows[begin : begin + self.most])
+            return
+        for found, origins in _stepped(*steps[0], rows, self.most):
+            yield from self._after(steps[1:], units.take(pa.array(origins, pa.int64())), found)
+
+    def _table(self, units: pa.Array, found: list[Any]) -> pa.Table:
         partitions = keys.encoded(_each(self.partition, found))
         if partitions.null_count:
             # Without a key the row is no row: rows without a unit are dropped.
@@ -89,9 +114,9 @@ class ReadRows(beam.PTransform):
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Buffer the rows of a bundle."""
         tables = pcoll | "ToTables" >> beam.ParDo(_ToTables(self.reader)).with_output_types(pa.Table)
-        types = pcoll.pipeline | "Types" >> beam.Create([self.reader.table([])], reshuffle=False).with_output_types(
-            pa.Table
-        )
+        types = pcoll.pipeline | "Types" >> beam.Create(
+            list(self.reader.tables([])), reshuffle=False
+        ).with_output_types(pa.Table)
         return (tables, types) | "Tables" >> beam.Flatten()
 
 
@@ -104,63 +129,77 @@ class _ToTables(beam.DoFn):
     def start_bundle(self) -> None:
         self._rows = []
 
-    def process(self, element: Any) -> Sequence[pa.Table]:
+    def process(self, element: Any) -> Iterable[pa.Table]:
         # Not a generator: a row costs an append.
         self._rows.append(element)
-        if len(self._rows) < BATCH_ROWS:
+        if len(self._rows) < self._reader.most:
             return ()
         rows, self._rows = self._rows, []
-        return [self._reader.table(rows)]
+        return self._reader.tables(rows)
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         if self._rows:
             rows, self._rows = self._rows, []
-            yield WindowedValue(self._reader.table(rows), GlobalWindow().max_timestamp(), [GlobalWindow()])
+            for table in self._reader.tables(rows):
+                yield WindowedValue(table, GlobalWindow().max_timestamp(), [GlobalWindow()])
 
 
 def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
     """The same without Beam."""
-    yield reader.table([])
+    yield from reader.tables([])
     waiting = []
     for row in rows:
         waiting.append(row)
-        if len(waiting) == BATCH_ROWS:
-            yield reader.table(waiting)
+        if len(waiting) == reader.most:
+            yield from reader.tables(waiting)
             waiting = []
-    yield reader.table(waiting)
+    yield from reader.tables(waiting)
 
 
 def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
-    """What a function gives for each row; `_FAILED` where it raises. (`map` would end where one raises StopIteration)."""
-    try:
-        return [function(row) for row in rows]
-    except Exception:
-        return [_one(function, row) for row in rows]
+    """What a function gives for each row; `_FAILED` where it raises.
 
-
-def _one(function: Callable[[Any], Any], row: Any) -> Any:
-    try:
-        return function(row)
-    except Exception:  # in words that may quote the row
-        return _FAILED
+    It is called once for a row, since it may change it: else one row that raises would cost rows of others.
+    """
+    found = []
+    for row in rows:
+        try:
+            found.append(function(row))
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # in words that may quote the row; `exit()` too
+            found.append(_FAILED)
+    return found
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:
     try:
         return list(function(row))
-    except Exception:  # as above; half of a row's rows would depend on where it failed
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # as above; half of a row's rows would depend on where it failed
         return []
 
 
-def _stepped(kind: str, function: Callable[[Any], Any], rows: list[Any]) -> tuple[list[Any], np.ndarray[Any, Any]]:
-    """What follows of some rows, and for each of it the place of the row that it comes from."""
+def _stepped(
+    kind: str, function: Callable[[Any], Any], rows: list[Any], most: int
+) -> Iterator[tuple[list[Any], list[int]]]:
+    """What follows of some rows, and for each of it the place of the row that it comes from; at least once, `most` at a time."""
     if kind == "map":
         given = _each(function, rows)
         origins = [place for place, row in enumerate(given) if row is not _FAILED]
-        return [given[place] for place in origins], np.array(origins, np.int64)
-    many = [_all_of(function, row) for row in rows]
-    found = [row for of_one in many for row in of_one]
-    return found, np.repeat(np.arange(len(rows)), [len(of_one) for of_one in many])
+        yield [given[place] for place in origins], origins
+        return
+    found, origins = [], []
+    for place, row in enumerate(rows):
+        made = _all_of(function, row)
+        found += made
+        origins += [place] * len(made)
+        if len(found) >= most:
+            for begin in range(0, len(found), most):
+                yield found[begin : begin + most], origins[begin : begin + most]
+            found, origins = [], []
+    yield found, origins
 
 
 def _own_units(count: int) -> pa.Array:
@@ -184,15 +223,16 @@ def _numbers(values: list[Any]) -> pa.Array:
 
 
 def _number(value: Any) -> float:
-    """A value as a float; NaN, which is null, where it is no number. Text is no number."""
+    """A value as a float; NaN, which is null, where it is no real number. Text is none."""
     try:
-        if isinstance(value, (numbers.Real, np.number, np.bool_, decimal.Decimal)):
+        if not isinstance(value, (numbers.Real, np.bool_, decimal.Decimal)):
+            return float("nan")
+        try:
             return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
     except Exception:  # as above
         return float("nan")
-    return float("nan")
 
 
 def _vectors(values: list[Any], size: int) -> pa.Array:

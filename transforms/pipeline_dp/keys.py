@@ -2,8 +2,9 @@
 
 In: lists of what extractors return. Out: binary arrays, in which equal keys and no others have equal bytes; null where a
 value cannot be a key. Holds: the type of the column is the same whatever the rows hold; a key's bytes depend on that key
-alone. As for Beam, 1, 1.0 and True are three keys. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars
-are Python's. Not covered: enumerations, data classes and other objects. May import numpy and pyarrow.
+alone. As for Beam, 1, 1.0 and True are three partition keys; as privacy ids they are one, as they are for Python's `==`: else
+one person would be bounded as three. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars are
+Python's. Not covered: enumerations, data classes and other objects. May import numpy and pyarrow.
 """
 
 import datetime
@@ -41,15 +42,15 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
 
     Args:
         values: what an extractor gave.
-        units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, and one of more than `LONGEST` bytes
-            is known by its SHA-256. A partition key may be None, and no longer.
+        units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, numbers that are equal are one, and
+            one of more than `LONGEST` bytes is known by its SHA-256. A partition key may be None, and no longer.
 
     >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), object()]).to_pylist() if cell is not None]
     [7, 'a', None, ('a', 2.5)]
-    >>> encoded([1, True, 1.0]).unique().to_pylist().__len__()
-    3
+    >>> len(encoded([1, True, 1.0]).unique()), len(encoded([1, True, 1.0], units=True).unique())
+    (3, 1)
     """
-    cells = _column(list(values), DEEPEST)
+    cells = _column(list(values), DEEPEST, units)
     if isinstance(cells, pa.Array) and (pc.max(pc.binary_length(cells)).as_py() or 0) <= LONGEST:
         return _with_ids(cells) if units else cells
     cells = pa.array([_short_or_none(value, units) for value in values], pa.binary())
@@ -65,7 +66,10 @@ def encode(value: Any) -> bytes:
     >>> decoded(encode(("north", 3)))
     ('north', 3)
     """
-    cell = _encode(value, DEEPEST)
+    try:
+        cell = _encode(value, DEEPEST)
+    except (ValueError, OverflowError):  # a number of thousands of digits, a time at the end of the calendar
+        raise NoKeyError("is too large for a key") from None
     if len(cell) > LONGEST:
         raise NoKeyError("is too long for a key")
     return cell
@@ -102,9 +106,11 @@ def _decoded_tuple(rest: bytes) -> tuple[Any, ...]:
     return tuple(items)
 
 
-def _encode(value: Any, depth: int) -> bytes:
+def _encode(value: Any, depth: int, units: bool = False) -> bytes:
     if isinstance(value, np.generic):
         value = value.item()
+    if units and (isinstance(value, bool) or (isinstance(value, float) and value.is_integer())):
+        value = int(value)
     if value is None or isinstance(value, bool):
         return {None: _NONE, False: _FALSE, True: _TRUE}[value]
     if isinstance(value, int):
@@ -119,7 +125,7 @@ def _encode(value: Any, depth: int) -> bytes:
     if isinstance(value, float):
         return _FLOAT + struct.pack(">d", math.nan if math.isnan(value) else float(value) + 0.0)
     if isinstance(value, tuple) and depth:
-        cells = [_encode(item, depth - 1) for item in value]
+        cells = [_encode(item, depth - 1, units) for item in value]
         return _TUPLE + b"".join(len(cell).to_bytes(4, "big") + cell for cell in cells)
     if type(value) is datetime.date:
         return _DATE + value.isoformat().encode()
@@ -130,7 +136,7 @@ def _encode(value: Any, depth: int) -> bytes:
     raise NoKeyError("cannot be a key")
 
 
-def _column(values: list[Any], depth: int) -> pa.Array:
+def _column(values: list[Any], depth: int, units: bool) -> pa.Array:
     """The same bytes as of `_encode`, for many values of one type at once."""
     try:
         kinds = set(map(type, values))
@@ -141,15 +147,15 @@ def _column(values: list[Any], depth: int) -> pa.Array:
         if kinds == {bytes}:
             return _tagged(_BYTES, pa.array(values, pa.binary()))
         if kinds == {tuple} and depth and len(set(map(len, values))) == 1 and values[0]:
-            return _tuples([_column(list(items), depth - 1) for items in zip(*values, strict=True)])
+            return _tuples([_column(list(items), depth - 1, units) for items in zip(*values, strict=True)])
     except Exception:  # noqa: S110 - numbers beyond 64 bits, text without UTF-8, more bytes than an array holds
         pass
-    return pa.array([_encoded_or_none(value, depth) for value in values], pa.binary())
+    return pa.array([_encoded_or_none(value, depth, units) for value in values], pa.binary())
 
 
-def _encoded_or_none(value: Any, depth: int) -> bytes | None:
+def _encoded_or_none(value: Any, depth: int, units: bool) -> bytes | None:
     try:
-        return _encode(value, depth)
+        return _encode(value, depth, units)
     except Exception:  # what a value raises must not be seen, and costs that row only
         return None
 
@@ -159,11 +165,11 @@ def _with_ids(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_in(cells, pa.array(_NO_IDS, pa.binary())), pa.scalar(None, pa.binary()), cells)
 
 
-def _short_or_none(value: Any, hashed: bool) -> bytes | None:
-    cell = _encoded_or_none(value, DEEPEST)
+def _short_or_none(value: Any, units: bool) -> bytes | None:
+    cell = _encoded_or_none(value, DEEPEST, units)
     if cell is None or len(cell) <= LONGEST:
         return cell
-    return b"#" + hashlib.sha256(cell).digest() if hashed else None
+    return b"#" + hashlib.sha256(cell).digest() if units else None
 
 
 def _whole_numbers(values: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:

@@ -227,6 +227,12 @@ def _metrics(params: Any, wanted: list[Any]) -> tuple[dict[str, dp.Metric], list
         metrics["vector_sum"] = _vector_sum(params)
         fields.append(Field(name="vector_sum", column="vector_sum", vector=True))
     percentiles = [metric.parameter for metric in wanted if metric.is_percentile]
+    if percentiles and _M.VECTOR_SUM in wanted:
+        raise RequestError(
+            field="metrics",
+            rule="have percentiles beside VECTOR_SUM, whose values are no numbers",
+            mend="aggregate twice",
+        )
     if percentiles:
         quantiles = sorted({_quantile(percentile) for percentile in percentiles})
         metrics[PERCENTILES] = dp.Quantiles(VALUE, quantiles=quantiles, **of_value)
@@ -249,7 +255,8 @@ def _quantile(percentile: Any) -> float:
 
 def _percentile_name(percentile: float) -> str:
     whole = round(percentile)
-    return f"percentile_{whole}" if whole == percentile else "percentile_" + str(percentile).replace(".", "_")
+    digits = str(whole) if whole == percentile else np.format_float_positional(percentile)  # no 1e-05
+    return "percentile_" + digits.replace(".", "_")
 
 
 def _vector_sum(params: Any) -> dp.VectorSum:

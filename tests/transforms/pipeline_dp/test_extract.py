@@ -1,6 +1,8 @@
 """Rows through extractors: what a row does costs that row, and nothing is heard of it."""
 
 import decimal
+import numbers
+import warnings
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,12 @@ def raising(error: BaseException) -> Any:
     return function
 
 
+def table_of(read: RowReader, rows: list[Any]) -> pa.Table:
+    """The one table of a few rows."""
+    (table,) = read.tables(rows)
+    return table
+
+
 GOOD = [("ann", "north", 1), ("bob", "south", 2.5)]
 
 
@@ -34,10 +42,12 @@ def units(table: pa.Table) -> list[Any]:
     return [None if cell is None else keys.decoded(cell) for cell in table.column("privacy_id").to_pylist()]
 
 
-@pytest.mark.parametrize("error", [ValueError("secret"), StopIteration("secret"), RecursionError("secret")])
-def test_a_row_without_a_key_is_dropped_and_nothing_is_heard_of_it(error: Exception, caplog, capsys) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("secret"), StopIteration("secret"), RecursionError("secret"), SystemExit("secret")]
+)
+def test_a_row_without_a_key_is_dropped_and_nothing_is_heard_of_it(error: BaseException, caplog, capsys) -> None:
     rows = [GOOD[0], ("loud", "x", 3), GOOD[1]]
-    table = reader(partition=raising(error)).table(rows)
+    table = table_of(reader(partition=raising(error)), rows)
     assert units(table) == ["ann", None, "bob"]
     assert table.column("value").to_pylist() == [1.0, 3.0, 2.5]
     assert not caplog.records
@@ -45,7 +55,7 @@ def test_a_row_without_a_key_is_dropped_and_nothing_is_heard_of_it(error: Except
 
 
 def test_a_row_whose_value_raises_has_none() -> None:
-    table = reader(value=raising(KeyError("secret"))).table([("loud", "north", 1)])
+    table = table_of(reader(value=raising(KeyError("secret"))), [("loud", "north", 1)])
     assert units(table) == ["loud"]
     assert np.isnan(table.column("value").to_numpy()).all()
 
@@ -55,12 +65,21 @@ def test_a_row_whose_value_raises_has_none() -> None:
     [(True, 1.0), (np.float32(0.5), 0.5), (decimal.Decimal("2.5"), 2.5), (10**400, np.inf), (-(10**400), -np.inf)],
 )
 def test_a_number_of_any_type_is_a_value(value: object, number: float) -> None:
-    assert reader().table([("ann", "north", value)]).column("value").to_pylist() == [number]
+    assert table_of(reader(), [("ann", "north", value)]).column("value").to_pylist() == [number]
 
 
-@pytest.mark.parametrize("value", ["3", None, object(), [1.0], 1j, float("nan")])
+@numbers.Real.register
+class Unordered:
+    """A number beyond all floats that cannot be compared."""
+
+    def __float__(self) -> float:
+        raise OverflowError("secret")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", ["3", None, object(), [1.0], 1j, np.complex64(1j), Unordered(), float("nan")])
 def test_what_is_no_number_is_no_value_and_costs_no_other(value: object) -> None:
-    found = reader().table([*GOOD, ("eve", "north", value)]).column("value").to_numpy()
+    found = table_of(reader(), [*GOOD, ("eve", "north", value)]).column("value").to_numpy()
     assert found[:2].tolist() == [1.0, 2.5]
     assert np.isnan(found[2])
 
@@ -73,13 +92,13 @@ def test_a_vector_of_another_shape_is_null_and_the_programs_array_stays_as_it_is
         ("eve", "north", ["a", "b"]),
         ("joe", "north", None),
     ]
-    assert reader(size=2).table(rows).column("value").to_pylist() == [[1.0, 2.0], None, None, None]
+    assert table_of(reader(size=2), rows).column("value").to_pylist() == [[1.0, 2.0], None, None, None]
     assert own.dtype.kind == "i"
 
 
 def test_steps_change_rows_and_keep_the_id() -> None:
     steps = (("flat_map", lambda row: [(row[1], n) for n in range(row[2])]), ("map", lambda row: (0, *row)))
-    table = reader(steps=steps).table([("ann", "north", 2), ("bob", "south", 0), ("eve", "west", 1)])
+    table = table_of(reader(steps=steps), [("ann", "north", 2), ("bob", "south", 0), ("eve", "west", 1)])
     assert units(table) == ["ann", "ann", "eve"]
     assert table.column("value").to_pylist() == [0.0, 1.0, 0.0]
 
@@ -92,17 +111,57 @@ def test_a_step_that_raises_drops_its_row_whole() -> None:
 
     steps = (("flat_map", half), ("map", lambda row: row if row[2] else 1 / 0))
     rows = [("ann", "north", 1), ("loud", "north", 1), ("bob", "north", 0), ("eve", "north", 2)]
-    assert units(reader(steps=steps).table(rows)) == ["ann", "eve"]
+    assert units(table_of(reader(steps=steps), rows)) == ["ann", "eve"]
 
 
 def test_without_ids_every_row_is_a_unit_of_its_own_in_every_table() -> None:
     read = reader(unit=None)
-    found = [cell for _ in range(3) for cell in read.table(GOOD * 10).column("privacy_id").to_pylist()]
+    found = [cell for _ in range(3) for cell in table_of(read, GOOD * 10).column("privacy_id").to_pylist()]
     assert len(set(found)) == 60
 
 
 def test_the_schema_is_the_same_with_rows_and_without() -> None:
     read = reader()
-    assert {str(table.schema) for table in (read.table([]), read.table(GOOD), *tables(iter(GOOD), read))} == {
-        str(read.table([]).schema)
+    assert {str(table.schema) for table in (table_of(read, []), table_of(read, GOOD), *tables(iter(GOOD), read))} == {
+        str(table_of(read, []).schema)
     }
+
+
+def test_a_row_that_raises_costs_no_other_row_where_functions_change_their_rows() -> None:
+    read = reader(
+        unit=lambda row: row.pop("who"), partition=lambda row: row.pop("where"), value=lambda row: row.pop("what")
+    )
+    rows: list[Any] = [{"who": who, "where": "north", "what": 1} for who in ("ann", "bob")]
+    table = table_of(read, [*rows, {"where": "north"}, {"who": "eve", "what": 1}, {"who": "joe", "where": "north"}])
+    assert units(table) == ["ann", "bob", None, None, "joe"]
+    assert table.column("value").to_pylist()[:2] == [1.0, 1.0]
+
+
+def test_numpy_warns_of_no_value() -> None:
+    def logarithm(row: Any) -> Any:
+        return np.log(np.array([row[2]]))
+
+    beyond = np.longdouble("1e4000")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = table_of(
+            reader(size=1, value=logarithm, steps=(("map", lambda row: (*row[:2], np.float64(row[2]) / 0)),)), GOOD
+        )
+        assert table.column("value").to_pylist() == [[np.inf], [np.inf]]
+        vectors = table_of(reader(size=1), [("ann", "north", [beyond]), ("bob", "north", [0.0])]).column("value")
+    assert vectors.to_pylist()[1] == [0.0]
+
+
+def test_a_row_of_which_many_are_made_fills_several_tables() -> None:
+    long = "x" * 2**13
+    steps = (("flat_map", lambda row: range(row[2])), ("map", lambda number: (0, number, 0)))
+    found = list(reader(steps=steps).tables([("ann", 0, 3), (long, 0, 2**18 + 5), ("bob", 0, 2)]))
+    assert max(table.num_rows for table in found) <= 2**16
+    assert sum(table.num_rows for table in found) == 2**18 + 10
+    ids = [cell for table in found for cell in table.column("privacy_id").unique().to_pylist()]
+    assert set(ids) == {keys.encode("ann"), keys.encode("bob"), keys.encode(long)}
+
+
+def test_a_table_of_long_vectors_has_few_rows() -> None:
+    rows = [("ann", "north", np.zeros(2**19)) for _ in range(5)]
+    assert [table.num_rows for table in tables(iter(rows), reader(size=2**19))] == [0, 2, 2, 1]

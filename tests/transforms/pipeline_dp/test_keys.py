@@ -96,9 +96,31 @@ def test_a_long_privacy_id_is_known_by_its_digest_and_a_missing_one_is_null() ->
     found = keys.encoded(["a" * 2**15, "b" * 2**15, "a" * 2**15, None, float("nan"), 0.0], units=True).to_pylist()
     assert found[0] == found[2] != found[1]
     assert len(found[0]) == 33
-    assert found[3:] == [None, None, keys.encode(0.0)]
+    assert found[3:] == [None, None, keys.encode(0)]
 
 
 def test_the_column_has_one_type_whatever_the_rows_hold() -> None:
     columns = [keys.encoded(found) for found in ([], [1], ["a"], [None], [object()], [(1, "a")])]
     assert {str(column.type) for column in columns} == {"binary"}
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        [1, True, 1.0, np.float32(1), np.int64(1), np.bool_(True)],
+        [0, -0.0, False],
+        [2**70, 2.0**70],
+        [("a", 1), ("a", 1.0), ("a", True)],
+    ],
+)
+def test_equal_numbers_are_one_privacy_id_and_several_partitions(alike: list[object]) -> None:
+    beside = [*alike, "a", 2.5, float("inf")]
+    assert len(set(keys.encoded(beside, units=True).to_pylist())) == 4
+    assert len({cell for key in alike for cell in keys.encoded([key], units=True).to_pylist()}) == 1
+    assert len(set(keys.encoded(alike).to_pylist())) > 1
+
+
+def test_a_number_of_thousands_of_digits_is_no_key() -> None:
+    assert keys.encoded([10**5000, 7]).to_pylist() == [None, keys.encode(7)]
+    with pytest.raises(keys.NoKeyError, match=r"^is too large for a key$"):
+        keys.encode(10**5000)
