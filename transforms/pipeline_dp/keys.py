@@ -33,6 +33,10 @@ LONGEST = 2**14
 """Bytes of a key: with a longer one, tens of thousands of rows would not fit an Arrow array."""
 
 
+LONGEST_ID = 2**6
+"""Bytes of a privacy id as it is. All rows of an id meet in one array, whose bytes are few: a longer one is its SHA-256."""
+
+
 class NoKeyError(TypeError):
     """A value cannot be a key. Never leaves this package but for `check_row`, which is given no rows."""
 
@@ -43,7 +47,7 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
     Args:
         values: what an extractor gave.
         units: whether they are privacy ids, which nobody decodes: None and NaN are no ids, numbers that are equal are one, and
-            one of more than `LONGEST` bytes is known by its SHA-256. A partition key may be None, and no longer.
+            one of more than `LONGEST_ID` bytes is known by its SHA-256. A partition key may be None, and no longer.
 
     >>> [decoded(cell) for cell in encoded([7, "a", None, ("a", 2.5), object()]).to_pylist() if cell is not None]
     [7, 'a', None, ('a', 2.5)]
@@ -51,7 +55,9 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
     (3, 1)
     """
     cells = _column(list(values), DEEPEST, units)
-    if isinstance(cells, pa.Array) and (pc.max(pc.binary_length(cells)).as_py() or 0) <= LONGEST:
+    if isinstance(cells, pa.Array) and (pc.max(pc.binary_length(cells)).as_py() or 0) <= (
+        LONGEST_ID if units else LONGEST
+    ):
         return _with_ids(cells) if units else cells
     cells = pa.array([_short_or_none(value, units) for value in values], pa.binary())
     return _with_ids(cells) if units else cells
@@ -167,7 +173,7 @@ def _with_ids(cells: pa.Array) -> pa.Array:
 
 def _short_or_none(value: Any, units: bool) -> bytes | None:
     cell = _encoded_or_none(value, DEEPEST, units)
-    if cell is None or len(cell) <= LONGEST:
+    if cell is None or len(cell) <= (LONGEST_ID if units else LONGEST):
         return cell
     return b"#" + hashlib.sha256(cell).digest() if units else None
 

@@ -96,6 +96,7 @@ def test_a_long_privacy_id_is_known_by_its_digest_and_a_missing_one_is_null() ->
     found = keys.encoded(["a" * 2**15, "b" * 2**15, "a" * 2**15, None, float("nan"), 0.0], units=True).to_pylist()
     assert found[0] == found[2] != found[1]
     assert len(found[0]) == 33
+    assert [len(cell) for cell in keys.encoded(["a" * 63, "a" * 64], units=True).to_pylist()] == [64, 33]
     assert found[3:] == [None, None, keys.encode(0)]
 
 

@@ -46,6 +46,13 @@ def test_a_metric_maps_to_ours(wanted: list[Any], params: dict[str, Any], found:
     assert dict(asked(wanted, **params).query.metrics) == found
 
 
+def test_a_percentile_of_any_size_has_a_name() -> None:
+    found = asked([M.PERCENTILE(1e-5), M.PERCENTILE(12.5), M.PERCENTILE(90.0)], **VALUES).fields
+    names = tuple(field.name for field in found)
+    assert names == ("percentile_0_00001", "percentile_12_5", "percentile_90")
+    assert metrics.metrics_tuple(names, (1, 2, 3)).percentile_0_00001 == 1
+
+
 def test_what_comes_out_of_the_same_sums_weighs_as_much_as_it_asks_for_in_the_original() -> None:
     def weight(*wanted: Any) -> float:
         return sum(metric.weight for metric in asked(list(wanted), **VALUES).query.metrics.values())
@@ -191,6 +198,18 @@ COUNT = theirs.AggregateParams(metrics=[M.COUNT], **LINEAR)
             ),
         ),
         ("public_partitions", lambda: engine().aggregate([], COUNT, extractors(), "north")),
+        ("public_partitions", lambda: engine().aggregate([], COUNT, extractors(), 7)),
+        ("public_partitions", lambda: engine().aggregate([], COUNT, extractors(), [10**5000])),
+        (
+            "metrics",
+            lambda: asked(
+                [M.VECTOR_SUM, M.PERCENTILE(50)],
+                vector_size=2,
+                vector_max_norm=1,
+                vector_norm_kind=ours.NormKind.L2,
+                **VALUES,
+            ),
+        ),
         ("add_dp_noise", lambda: engine().add_dp_noise([], None)),
         ("calculate_private_contribution_bounds", lambda: engine().calculate_private_contribution_bounds([], None)),
         ("budget_accountant", lambda: ours.DPEngine(theirs.NaiveBudgetAccountant(1, 1e-6), ours.LocalBackend())),
