@@ -225,7 +225,8 @@ def _numbers(values: list[Any]) -> pa.Array:
 def _number(value: Any) -> float:
     """A value as a float; NaN, which is null, where it is no real number. Text is none."""
     try:
-        if not isinstance(value, (numbers.Real, np.bool_, decimal.Decimal)):
+        is_number = isinstance(value, (numbers.Real, np.bool_, decimal.Decimal))
+        if not is_number:
             return float("nan")
         try:
             return float(value)
