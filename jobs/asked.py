@@ -18,7 +18,7 @@ from typing import Any
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import complaints, job_file, lines
 from dp_pipelines.jobs.metric_models import described
-from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 
 _AT = re.compile(r"\A[^:]*:\d+: ")
 
@@ -61,6 +61,7 @@ def job_of(
     """
     if not isinstance(query, Query):
         raise RequestError(field="query", rule="must be a Query", mend="write dp.Query(...)")
+    _refuse_parts(query)
     content = {
         "dataset": dataset,
         "privacy_unit": list(query.unit_columns),
@@ -101,6 +102,16 @@ def read(content: Mapping[str, Any], name: str, folder: pathlib.Path) -> AskedJo
         complaints.raise_all(list(shorter))
         raise AssertionError("there is one") from None
     return AskedJob(made.path, made.job, made.document)
+
+
+def _refuse_parts(query: Query) -> None:
+    """What only stands for a part of a larger plan is no question by itself: it would be answered as another one."""
+    if query.group is not None:
+        rule = "reads some of the units, for a plan that trains a model"
+        raise RequestError(field="group", rule=rule, mend="leave it out, or write a job")
+    if isinstance(query.partitions, ReleasedPartitions):
+        rule = "are those of other stages, and there are none"
+        raise RequestError(field="partitions", rule=rule, mend="leave them out, or write a job")
 
 
 def _stage(query: Query) -> dict[str, Any]:

@@ -34,7 +34,8 @@ from dp_pipelines.jobs.session_price import Price
 from dp_pipelines.jobs.session_release import Release, left_in_words
 from dp_pipelines.jobs.sources import Source
 from dp_pipelines.ledger import rules
-from dp_pipelines.ledger.entries import Cost
+from dp_pipelines.ledger.entries import Account, Cost, Run
+from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.query import Query
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
@@ -185,7 +186,8 @@ class Session:
             name: of the release, for ever. The same name with the same arguments gives the stored release again, without any
                 charge and whatever the rows are by then; with others it is refused.
             epsilon: what it may cost.
-            delta: what it may cost; left out, as large a part of the cap's delta as `epsilon` is of the cap's epsilon.
+            delta: what it may cost; left out, what it was when the name was first asked for with this epsilon, and before that
+                as large a part of the cap's delta as `epsilon` is of the cap's epsilon.
             where: which rows are read, in SQL over one row, as in job files.
             columns: defined columns, in SQL over one row, as in job files: `{"week": "date_trunc('week', sold_at)"}`.
             show: whether the price is printed before.
@@ -232,8 +234,11 @@ class Session:
         with self._account.ledger() as ledger:
             account = ledger.account(self._dataset)
             epsilon = checks.number(epsilon, "epsilon", above=0, mend="write e.g. epsilon=0.5")
+            known = ledger.run(self._dataset, name)
+            if known is not None and known.state == "abandoned":
+                known = None
             if delta is None:
-                delta = min(account.delta * epsilon / account.epsilon * (1 - SLACK), account.delta)
+                delta = self._delta(ledger, account, known, epsilon)
             file = job_of(
                 self._query(query, asked),
                 name,
@@ -246,9 +251,6 @@ class Session:
                 columns=columns,
             )
             request = check(file, (), self._held)
-            known = ledger.run(self._dataset, name)
-            if known is not None and known.state == "abandoned":
-                known = None
             if known is not None and (known.plan, known.content) != (request.asked, request.content):
                 raise RequestError(
                     field=f"name {name!r}",
@@ -273,6 +275,13 @@ class Session:
                 after=session_account.budget_of(account, cost),
             )
         return _Planned(request=request, plan=plan, price=price)
+
+    def _delta(self, ledger: Ledger, account: Account, known: Run | None, epsilon: float) -> float:
+        """A query's delta where it is left out: a name's own, since the cap may have been raised meanwhile."""
+        block = None if known is None else ledger.block(self._dataset, "", known.plan)
+        if block is not None and block.body["budget"]["epsilon"] == epsilon:
+            return float(block.body["budget"]["delta"])
+        return min(account.delta * epsilon / account.epsilon * (1 - SLACK), account.delta)
 
     def _query(self, query: Query | None, asked: Mapping[str, Any]) -> Query:
         if query is None:

@@ -9,12 +9,13 @@ May import errors, ledger, release.manifest. Imported by session.
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.ledger import default_places, export, sources
+from dp_pipelines.ledger import default_places, export, places, sources
 from dp_pipelines.ledger.entries import Account, Cost
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.release.manifest import unit_in_words
@@ -96,7 +97,7 @@ def account_of(
     if ledger == "none":
         rule_, mend = "cannot be none: a session's budget is what a ledger remembers", "leave it out"
         raise RequestError(field="ledger", rule=rule_, mend=mend)
-    place = str(folder / DEFAULT_NAME) if ledger is None else ledger
+    place = str(folder / DEFAULT_NAME) if ledger is None else _fixed(ledger, folder)
     cap = {"epsilon": epsilon, "delta": delta}
     if ledger is not None or Ledger.exists(place):
         opened = Ledger.open(place)
@@ -111,6 +112,12 @@ def account_of(
     finally:
         opened.close()
     return SessionAccount(place=place, shown=opened.shown, name=dataset)
+
+
+def _fixed(ledger: str, folder: pathlib.Path) -> str:
+    """A ledger's place that stays the same one when the notebook moves to another folder."""
+    url = places.parse(ledger)
+    return os.path.join(folder, url.database or "") if url.get_backend_name() == "sqlite" else ledger
 
 
 def _open(

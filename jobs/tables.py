@@ -36,14 +36,18 @@ class Table:
     """
 
     def __init__(self, data: Any, types: Mapping[str, pa.DataType]) -> None:
-        self._data, self._pandas = data, _is_pandas(data)
-        if not self._pandas:
-            self._data = _arrow(data)
+        self._pandas = _is_pandas(data)
+        # A shallow copy: columns that the notebook renames or casts later are still here, with the types that were checked.
+        self._data = data.copy(deep=False) if self._pandas else _arrow(data)
+        self._missing = {} if self._pandas else _pointers(data)
         self.schema = self._schema(types)
 
     def _schema(self, types: Mapping[str, pa.DataType]) -> pa.Schema:
         names = list(self._data.columns) if self._pandas else self._data.schema.names
         _refuse_names(names)
+        if not isinstance(types, Mapping):
+            mend = 'write e.g. types={"day": pa.date32()}'
+            raise RequestError(field="types", rule="must map column names to pyarrow types", mend=mend)
         untyped = [name for name in names if self._pandas and _is_untyped(self._data[name])]
         for name, kind in types.items():
             if name not in untyped:
@@ -54,7 +58,7 @@ class Table:
                     field=f"types[{name!r}]", rule="must be a pyarrow type", mend="write e.g. pa.date32()"
                 )
         if not self._pandas:
-            return self._data.schema
+            return pa.schema([field for field in self._data.schema if field.name not in self._missing])
         fields = {
             name: types.get(name, pa.string()) if name in untyped else _type_of(self._data[name]) for name in names
         }
@@ -64,7 +68,7 @@ class Table:
     def source(self) -> Source:
         """What a request reads, but for the name."""
         plain = {field.name: keys.plain_type(field.type) for field in self.schema}
-        return Source(files=(), schema=pa.schema(plain.items()), sizes=self._sizes(), types=None, missing={})
+        return Source(files=(), schema=pa.schema(plain.items()), sizes=self._sizes(), types=None, missing=self._missing)
 
     def _sizes(self) -> dict[str, int]:
         if self._pandas:
@@ -122,7 +126,9 @@ def without_views(column: pa.Array) -> pa.Array:
 
 
 def _is_pandas(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns")
+    """Whether it is a frame of pandas, or of a class made from it: its own stream would guess types from rows."""
+    rooms = (kind.__module__.partition(".")[0] for kind in type(data).__mro__)
+    return "pandas" in rooms and hasattr(data, "columns")
 
 
 def _arrow(data: Any) -> pa.Table:
@@ -140,6 +146,21 @@ def _arrow(data: Any) -> pa.Table:
     except Exception:  # its words may quote a row
         rule = "cannot be taken over as an Arrow table"
         raise RequestError(field="data", rule=rule, mend="give each column one of Arrow's types") from None
+
+
+def _pointers(data: Any) -> dict[str, RequestError]:
+    """Columns of Python objects in a frame of Polars, which hands over where each object lies: equal ones would differ.
+
+    A privacy unit of such a column would be as many units as it has rows.
+    """
+    if type(data).__module__.partition(".")[0] != "polars":
+        return {}
+    mend = "cast it to text or a number in the frame: map_elements(str, return_dtype=pl.String)"
+    return {
+        name: RequestError(field=f"column {name!r}", rule="has dtype Object, which Arrow does not have", mend=mend)
+        for name, kind in data.schema.items()
+        if str(kind) == "Object"
+    }
 
 
 def _refuse_names(names: Sequence[Any]) -> None:

@@ -18,6 +18,7 @@ from dp_pipelines.jobs.session_release import Release
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.query import ReleasedPartitions
 from tests.helpers import quiet
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import purchases, stage
@@ -473,3 +474,52 @@ def test_the_library_names_the_session_without_loading_it():
     assert dp.Session is Session
     with pytest.raises(AttributeError, match="no attribute 'Sesion'"):
         _ = dp.Sesion
+
+
+def test_the_account_stays_the_same_when_the_notebook_moves_to_another_folder(notebook, monkeypatch):
+    for folder in ("here", "there"):
+        (notebook / folder).mkdir()
+        ledger = Ledger.create(f"{folder}/team.sqlite")
+        ledger.open_account("shop", unit=["customer"], words="customer", epsilon=3.0, delta=1e-6)
+        ledger.close()
+    monkeypatch.chdir(notebook / "here")
+    shop = session(ledger="team.sqlite")
+    shop.query(name="orders", epsilon=2, show=False, **ORDERS)
+    monkeypatch.chdir(notebook / "there")
+    assert shop.remaining.epsilon < 1.1
+    with pytest.raises(dp.BudgetError, match="this needs epsilon"):
+        shop.query(name="more", epsilon=2, show=False, **ORDERS)
+
+
+def test_a_notebook_can_be_run_again_after_its_cap_was_raised():
+    first = session().query(name="orders", epsilon=0.5, show=False, **ORDERS)
+    ledger = Ledger.open(DEFAULT_NAME)
+    ledger.raise_cap("shop", epsilon=6.0, delta=1e-6)
+    ledger.close()
+    shop = session(epsilon=6)
+    assert shop.price(name="orders", epsilon=0.5, **ORDERS).released
+    assert shop.query(name="orders", epsilon=0.5, show=False, **ORDERS).to_arrow().equals(first.to_arrow())
+    with pytest.raises(dp.RequestError, match="name 'orders': stands for"):
+        shop.query(name="orders", epsilon=0.6, show=False, **ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        ({"group": "training"}, "group: reads some"),
+        ({"partitions": ReleasedPartitions(stages=("x",))}, "partitions: are"),
+    ],
+)
+def test_a_query_that_is_a_part_of_a_plan_is_not_answered_as_another_one(part, told):
+    query = dp.Query(privacy_unit="customer", **{**ORDERS, **part})
+    with pytest.raises(dp.RequestError, match=told):
+        session().price(query, name="orders", epsilon=0.5)
+
+
+def test_a_frame_that_the_notebook_changes_later_keeps_its_columns_here():
+    frame = purchases(0).to_pandas()
+    shop = session(frame)
+    frame.rename(columns={"product": "other"}, inplace=True)
+    frame["customer"] = "one and the same"
+    released = shop.query(name="orders", epsilon=2.5, show=False, **ORDERS).to_arrow()
+    assert released.num_rows == 5

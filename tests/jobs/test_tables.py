@@ -1,6 +1,7 @@
 """Rows in memory have the types that they declare, and no cell decides anything else."""
 
 import datetime
+import uuid
 
 import pandas as pd
 import polars as pl
@@ -90,3 +91,27 @@ def test_every_cell_is_fitted_alone():
     assert fitting.column(cells, pa.int64()).to_pylist() == alone
     assert alone[0] == 1
     assert alone[2] is None
+
+
+def test_a_class_made_from_a_frame_of_pandas_is_one():
+    class Ours(pd.DataFrame):
+        pass
+
+    for cells in (["a", "b"], ["a", 1], [1, 2], [None, None]):
+        schema, table = read(Ours({"x": pd.Series(cells, dtype=object)}))
+        assert schema.field("x").type == pa.string()
+        assert table["x"].to_pylist() == [cell if cell in ("a", "b") else None for cell in cells]
+
+
+def test_objects_of_polars_are_no_column_since_equal_ones_would_differ():
+    same = [uuid.UUID(int=1), uuid.UUID(int=1)]
+    name, source = tables.hold(pl.DataFrame({"customer": same, "x": [1, 2]}))
+    tables.release(name)
+    assert source.schema.names == ["x"]
+    with pytest.raises(RequestError, match="column 'customer': has dtype Object, which Arrow does not have; cast it"):
+        raise source.missing["customer"]
+
+
+def test_types_that_are_no_mapping_are_refused():
+    with pytest.raises(RequestError, match="types: must map column names"):
+        read(pd.DataFrame({"x": ["a"]}), ["x"])
