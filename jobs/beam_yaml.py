@@ -10,9 +10,11 @@ Where a lost worker is replaced, a sink of the user's may write rows twice, and 
 Imports Beam. May import everything below.
 """
 
+import contextlib
 import inspect
+import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -29,6 +31,7 @@ from dp_pipelines.jobs.complaints import nearest
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.jobs.sources import Source
 from dp_pipelines.kernels import keys
+from dp_pipelines.release import staging
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.publish import PublishRelease
 from dp_pipelines.transforms.read import ReadParquet
@@ -57,6 +60,8 @@ class _RowsToRelease(beam.PTransform):
             raise RequestError(field="ledger", rule=rule, mend=mend)
         self._name, self._output, self._num_shards = (settings[key] for key in ("name", "output", "num_shards"))
         checks.stage_name(self._name, "name")
+        if self._output is not None:
+            _refuse_place(self._output)
         content = {
             "dataset": "none",
             "privacy_unit": settings["privacy_unit"],
@@ -64,7 +69,7 @@ class _RowsToRelease(beam.PTransform):
             "budget": {"epsilon": settings["epsilon"], "delta": settings["delta"]},
             "source": {"parquet": "rows"},
             "where": settings["where"],
-            "columns": _read("columns", settings["columns"]) or {},
+            "columns": {} if settings["columns"] is None else _read("columns", settings["columns"]),
             "stages": {
                 self._name: {"kind": "aggregate", **{key: held for key, held in stage.items() if held is not None}}
             },
@@ -130,10 +135,10 @@ class DpAggregate(_RowsToRelease):
 
     def __init__(
         self,
-        epsilon: float,
-        privacy_unit: Any,
-        partition_by: Any,
-        bounds: Any,
+        epsilon: Any = None,
+        privacy_unit: Any = None,
+        partition_by: Any = None,
+        bounds: Any = None,
         metrics: Any = None,
         delta: float = 0.0,
         ledger: str = "",
@@ -148,6 +153,7 @@ class DpAggregate(_RowsToRelease):
         num_shards: int = 32,
         **others: Any,
     ) -> None:
+        _need(epsilon=epsilon, privacy_unit=privacy_unit, partition_by=partition_by, bounds=bounds)
         settings = {
             "epsilon": epsilon, "delta": delta, "ledger": ledger, "privacy_unit": privacy_unit, "row_id": row_id, "where": where,
             "columns": columns, "name": name, "output": output, "num_shards": num_shards,
@@ -188,11 +194,11 @@ class DpSelectPartitions(_RowsToRelease):
 
     def __init__(
         self,
-        epsilon: float,
-        delta: float,
-        privacy_unit: Any,
-        partition_by: Any,
-        max_partitions_contributed: int,
+        epsilon: Any = None,
+        delta: Any = None,
+        privacy_unit: Any = None,
+        partition_by: Any = None,
+        max_partitions_contributed: Any = None,
         ledger: str = "",
         strategy: str = "auto",
         min_users: int = 0,
@@ -203,6 +209,10 @@ class DpSelectPartitions(_RowsToRelease):
         num_shards: int = 32,
         **others: Any,
     ) -> None:
+        _need(
+            epsilon=epsilon, delta=delta, privacy_unit=privacy_unit, partition_by=partition_by,
+            max_partitions_contributed=max_partitions_contributed,
+        )  # fmt: skip
         settings = {
             "epsilon": epsilon, "delta": delta, "ledger": ledger, "privacy_unit": privacy_unit, "where": where,
             "columns": columns, "name": name, "output": output, "num_shards": num_shards,
@@ -225,8 +235,14 @@ class DpReadParquet(beam.PTransform):
 
     _yaml_requires_inputs = False
 
-    def __init__(self, files: str, columns: list[str] | None = None) -> None:
+    def __init__(self, files: Any = None, columns: Sequence[str] | None = None) -> None:
         super().__init__()
+        _need(files=files)
+        if not isinstance(files, str):
+            raise RequestError(
+                field="files", rule="must be one file name or pattern", mend="write files: data/*.parquet"
+            )
+        columns = None if columns is None else _listed(columns)
         self._source = sources.look_at_parquet(sources.find(files, pathlib.Path.cwd()))
         for column in columns or ():
             if column in self._source.missing:
@@ -257,6 +273,51 @@ class _Published(beam.DoFn):
     def process(self, element: str) -> Iterator[pa.Table]:
         with pyarrow.parquet.ParquetFile(pathlib.Path(element) / f"{self._name}.parquet") as file:
             yield file.read()
+
+
+def _need(**settings: Any) -> None:
+    """Refuse what is left out by its key: Python's own words for that are none that may be shown.
+
+    Raises:
+        RequestError: one is missing.
+    """
+    for key, value in settings.items():
+        if value is None:
+            raise RequestError(field=key, rule="is missing", mend="add it")
+
+
+def _refuse_place(output: Any) -> None:
+    """Refuse what no folder can be, before a row is read.
+
+    Raises:
+        RequestError: it is no text, or no folder can be made there.
+    """
+    if not isinstance(output, str):
+        raise RequestError(field="output", rule="must be the name of a folder", mend="write e.g. output: out/weekly")
+    target = staging.local_path(output)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(target)  # a file may stand on the way, or a name may be too long
+        reached = next(parent for parent in target.parents if parent.exists())
+        possible = os.access(reached, os.W_OK)
+    except (OSError, ValueError):
+        possible = False
+    if not possible:
+        raise RequestError(field="output", rule="cannot be created", mend="choose a folder that can be written")
+
+
+def _listed(columns: Any) -> tuple[str, ...]:
+    """The columns to read.
+
+    Raises:
+        RequestError: they are no names, or one stands twice.
+    """
+    named = (columns,) if isinstance(columns, str) else columns
+    texts = isinstance(named, Sequence) and all(isinstance(name, str) for name in named)
+    if not texts or not named or len(set(named)) < len(named):
+        rule, mend = "must be a list of different column names", "write e.g. columns: [customer, paid]"
+        raise RequestError(field="columns", rule=rule, mend=mend)
+    return tuple(named)
 
 
 def _ready(plan: Plan, name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
@@ -181,7 +182,7 @@ def check_input(pcoll: beam.PCollection[Any]) -> None:
     """Refuse what cannot be released as one batch.
 
     Raises:
-        RequestError: for an unbounded or windowed PCollection, or one that is known not to hold Arrow tables.
+        RequestError: for an unbounded or windowed PCollection, one with a trigger, or one that is known not to hold Arrow tables.
     """
     if not pcoll.is_bounded:
         raise RequestError(field="input", rule="is unbounded", mend="release batches: read a bounded source")
@@ -189,6 +190,9 @@ def check_input(pcoll: beam.PCollection[Any]) -> None:
         raise RequestError(
             field="input", rule="is windowed", mend="partition by a time column instead, in the global window"
         )
+    if not isinstance(pcoll.windowing.triggerfn, DefaultTrigger):
+        rule = "has a trigger, which may release the same rows again and again"
+        raise RequestError(field="input", rule=rule, mend="put WindowInto(GlobalWindows()) before it")
     if isinstance(pcoll.element_type, type) and pcoll.element_type not in (pa.Table, object):
         raise RequestError(
             field="input",

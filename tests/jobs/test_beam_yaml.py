@@ -18,6 +18,8 @@ import pytest
 import yaml
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount, Repeatedly
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines import RequestError
@@ -262,6 +264,11 @@ REFUSED = {
     "no bounds": ({"bounds": {}}, "bounds"),
     "text for a number": ({"epsilon": "1e-6"}, "epsilon: must be a number"),
     "no yaml": ({"metrics": "{"}, "metrics: "),
+    "a number as folder": ({"output": 5}, "output: must be the name of a folder; write"),
+    "no folder": ({"output": "a\0b"}, "output: cannot be created; choose"),
+    "a folder in a file": ({"output": f"{__file__}/out"}, "output: cannot be created; choose"),
+    "too long a folder": ({"output": "x" * 300}, "output: cannot be created; choose"),
+    "columns that are none": ({"columns": 0}, "columns: "),
     "no name": ({"name": "a/b"}, "must be a name of letters, digits"),
     "private without delta": ({"delta": 0.0}, "delta: must be above 0 where partitions are selected privately"),
 }
@@ -313,6 +320,39 @@ def test_rows_without_types_are_refused():
     strange = pipeline | "strange" >> beam.Create([]).with_output_types(row_of(customer=str, region=dict[str, str]))
     with pytest.raises(RequestError, match="column 'region': has the type .*, which cannot be read here"):
         _ = strange | "of strange" >> beam_yaml.DpAggregate(**{**SETTINGS, "metrics": {"orders": {"kind": "count"}}})
+
+
+@pytest.mark.parametrize("key", ["epsilon", "privacy_unit", "partition_by", "bounds"])
+def test_what_is_left_out_is_named(key):
+    with pytest.raises(RequestError, match=f"{key}: is missing; add it"):
+        beam_yaml.DpAggregate(**{name: value for name, value in SETTINGS.items() if name != key})
+    of_selection = {**SETTINGS, "max_partitions_contributed": 2}
+    del of_selection["bounds"], of_selection["metrics"]
+    left_out = "max_partitions_contributed" if key == "bounds" else key
+    del of_selection[left_out]
+    with pytest.raises(RequestError, match=f"{left_out}: is missing; add it"):
+        beam_yaml.DpSelectPartitions(**of_selection)
+
+
+def test_columns_to_read_are_names(shop):
+    for columns in (5, [], [None], ["SALES_PRICE", "SALES_PRICE"], {"SALES_PRICE": 1}):
+        with pytest.raises(RequestError, match="columns: must be a list of different column names; write"):
+            beam_yaml.DpReadParquet("data/ta_feng/*.parquet", columns=columns)
+    with pytest.raises(RequestError, match="files: is missing; add it"):
+        beam_yaml.DpReadParquet()
+    for files in (5, ["data/ta_feng/*.parquet"]):
+        with pytest.raises(RequestError, match="files: must be one file name or pattern; write"):
+            beam_yaml.DpReadParquet(files)
+    assert beam_yaml.DpReadParquet("data/ta_feng/*.parquet", columns="SALES_PRICE")._rows.names == ("SALES_PRICE",)
+
+
+def test_rows_with_a_trigger_are_refused_since_each_pane_would_be_a_draw():
+    typed = row_of(customer=str, region=str, paid=float)
+    panes = beam.WindowInto(
+        GlobalWindows(), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.ACCUMULATING
+    )
+    with pytest.raises(RequestError, match="input: has a trigger, which may release the same rows again"):
+        _ = rows(beam.Pipeline()) | panes.with_output_types(typed) | beam_yaml.DpAggregate(**SETTINGS)
 
 
 def test_files_are_checked_when_the_pipeline_is_built(shop):
