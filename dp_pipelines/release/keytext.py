@@ -26,6 +26,7 @@ ISOLATE, END_ISOLATE = "\u2068", "\u2069"
 _MOVES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = "\u200c\u200d"
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TIME_OF_DAY = pa.time64("ns")
 _HARMLESS = re.compile(r"[ -~]*")
 
 
@@ -59,8 +60,9 @@ def key_text(scalar: pa.Scalar) -> str | None:
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return _moment(scalar)
     try:
-        value = scalar.as_py()
-    except (ValueError, OverflowError, ArithmeticError, ImportError):  # a time of day with nanoseconds
+        # Python's times of day have no nanoseconds: Arrow refuses them or, where pandas is installed, drops them.
+        value = pc.cast(scalar, pa.string()).as_py() if kind == _TIME_OF_DAY else scalar.as_py()
+    except (ValueError, OverflowError, ArithmeticError, ImportError):
         value = pc.cast(scalar, pa.string()).as_py()
     return plain(value)
 

@@ -198,8 +198,10 @@ def test_a_matrix_that_is_not_finite_is_refused():
 
 
 MEMORY = """
-import sys, numpy as np, pyarrow as pa
+import contextlib, sys, numpy as np, pyarrow as pa
 from dp_pipelines.training import examples
+with contextlib.suppress(ImportError):
+    import pandas  # Arrow does, once, where it is installed
 examples.RESIDENT, examples.PORTION = int(sys.argv[2]), 2**19
 class Wide:
     width = 100
