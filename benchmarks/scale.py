@@ -18,12 +18,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
+import data
 import matplotlib as mpl
 from gates import Gate
 from measure import HERE, REPOSITORY, BenchmarkError, cores, say
 from scale_runs import Run, flink, measured
-
-import data
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

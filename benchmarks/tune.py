@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import data
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,6 @@ import yaml
 from errors import Floats, Interval, mean_interval
 from measure import REPOSITORY, BenchmarkError, say, versions
 
-import data
 from dp_pipelines.jobs import job_file, tune_grid, tune_plans
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.jobs.run import plan_of
