@@ -17,7 +17,7 @@ from dp_pipelines.query import LARGEST_BOUND, ContributionBounds, PrivatePartiti
 
 BOUNDS = ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3)
 AMOUNT = Mean("amount", min_value=0, max_value=200)
-NO_NUMBERS = [math.nan, math.inf, -math.inf, True, False, "3", b"3", None, [3], 3 + 0j, object()]
+NO_NUMBERS = [math.nan, math.inf, -math.inf, True, False, "3", b"3", None, [3], 3 + 0j, ...]
 NO_WHOLE_NUMBERS = [*NO_NUMBERS, 2.0, 2.5, Fraction(3, 2), np.float64(2)]
 
 
