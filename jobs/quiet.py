@@ -1,10 +1,10 @@
 """Silence while rows are in memory: no library may print, log or warn, for what it says may quote a row.
 
 In: nothing. Out: a context in which standard output and error go nowhere, for Python and for native code alike, and a stream
-to the real standard error for our own progress. Holds: both are restored, whatever happens. Not covered: files that a
-library writes on its own.
+to the real standard error for our own progress and notes. Holds: both are restored, whatever happens. Not covered: files that
+a library writes on its own.
 
-May import nothing of this project. Imported by run.
+May import nothing of this project. Imported by run, tune.
 """
 
 import contextlib
@@ -45,6 +45,17 @@ def silence() -> Iterator[TextIO]:
         finally:
             threading.excepthook = hook
             logging.disable(before)
+
+
+def note(stream: TextIO, text: str) -> None:
+    """Say something of the run on the stream that `silence` gives; where that is closed, nobody reads it.
+
+    >>> import sys
+    >>> note(sys.stdout, "a job of before still runs")
+    note: a job of before still runs
+    """
+    with contextlib.suppress(OSError, ValueError):
+        print(f"note: {text}", file=stream, flush=True)
 
 
 @contextlib.contextmanager

@@ -24,11 +24,21 @@ import pyarrow as pa
 from dp_pipelines.budget.plan import Expectation, Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import books, charged, dataflow, left_jobs, phases, runners, training, unaccounted, windows
+from dp_pipelines.jobs import (
+    books,
+    charged,
+    dataflow,
+    left_jobs,
+    phases,
+    quiet,
+    runners,
+    training,
+    unaccounted,
+    windows,
+)
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.progress import Progress
-from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.query import Query
@@ -148,13 +158,13 @@ def carry_out(
     if runners.check_name(runner) == "dataflow":
         dataflow.refuse_local(request)
     with (
-        silence() as stream,
+        quiet.silence() as stream,
         Progress(stream) as progress,
         _no_parents_left(target),
         contextlib.ExitStack() as until_the_end,
     ):
         _refuse_unwritable(target)
-        tell = note if note is not None else lambda text: _note(stream, text)
+        tell = note if note is not None else functools.partial(quiet.note, stream)
         progress.show("loading Beam")
         from dp_pipelines.jobs import doctor, engines
 
@@ -232,11 +242,6 @@ def carry_out(
 def _identity(plan: Plan, request: Request) -> str:
     """The id of a run that was given none: the plan's hash with the parameters."""
     return f"{plan.digest[:24]}-{request.content[:24]}"
-
-
-def _note(stream: Any, text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        print(f"note: {text}", file=stream, flush=True)
 
 
 def _unit(request: Request) -> str:

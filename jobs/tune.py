@@ -13,6 +13,7 @@ May import errors, tuning, ledger, release, and jobs below it; Beam is imported 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ from dp_pipelines.jobs import (
     job_file,
     lines,
     processes,
+    quiet,
     runners,
     sources,
     suggested,
@@ -43,7 +45,6 @@ from dp_pipelines.jobs.complaints import nearest
 from dp_pipelines.jobs.job_file import JobFile, Stage
 from dp_pipelines.jobs.pipeline import quoting_nothing, run_tuning
 from dp_pipelines.jobs.progress import Progress
-from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.jobs.run import NO_LEDGER
 from dp_pipelines.jobs.tune_grid import Option
@@ -134,17 +135,14 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     if runners.check_name(given.runner) == "dataflow":
         mend = "tune on a machine that sees the rows, or a public sample with --sample"
         raise RequestError(field="--runner dataflow", rule="cannot keep what is private in your hands", mend=mend)
-    with silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
+    with quiet.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = tune_plans.configurations(request, name, options, progress.show)
         progress.show("loading Beam")
         from dp_pipelines.jobs import engines
 
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments))
 
-        def tell(text: str) -> None:
-            with contextlib.suppress(OSError, ValueError):
-                print(f"note: {text}", file=stream, flush=True)
-
+        tell = functools.partial(quiet.note, stream)
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:
             noted = private and given.ledger != NO_LEDGER
@@ -314,7 +312,7 @@ class _Made:
         own = self.own.job.budget.epsilon
         return own if own in of_grid else min(of_grid)
 
-    @property
+    @functools.cached_property
     def _settings(self) -> list[dict[str, Any]]:
         """By configuration the value of each path that is varied."""
         paths = list(dict.fromkeys(path for option in self.options for path, _ in option.setting))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.audit import aggregates, worst
 from dp_pipelines.budget import choice
-from dp_pipelines.budget.stage import Selection, StagePlan, shape_of
+from dp_pipelines.budget.stage import Selection, StagePlan
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.noise import smooth
 from dp_pipelines.release import smooth as smooth_release
@@ -155,10 +155,8 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    statistic, noise = stage.statistics[place], stage.noises[place]
-    assert noise is not None
-    around, rows = choice.around(statistic), stage.query.bounds.max_rows_per_partition
-    epsilon = choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step))
+    around, rows = choice.around(stage.statistics[place]), stage.query.bounds.max_rows_per_partition
+    epsilon = stage.choice_epsilon(place)
     pieces = stage.layout.max_partitions
     # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
     below = around.whole > around.part

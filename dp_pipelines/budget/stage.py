@@ -153,6 +153,16 @@ class StagePlan:
             return None
         return self.selection.threshold * self.selection.noise.unit
 
+    def choice_epsilon(self, place: int) -> Fraction:
+        """Epsilon in one partition of a statistic that is chosen or scaled by ranks.
+
+        Args:
+            place: of the statistic among `statistics`.
+        """
+        statistic, noise = self.statistics[place], self.noises[place]
+        assert noise is not None
+        return choosing.epsilon_of_ranks(noise.law.scale, shape_of(statistic, self.query).steps(noise.step))
+
     @property
     def half_keep_users(self) -> float | None:
         """How many users a partition needs to be kept with probability 1/2 (weighted: users with all their partitions)."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.budget import choice
-from dp_pipelines.budget.stage import StagePlan, shape_of
+from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Floats, Integers
 from dp_pipelines.selection.exponential import permute_and_flip
@@ -30,15 +30,13 @@ def draw_ranks(
         partitions: rising codes.
         words: as for `release.draw.draw_release`.
     """
-    statistic, noise = stage.statistics[index], stage.noises[index]
-    assert noise is not None
-    around = choice.around(statistic)
+    around = choice.around(stage.statistics[index])
     if not len(partitions):
         return np.zeros(0)
     chosen = permute_and_flip(
         around.scores(totals.coarse_lists(index, partitions, shift=0, step=1)),
         spread=choice.spread_of_ranks(around, stage.query.bounds.max_rows_per_partition),
-        epsilon=choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step)),
+        epsilon=stage.choice_epsilon(index),
         words=words,
     )
     return chosen.astype(np.float64)

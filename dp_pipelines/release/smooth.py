@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.budget import choice
-from dp_pipelines.budget.stage import StagePlan, shape_of
+from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Floats, Integers
 from dp_pipelines.noise import smooth
@@ -26,10 +26,7 @@ def smoothing_of(stage: StagePlan, index: int) -> smooth.Smoothing:
         stage: the frozen stage.
         index: the place of the statistic among `stage.statistics`.
     """
-    statistic, noise = stage.statistics[index], stage.noises[index]
-    assert noise is not None
-    epsilon = choice.epsilon_of_ranks(noise.law.scale, shape_of(statistic, stage.query).steps(noise.step))
-    return smooth.smoothing(epsilon, stage.choices.selection_delta)
+    return smooth.smoothing(stage.choice_epsilon(index), stage.choices.selection_delta)
 
 
 def draw_medians(
