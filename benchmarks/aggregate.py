@@ -12,18 +12,19 @@ import pathlib
 import sys
 
 import matplotlib as mpl
-from gates import FULL, QUICK, Gate, Measured, Sizes, cases, evaluate
+from gates import FULL, QUICK, Gate, Measured, Sizes, cases, evaluate, gates_table
 from measure import (
     DUCKDB,
     OURS,
     PEERS_PYTHON,
     PIPELINEDP,
     POLARS,
-    REPOSITORY,
     BenchmarkError,
     Case,
     cores,
     interleave,
+    read_options,
+    runs_table,
     say,
     versions,
 )
@@ -47,33 +48,6 @@ imports. Planning (the calibration of noise), which dp_pipelines does once for a
 has its own column; `dp-pipelines` keeps plans. Both systems on Beam use its in-memory runner in one process;
 DuckDB and Polars use two threads.
 """
-
-
-def gates_table(gates: list[Gate]) -> str:
-    """One line a gate."""
-    lines = ["| gate | measured | limit | |", "|---|---|---|---|"]
-    for gate in gates:
-        sign = "≥" if gate.at_least else "≤"
-        verdict = "pass" if gate.holds else "**FAIL**"
-        lines.append(f"| {gate.name} | {gate.figure:.2f}{gate.unit} | {sign} {gate.limit:g}{gate.unit} | {verdict} |")
-    return "\n".join(lines)
-
-
-def runs_table(measured: Measured) -> str:
-    """One line a case; systems on the same rows stand together, fastest first."""
-    lines = [
-        "| system | rows are | rows | seconds, median (range) | CPU s | Mrows/s | plan s | imports s | peak GiB | keys |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for case in sorted(measured, key=lambda case: (case.rows, case.kind != "even", case.kind, measured[case].seconds)):
-        runs = measured[case]
-        low, high = runs.spread
-        lines.append(
-            f"| {case.system} | {case.kind} | {case.rows:,} | {runs.seconds:.2f} ({low:.2f} to {high:.2f}) "
-            f"| {runs.cpu_seconds:.2f} | {case.rows / runs.seconds / 1e6:.3g} | {runs.plan_seconds:.1f} "
-            f"| {runs.import_seconds:.1f} | {runs.peak_mib / 1024:.2f} | {runs.partitions:,} |"
-        )
-    return "\n".join(lines)
 
 
 def extrapolation(measured: Measured, sizes: Sizes) -> str:
@@ -172,30 +146,18 @@ def _slow(rounds: int) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Time and memory of the aggregation beside other systems.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round: a look, not a verdict")
-    parser.add_argument("--rounds", type=int, help="rounds (default 5; 1 with --quick)")
-    parser.add_argument(
-        "--out", type=pathlib.Path, help="folder (default docs/benchmarks; out/benchmarks with --quick)"
-    )
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments, rounds=5)
     sizes = QUICK if options.quick else FULL
-    rounds = options.rounds or (1 if options.quick else 5)
-    out = options.out or REPOSITORY / ("out" if options.quick else "docs") / "benchmarks"
     try:
-        measured = interleave(cases(sizes, rounds, _slow(rounds)))
+        measured = interleave(cases(sizes, options.rounds, _slow(options.rounds)))
     except BenchmarkError as error:
         say(f"aggregate.py: {error}")
         return 1
     gates = evaluate(measured, sizes)
-    out.mkdir(parents=True, exist_ok=True)
-    plot(out / "aggregate.png", measured, sizes)
-    (out / "aggregate.md").write_text(page(measured, gates, sizes, rounds))
+    plot(options.out / "aggregate.png", measured, sizes)
+    (options.out / "aggregate.md").write_text(page(measured, gates, sizes, options.rounds))
     print(gates_table(gates), busy_note(measured, sizes), sep="\n\n")
-    say(f"written: {out / 'aggregate.md'}")
-    if options.quick:
-        say("a quick run: its figures are no verdict")
-        return 0
-    return 0 if all(gate.holds for gate in gates) else 1
+    return options.verdict("aggregate.md", all(gate.holds for gate in gates))
 
 
 if __name__ == "__main__":

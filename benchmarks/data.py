@@ -16,6 +16,7 @@ import argparse
 import pathlib
 import sys
 import tempfile
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,29 @@ def dataset(kind: str, rows: int) -> pathlib.Path:
             pq.write_table(table, whole / f"part-{index:03d}.parquet", row_group_size=ROWS_PER_GROUP)
         whole.rename(folder)
     return folder
+
+
+def job(folder: pathlib.Path) -> dict[str, Any]:
+    """The query of aggregate.py over such a folder, as a job file."""
+    values = {"column": "value", "min_value": 0, "max_value": 200}
+    stage = {
+        "kind": "aggregate",
+        "partition_by": ["key"],
+        "bounds": {"max_partitions_contributed": 4, "max_contributions_per_partition": 2},
+        "metrics": {
+            "rows": {"kind": "count"},
+            "users": {"kind": "privacy_id_count"},
+            "sum": {"kind": "sum", **values},
+            "mean": {"kind": "mean", **values, "nullable": False},
+        },
+    }
+    return {
+        "dataset": "benchmark",
+        "privacy_unit": "user",
+        "source": {"parquet": str(folder / "*.parquet")},
+        "budget": {"epsilon": 1.0, "delta": 1e-6},
+        "stages": {"keys": stage},
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

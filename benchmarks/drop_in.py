@@ -11,17 +11,17 @@ import math
 import pathlib
 import sys
 
-from aggregate import gates_table, runs_table
-from gates import Gate, Measured
+from gates import Gate, Measured, gates_table
 from measure import (
     DROP_IN,
     PEERS_PYTHON,
     PIPELINEDP,
-    REPOSITORY,
     BenchmarkError,
     Case,
     cores,
     interleave,
+    read_options,
+    runs_table,
     say,
     versions,
 )
@@ -82,29 +82,17 @@ def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Time of one program on PipelineDP and on dp_pipelines.")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round: a look, not a verdict")
-    parser.add_argument("--rounds", type=int, help="rounds (default 3; 1 with --quick)")
-    parser.add_argument(
-        "--out", type=pathlib.Path, help="folder (default docs/benchmarks; out/benchmarks with --quick)"
-    )
-    options = parser.parse_args(arguments)
+    options = read_options(parser, arguments, rounds=3)
     rows = 100_000 if options.quick else 1_000_000
-    rounds = options.rounds or (1 if options.quick else 3)
-    out = options.out or REPOSITORY / ("out" if options.quick else "docs") / "benchmarks"
     try:
-        measured = interleave({Case(system, "even", rows): rounds for system in (DROP_IN, PIPELINEDP)})
+        measured = interleave({Case(system, "even", rows): options.rounds for system in (DROP_IN, PIPELINEDP)})
     except BenchmarkError as error:
         say(f"drop_in.py: {error}")
         return 1
     gates = [gate(measured, rows)]
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "pipeline_dp.md").write_text(page(measured, gates, rounds))
+    (options.out / "pipeline_dp.md").write_text(page(measured, gates, options.rounds))
     print(gates_table(gates))
-    say(f"written: {out / 'pipeline_dp.md'}")
-    if options.quick:
-        say("a quick run: its figures are no verdict")
-        return 0
-    return 0 if all(gate.holds for gate in gates) else 1
+    return options.verdict("pipeline_dp.md", all(gate.holds for gate in gates))
 
 
 if __name__ == "__main__":

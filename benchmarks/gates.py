@@ -39,6 +39,16 @@ class Gate:
         return self.figure >= self.limit if self.at_least else self.figure <= self.limit
 
 
+def gates_table(gates: Sequence[Gate], digits: int = 2) -> str:
+    """One line a gate, in Markdown, with so many digits behind the point."""
+    lines = ["| gate | measured | limit | |", "|---|---|---|---|"]
+    for gate in gates:
+        sign, verdict = "≥" if gate.at_least else "≤", "pass" if gate.holds else "**FAIL**"
+        measured, limit = f"{gate.figure:,.{digits}f}{gate.unit}", f"{gate.limit:,g}{gate.unit}"
+        lines.append(f"| {gate.name} | {measured} | {sign} {limit} | {verdict} |")
+    return "\n".join(lines)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
     """Numbers of rows in a benchmark.

@@ -5,6 +5,7 @@ round of all cases after the other, so that a busy minute of the machine hits al
 benchmark with what it said. Standard library only.
 """
 
+import argparse
 import dataclasses
 import json
 import os
@@ -179,6 +180,64 @@ def interleave(rounds: Mapping[Case, int]) -> dict[Case, Runs]:
                 at = f"[{(time.monotonic() - begin) / 60:4.1f} min] round {turn + 1}/{most}"
                 say(f"{at}: {case}: {run.seconds:.2f} s, {run.max_rss_mib:.0f} MiB")
     return {case: Runs(tuple(runs)) for case, runs in kept.items()}
+
+
+def runs_table(measured: Mapping[Case, Runs]) -> str:
+    """One line a case; systems on the same rows stand together, fastest first."""
+    lines = [
+        "| system | rows are | rows | seconds, median (range) | CPU s | Mrows/s | plan s | imports s | peak GiB | keys |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in sorted(measured, key=lambda case: (case.rows, case.kind != "even", case.kind, measured[case].seconds)):
+        runs = measured[case]
+        low, high = runs.spread
+        lines.append(
+            f"| {case.system} | {case.kind} | {case.rows:,} | {runs.seconds:.2f} ({low:.2f} to {high:.2f}) "
+            f"| {runs.cpu_seconds:.2f} | {case.rows / runs.seconds / 1e6:.3g} | {runs.plan_seconds:.1f} "
+            f"| {runs.import_seconds:.1f} | {runs.peak_mib / 1024:.2f} | {runs.partitions:,} |"
+        )
+    return "\n".join(lines)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a benchmark beside other systems was asked for.
+
+    Args:
+        quick: a look at few rows, whose figures are no verdict.
+        rounds: how often each case runs.
+        out: the folder of the page.
+    """
+
+    quick: bool
+    rounds: int
+    out: pathlib.Path
+
+    def verdict(self, page: str, holds: bool) -> int:
+        """Say where the page is. The exit code."""
+        say(f"written: {self.out / page}")
+        if self.quick:
+            say("a quick run: its figures are no verdict")
+        return 0 if self.quick or holds else 1
+
+
+def read_options(parser: argparse.ArgumentParser, arguments: list[str] | None, *, rounds: int) -> Options:
+    """Read `--quick`, `--rounds` and `--out`, and make the folder.
+
+    Args:
+        parser: gets these options.
+        arguments: of the command line.
+        rounds: of a full run.
+    """
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, one round: a look, not a verdict")
+    parser.add_argument("--rounds", type=int, help=f"rounds (default {rounds}; 1 with --quick)")
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="folder (default docs/benchmarks; out/benchmarks with --quick)"
+    )
+    given = parser.parse_args(arguments)
+    out: pathlib.Path = given.out or REPOSITORY / ("out" if given.quick else "docs") / "benchmarks"
+    out.mkdir(parents=True, exist_ok=True)
+    return Options(quick=given.quick, rounds=given.rounds or (1 if given.quick else rounds), out=out)
 
 
 def cores() -> int:

@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import data
 import pyarrow.parquet as pq
 import yaml
 from measure import HERE, REPOSITORY, BenchmarkError
@@ -30,26 +31,6 @@ HEAP_MIB = 512
 """Of each task manager: what it gets from its Python worker in one bundle waits there, half of all that is shuffled."""
 
 LIMIT_SECONDS = 3_600
-VALUES = {"column": "value", "min_value": 0, "max_value": 200}
-JOB = {
-    "dataset": "scale",
-    "privacy_unit": "user",
-    "budget": {"epsilon": 1.0, "delta": 1e-6},
-    "stages": {
-        "keys": {
-            "kind": "aggregate",
-            "partition_by": ["key"],
-            "bounds": {"max_partitions_contributed": 4, "max_contributions_per_partition": 2},
-            "metrics": {
-                "rows": {"kind": "count"},
-                "users": {"kind": "privacy_id_count"},
-                "sum": {"kind": "sum", **VALUES},
-                "mean": {"kind": "mean", **VALUES},
-            },
-        }
-    },
-}
-"""The query of aggregate.py, as a job file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +76,7 @@ def measured(folder: pathlib.Path, runner: str, options: list[str], running: Clu
     before = set() if running is None else set(_jobs(running))
     with tempfile.TemporaryDirectory() as parent, Watch(processes) as watch:
         place = pathlib.Path(parent)
-        (place / "job.yaml").write_text(yaml.safe_dump({**JOB, "source": {"parquet": f"{folder}/*.parquet"}}))
+        (place / "job.yaml").write_text(yaml.safe_dump(data.job(folder)))
         command = [sys.executable, str(HERE / "scale_job.py"), str(place / "told.json"), "run", str(place / "job.yaml")]
         command += ["--output", str(place / "out"), "--ledger", "none", "--runner", runner, *options]
         begin = time.monotonic()

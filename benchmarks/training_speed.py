@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-from gates import Gate
+from gates import Gate, gates_table
 from measure import REPOSITORY, BenchmarkError, cores, say, versions
 
 OPACUS_PYTHON = REPOSITORY / ".venv-opacus" / "bin" / "python"
@@ -151,15 +151,6 @@ def judge(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Gate]:
     ]
 
 
-def gates_table(gates: Sequence[Gate]) -> str:
-    """One line a gate."""
-    lines = ["| gate | measured | limit | |", "|---|---|---|---|"]
-    for gate in gates:
-        verdict = "pass" if gate.holds else "**FAIL**"
-        lines.append(f"| {gate.name} | {gate.figure:,.1f}{gate.unit} | ≥ {gate.limit:,g}{gate.unit} | {verdict} |")
-    return "\n".join(lines)
-
-
 def runs_table(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     """One line a figure."""
     lines = ["| | what | steps/s, median (range) | CPU ms a step |", "|---|---|---|---|"]
@@ -186,7 +177,7 @@ def page(measured: Mapping[str, Sequence[Mapping[str, float]]], gates: Sequence[
     found = ", ".join(f"{name} {version}" for name, version in {**theirs, **ours}.items())
     parts = [
         INTRODUCTION,
-        gates_table(gates),
+        gates_table(gates, digits=1),
         note(measured),
         "## Runs",
         runs_table(measured),
@@ -218,7 +209,7 @@ def main() -> int:
     gates = judge(measured)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "training_speed.md").write_text(page(measured, gates, options.rounds))
-    print(gates_table(gates), note(measured), sep="\n\n")
+    print(gates_table(gates, digits=1), note(measured), sep="\n\n")
     return 0 if all(gate.holds for gate in gates) else 1
 
 

@@ -40,24 +40,6 @@ sys.path.insert(0, str(EXAMPLE))
 import truth  # noqa: E402  # needs the path above
 
 MOST_RUNS, MOST_OFF = 5.0, 0.10
-BENCH_JOB = {
-    "dataset": "bench",
-    "privacy_unit": "user",
-    "budget": {"epsilon": 1.0, "delta": 1e-6},
-    "stages": {
-        "s": {
-            "kind": "aggregate",
-            "partition_by": ["key"],
-            "bounds": {"max_partitions_contributed": 4, "max_contributions_per_partition": 2},
-            "metrics": {
-                "rows": {"kind": "count"},
-                "users": {"kind": "privacy_id_count"},
-                "sum": {"kind": "sum", "column": "value", "min_value": 0, "max_value": 200},
-                "mean": {"kind": "mean", "column": "value", "min_value": 0, "max_value": 200, "nullable": False},
-            },
-        }
-    },
-}
 BENCH_GRID = [
     "bounds.max_partitions_contributed=1,2,4,8,16",
     "bounds.max_contributions_per_partition=1,2,4,8",
@@ -101,8 +83,7 @@ def costs(rows: int, rounds: int) -> dict[str, list[Cost]]:
     grid = [part for text in BENCH_GRID for part in ("--grid", text)]
     with tempfile.TemporaryDirectory() as parent:
         job = pathlib.Path(parent, "job.yaml")
-        source = {"parquet": str(data.dataset("even", rows) / "*.parquet")}
-        job.write_text(yaml.safe_dump({**BENCH_JOB, "source": source}))
+        job.write_text(yaml.safe_dump(data.job(data.dataset("even", rows))))
         for number in range(rounds):
             for name, more in (("run", []), ("tune", grid)):
                 out = str(pathlib.Path(parent, f"{name}-{number}"))
