@@ -16,6 +16,8 @@ ENGINES := build/engines
 MAVEN ?= mvn
 # Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
 MARKS ?= not slow and not bench
+# How: files of tests side by side, as many as there are cores, four at most. `make test PARALLEL=` runs one after the other.
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
 TREE := build/types
 PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
@@ -55,10 +57,10 @@ demo: $(VENV)  ## fetch real data, publish a private report, three scheduled wee
 	$(BIN)/dp-pipelines run examples/ta_feng/customers.yaml --output $(DEMO_OUTPUT)-customers --ledger none
 
 test: $(VENV)  ## every test but the slow ones, doctests among them
-	$(BIN)/pytest -m '$(MARKS)'
+	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
 test-all: $(VENV)  ## what CI runs: the slow tests too
-	$(BIN)/pytest -m 'not bench'
+	$(BIN)/pytest $(PARALLEL) -m 'not bench'
 
 # Java and Maven are all that these need beside Python: the engines come from Maven Central, once.
 $(ENGINES)/%/built: tests/engines/%/pom.xml

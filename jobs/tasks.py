@@ -2,11 +2,11 @@
 
 In: a checked job file; once the files are known, the schema of its rows. Out: one `Task` for each train stage, one `Unit` for
 each stage that looks at whole units. Holds: all that is wrong by public facts is told before anything is charged, with
-`file:line`: a label or a feature that is no column, or of a type that cannot be one. Not covered: what training costs
-(`dp_pipelines.budget`) and how it runs (`training`).
+`file:line`: a label or a feature that is no column, or of a type that cannot be one, a model whose library is missing. Not
+covered: what training costs (`dp_pipelines.budget`) and how it runs (`training`).
 
-May import errors, checks, train_model, training.encoder, jobs.{complaints, job_file, unit_columns}. Imported by request and
-preview.
+May import errors, checks, train_model, training.{encoder, libraries}, jobs.{complaints, job_file, unit_columns}. Imported by
+request and preview.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from dp_pipelines.jobs.params import Value
 from dp_pipelines.jobs.train_models import TrainStage
 from dp_pipelines.kernels import keys
 from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import encoder
+from dp_pipelines.training import encoder, libraries
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,6 +107,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
             found[name] = stage.build(file.job.privacy_unit)
+            libraries.refuse_missing(found[name].model)
         except RequestError as error:
             problems.append(file.error(("stages", name), error))
     if found and file.job.budget.delta == 0:

@@ -57,13 +57,13 @@ LATE = {("dp_pipelines", "dp_pipelines.jobs.session")}
 KERNELS_MAY = {"dp_pipelines.errors", "dp_pipelines.kernels", "numpy", "pyarrow", *sys.stdlib_module_names}
 """The kernels are pure: arrays and numbers go in and come out, so that they are tested and measured alone."""
 
-NOT_BELOW_TRANSFORMS = {"apache_beam", "jax", "jaxlib", "jax_privacy"}
+NOT_BELOW_TRANSFORMS = {"apache_beam", "jax", "jaxlib", "jax_privacy", "numba"}
 """What the library never imports, but for the rooms of `ALLOWED`."""
 
-ALLOWED = {"dp_pipelines.training": {"jax", "jaxlib", "jax_privacy"}}
+ALLOWED = {"dp_pipelines.training": {"jax", "jaxlib", "jax_privacy", "numba"}}
 """Rooms that may import some of these. JAX is an extra: functions import it, not modules, as a test below sees."""
 
-NOT_AT_IMPORT = ("apache_beam", "jax", "dp_accounting", "duckdb")
+NOT_AT_IMPORT = ("apache_beam", "jax", "numba", "dp_accounting", "duckdb")
 """What `import dp_pipelines` leaves alone, so that --help and a refused request answer at once."""
 
 DOOR = "dp_pipelines.noise.entropy"

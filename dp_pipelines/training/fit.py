@@ -36,6 +36,7 @@ from dp_pipelines.training.draws import Draws, InMemory
 from dp_pipelines.training.encoder import Encoder
 from dp_pipelines.training.examples import Examples
 from dp_pipelines.training.kernels import kernel_of
+from dp_pipelines.training.libraries import refuse_missing
 from dp_pipelines.training.noise import NoisySum
 from dp_pipelines.training.split import split
 
@@ -204,12 +205,13 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str])
         output: the folder to write, which must not exist.
 
     Raises:
-        RequestError: there is no such stage, or the folder exists.
+        RequestError: there is no such stage, the folder exists, or the model needs a library that is not installed.
     """
     if name not in plan.trained:
         rule, mend = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
         raise RequestError(field=f"stage {name!r}", rule=rule, mend=mend)
     task = plan.trained[name]
+    refuse_missing(task.model)
     with staging.staging_folder(output) as folder:
         private = folder / f"numbers{staging.UNFINISHED}"
         private.mkdir(mode=0o700)

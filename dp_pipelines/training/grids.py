@@ -42,13 +42,25 @@ class Grid:
     singles: tuple[bool, ...]
 
     @functools.cached_property
-    def squared_steps(self) -> NDArray[np.float64]:
-        """The squares of the steps of derivatives, (layers, 1).
+    def large(self) -> NDArray[np.float32]:
+        """What inputs up to 1 are added to so that finer bits have no place: (layers,)."""
+        return np.array([1.5 * 2.0 ** (23 - bits) for bits in self.inputs], np.float32)
 
-        >>> fine([(5, 2)]).squared_steps.tolist() == [[2.0**-46]]
+    @functools.cached_property
+    def steps(self) -> NDArray[np.float64]:
+        """The steps of derivatives: (layers,).
+
+        >>> fine([(5, 2)]).steps.tolist() == [2.0**-23]
         True
         """
-        return np.array([[4.0**-bits] for bits in self.derivatives])
+        return np.array([2.0**-bits for bits in self.derivatives])
+
+    @functools.cached_property
+    def rooms(self) -> NDArray[np.float64]:
+        """Below what the product of two squared lengths must be for float32 to hold a sum of products; 0 where it never may."""
+        return np.array([
+            2.0 ** (47 - 2 * bits) if single else 0.0 for bits, single in zip(self.inputs, self.singles, strict=True)
+        ])  # fmt: skip
 
 
 def fine(shapes: Shapes) -> Grid:

@@ -99,9 +99,6 @@ class JaxKernel:
         width: columns of the features.
         microbatch: units whose gradients are in memory at a time, at most.
         most_rows: of one unit; a public bound.
-
-    Raises:
-        RequestError: jax-privacy is not installed.
     """
 
     slack = 0.0
@@ -110,11 +107,8 @@ class JaxKernel:
     units_per_chunk = 1024
 
     def __init__(self, *, model: Any, size: int, width: int, microbatch: int = 64, most_rows: int = 32) -> None:
-        try:
-            from jax_privacy import clipping  # type: ignore[import-untyped]
-        except ImportError:
-            mend = "pip install 'dp-pipelines[train]' for Python 3.11 or newer"
-            raise RequestError(field="model", rule="needs JAX and jax-privacy", mend=mend) from None
+        from jax_privacy import clipping  # type: ignore[import-untyped]
+
         self.size = size
         self._clipping, self._model, self._width = clipping, model, width
         self._microbatch, self._most_rows = microbatch, most_rows

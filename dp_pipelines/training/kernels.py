@@ -1,14 +1,14 @@
 """The kernel of a task: what computes clipped gradient sums for its kind of model.
 
-In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: JAX is imported for the models
-that need it alone. May import train_model, training.{linear, mlp, jax_model}.
+In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
+the models that need them alone. May import train_model, training.{libraries, linear, mlp, jax_model}.
 """
 
 from typing import TYPE_CHECKING
 
 from dp_pipelines.train_model import MLP, LinearModel, TrainModel
+from dp_pipelines.training.libraries import refuse_missing
 from dp_pipelines.training.linear import LinearKernel
-from dp_pipelines.training.mlp import MLPKernel
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel
@@ -26,7 +26,10 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     """
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label)
+    refuse_missing(task.model)
     if isinstance(task.model, MLP):
+        from dp_pipelines.training.mlp import MLPKernel
+
         return MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
     from dp_pipelines.training.jax_model import JaxKernel
 

@@ -10,7 +10,8 @@ How: gradients of a dense layer are products of its inputs and of the derivative
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
 then rounded to whole numbers so small that floats hold every sum of their products.
 
-Needs no JAX. May import errors, train_model, numpy and training.{examples, grids, network, passes, unit_blocks}.
+Needs Numba, of the extra `train`. May import errors, train_model, numpy and training.{examples, grids, network, passes,
+unit_blocks}.
 """
 
 import concurrent.futures
@@ -29,7 +30,7 @@ from dp_pipelines.train_model import Label
 from dp_pipelines.training import network
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.grids import DERIVATIVE_BITS, INPUT_BITS
-from dp_pipelines.training.network import Floats, Layers
+from dp_pipelines.training.network import Floats
 from dp_pipelines.training.passes import BLOCK, MARGIN, Desk
 from dp_pipelines.training.unit_blocks import Block, Places, blocks
 
@@ -112,7 +113,7 @@ class MLPKernel:
             self.check_places()
         # The least power of two above the clip norm, which is at least a half of it.
         unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
-        clip, layers = clip_norm / unit, network.layers(self.shapes, parameters)
+        clip, layers = clip_norm / unit, network.in_float32(parameters)
         starts = chunk.starts
         work: list[Block | int] = [*blocks(starts, SIZES, lambda size: int(self._places[size].sum()))]
         work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
@@ -145,7 +146,9 @@ class MLPKernel:
             self._desks[0].merge(desk)
         return self._desks[0].vector(unit)
 
-    def _add_large(self, desk: Desk, layers: Layers, chunk: Chunk, rows: Places, clip: float, unit: float) -> None:
+    def _add_large(
+        self, desk: Desk, layers: NDArray[np.float32], chunk: Chunk, rows: Places, clip: float, unit: float
+    ) -> None:
         """Add the clipped gradient of one unit with any number of rows, rounded towards zero."""
         gradients: list[Floats] = [np.zeros(shape) for shape in self.shapes]
         for begin in range(0, len(rows), BLOCK):
@@ -183,7 +186,7 @@ class MLPKernel:
         """
         drawn = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights"))
         # Numbers that stay well below 1: where tanh is flat, other roundings before it give the same bits after it.
-        layers = [layer * np.float32(math.sqrt(3 / len(layer))) for layer in drawn]
+        layers = np.concatenate([(layer * np.float32(math.sqrt(3 / len(layer)))).reshape(-1) for layer in drawn])
         width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
         rows = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32)
         desk, found = self._desks[0], dict[int, NDArray[np.bool_]]()

@@ -40,11 +40,15 @@ def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, i
     return [(before + 1, after) for before, after in itertools.pairwise(sizes)]
 
 
+def in_float32(parameters: Floats) -> NDArray[np.float32]:
+    """Parameters in float32; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return parameters.astype(np.float32)
+
+
 def layers(of: Sequence[tuple[int, int]], parameters: Floats) -> Layers:
     """The layers in a vector of parameters, in float32."""
-    found, begin = [], 0
-    with np.errstate(over="ignore"):
-        singles = parameters.astype(np.float32)
+    found, begin, singles = [], 0, in_float32(parameters)
     for rows, columns in of:
         found.append(singles[begin : begin + rows * columns].reshape(rows, columns))
         begin += rows * columns

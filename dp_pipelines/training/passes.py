@@ -8,9 +8,9 @@ that is not finite adds nothing. Not covered: what matrix products in float32 do
 row's are always the same.
 
 A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once and used
-again and again: a `Desk` is for one thread.
+again and again: a `Desk` is for one thread. The loops over them are compiled (`loops`).
 
-May import train_model, training.{grids, network}, numpy.
+May import train_model, training.{grids, loops, network}, numpy.
 """
 
 from collections.abc import Sequence
@@ -20,18 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.train_model import ClassLabel, Label, NumberLabel
-from dp_pipelines.training import grids
+from dp_pipelines.training import grids, loops
 from dp_pipelines.training.grids import DERIVATIVE_BITS, Grid
-from dp_pipelines.training.network import Floats, Layers
+from dp_pipelines.training.network import Floats
 
 Singles = NDArray[np.float32]
 Truths = NDArray[np.bool_]
 
-BLOCK = 512
-"""Rows that go through the network at a time."""
-
-PIECE = 256
-"""Rows whose products float32 adds up at a time, where it may."""
+BLOCK = 256
+"""Rows that go through the network at a time, and whose products float32 adds up, where it may."""
 
 SPREAD = 8
 """How often the clip norm the norms of a unit's rows may be together: more, and the unit is scaled down further."""
@@ -63,20 +60,30 @@ class Desk:
         # What norms in float32 may be off, as a part of themselves, twice and more: see the proof.
         self._margin = (max(rows for rows, _ in shapes) + max(columns for _, columns in shapes) + 32) * 2.0**-24
         # More than float32 loses of a layer's derivatives by underflow.
-        self._least = np.array([[columns * LEAST] for _, columns in shapes])
+        self._least = np.array([columns * LEAST for _, columns in shapes])
         self._aim = 1 - (ROOM if any(self._coarse.singles) else 2 * self._margin)
         # Inputs of each layer with a last row of 1, for the bias; on the grid, the first divided by `_stretch`.
-        self._inputs = [np.ones((rows, BLOCK), np.float32) for rows, _ in shapes]
+        self._begins, self._outputs = (np.cumsum([0, *sizes]) for sizes in zip(*shapes, strict=True))
+        self._all_inputs = np.ones((self._begins[-1], BLOCK), np.float32)
+        self._inputs = np.split(self._all_inputs, self._begins[1:-1])
         self._rounded = [np.empty_like(self._inputs[0]), *self._inputs[1:]]
-        self._derivatives = [np.empty((columns, BLOCK), np.float32) for _, columns in shapes]
-        self._slopes = [np.empty_like(derivative) for derivative in self._derivatives]
+        self._all_derivatives, self._slopes = (np.empty((self._outputs[-1], BLOCK), np.float32) for _ in range(2))
+        self._derivatives = np.split(self._all_derivatives, self._outputs[1:-1])
+        # Of each layer the squared lengths of rows, as they were last computed.
+        self._input_squares, self._derivative_squares = (np.empty((len(shapes), BLOCK), np.float32) for _ in range(2))
         self._wide_inputs = [np.empty(inputs.shape) for inputs in self._inputs]
         self._wide_derivatives = [np.empty(derivative.shape) for derivative in self._derivatives]
         # Sums of products, as a part of the unit times 2**(bits of derivatives), the layer's larger side first: it is faster.
         sides = [(max(shape), min(shape)) for shape in shapes]
         self._products = [np.empty(shape) for shape in sides]
-        self._single_products = [np.empty(shape, np.float32) for shape in sides]
-        self._totals = [np.zeros(shape) for shape in sides]
+        ends = np.cumsum([0, *(larger * smaller for larger, smaller in sides)])
+        self._all_totals = np.zeros(ends[-1])
+        parts = np.split(self._all_totals, ends[1:-1])
+        self._totals = [part.reshape(shape) for part, shape in zip(parts, sides, strict=True)]
+        # For units of one row: what they are multiplied with and what is added, which layers' sums float32 held, and these.
+        self._weights, self._dither = np.empty((len(shapes), BLOCK), np.float32), np.empty(BLOCK, np.float32)
+        self._held, self._spread = np.zeros(len(shapes), np.bool_), 1.0
+        self._single_product = np.empty(max(larger * smaller for larger, smaller in sides), np.float32)
         # By how much the derivatives of the first layer are still to be stretched, and which rows are no numbers.
         self._stretch, self._finite = np.ones(BLOCK), np.ones(BLOCK, np.bool_)
 
@@ -105,7 +112,7 @@ class Desk:
             total += _turned(part, total.shape) * 2.0**bits
 
     def add(
-        self, size: int, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
+        self, size: int, layers: Singles, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
     ) -> None:
         """Add the units' clipped gradients to the totals.
 
@@ -121,46 +128,18 @@ class Desk:
         else:
             self._add_units(size, layers, rows, labels, used, clip, unit)
 
-    def _add_rows(self, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float) -> None:
+    def _add_rows(self, layers: Singles, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float) -> None:
         """Units of one row: on the coarse grid, and in float32 but for the numbers of which a row has one."""
         self._pass(layers, rows, labels, used, self._coarse)
-        inputs, squares = self._lengths()
-        bad = ~(self._finite & np.isfinite(squares))
-        if bad.any():
-            self._blank(bad)
-            squares[bad] = 1
-        factors = np.where(used, np.minimum(clip * self._aim * unit / np.sqrt(squares), 1.0), 0.0) / unit
-        dither = _dither(squares)
-        for number, derivative in enumerate(self._derivatives):
-            stretched, bits = factors if number else factors * self._stretch, self._coarse.derivatives[number]
-            np.multiply(derivative, (stretched * 2.0**bits).astype(np.float32), out=derivative)
-            np.add(derivative, dither, out=derivative)
-            np.rint(derivative, out=derivative)
-        # What rounding has made longer than the clip norm is made shorter, and rounded towards zero.
-        inputs *= _squares(self._derivatives)
-        inputs *= self._coarse.squared_steps
-        limit, found = clip * (1 - self._margin), np.add.reduce(inputs, axis=0)
-        long = found > limit**2
-        if long.any():
-            shorter = ((1 - 2.0**-20) * limit / np.sqrt(found[long])).astype(np.float32)
-            for derivative in self._derivatives:
-                derivative[:, long] = np.trunc(derivative[:, long] * shorter)
-        for number in range(len(layers)):
-            self._add_whole(number)
-
-    def _add_whole(self, number: int) -> None:
-        """Add the products of rounded inputs and weighted derivatives, whole numbers both, to a layer's total: exactly."""
-        inputs, derivative = self._rounded[number], self._derivatives[number]
-        if self._coarse.singles[number] and _fits(inputs, derivative, self._coarse.inputs[number]):
-            total, product = self._totals[number], self._single_products[number]
-            for begin in range(0, BLOCK, PIECE):
-                piece = slice(begin, begin + PIECE)
-                _product(inputs[:, piece], derivative[:, piece], product)
-                np.add(total, product, out=total)
-            return
-        np.copyto(self._wide_inputs[number], inputs)
-        np.copyto(self._wide_derivatives[number], derivative)
-        self._add_wide(number, 1.0)
+        loops.weigh(
+            self._all_inputs, self._begins, self._rounded[0], self._all_derivatives, self._outputs, used, self._stretch,
+            self._finite, self._input_squares, self._derivative_squares, self._coarse.steps, self._least, self._margin,
+            clip * self._aim * unit, clip, unit, self._spread, self._weights, self._dither,
+        )  # fmt: skip
+        loops.add_products(
+            self._all_inputs, self._begins, self._rounded[0], self._all_derivatives, self._outputs,
+            self._coarse.rooms, self._single_product, self._all_totals, self._held,
+        )  # fmt: skip
 
     def _add_wide(self, number: int, step: float) -> None:
         """Add the products in float64, times a power of two."""
@@ -170,7 +149,7 @@ class Desk:
         np.add(self._totals[number], product, out=self._totals[number])
 
     def _add_units(
-        self, size: int, layers: Layers, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
+        self, size: int, layers: Singles, rows: Singles, labels: Floats, used: Truths, clip: float, unit: float
     ) -> None:
         """Units of several rows: on the fine grid, in float64 from the derivatives on."""
         self._pass(layers, rows, labels, used, self._fine)
@@ -194,7 +173,7 @@ class Desk:
             np.rint(derivative, out=derivative)
             self._add_wide(number, step * 2.0 ** self._coarse.derivatives[number])
 
-    def summed(self, layers: Layers, rows: Singles, labels: Floats, used: Truths) -> list[Floats]:
+    def summed(self, layers: Singles, rows: Singles, labels: Floats, used: Truths) -> list[Floats]:
         """The sum of gradients as it is, layer by layer."""
         self._pass(layers, rows, labels, used, self._fine)
         self._widen()
@@ -205,10 +184,10 @@ class Desk:
             _product(values, derivative, product)
         return [_turned(product, shape) for product, shape in zip(self._products, self._shapes, strict=True)]
 
-    def numbers(self, size: int, layers: Layers, rows: Singles, labels: Floats) -> list[Any]:
+    def numbers(self, size: int, layers: Singles, rows: Singles, labels: Floats) -> list[Any]:
         """All that a block's results are made of, a row for each row: to see whether a row's numbers depend on its place."""
         self._pass(layers, rows, labels, np.ones(BLOCK, np.bool_), self._coarse if size == 1 else self._fine)
-        norms = [self._lengths()[1]]
+        norms = [*self._input_squares, *self._derivative_squares, self._stretch]
         if size > 1:
             self._widen()
             norms += [*self._wide_lengths(), np.repeat(self._squared_norms(size), size)]
@@ -230,14 +209,6 @@ class Desk:
         for part in self._inputs[1:]:
             part[:-1, bad] = 0
 
-    def _lengths(self) -> tuple[Floats, Floats]:
-        """Of each row the squared norms of its inputs, layer by layer, and that of its gradient: from squares in float32."""
-        inputs, lengths = _squares(self._rounded), _squares(self._derivatives)
-        lengths += self._least
-        lengths *= inputs
-        lengths[0] *= self._stretch**2
-        return inputs, np.add.reduce(lengths, axis=0)
-
     def _wide_lengths(self) -> tuple[Floats, Floats]:
         """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns."""
         squares, dulled = np.zeros(BLOCK), np.zeros(BLOCK)
@@ -256,70 +227,21 @@ class Desk:
             result += np.vecdot(_paired(values, size), _paired(stretched, size))
         return np.maximum(result, 0.0)
 
-    def _pass(self, layers: Layers, rows: Singles, labels: Floats, used: Truths, grid: Grid) -> None:
+    def _pass(self, layers: Singles, rows: Singles, labels: Floats, used: Truths, grid: Grid) -> None:
         """Forward and backward: rounded inputs, and derivatives, those of unused rows zero.
 
         The first layer's inputs are divided by a power of two, `_stretch`, and then no longer than 1; its derivatives are not yet
         multiplied by it.
         """
-        first, divided = self._inputs[0], self._rounded[0]
-        first[:-1] = rows.T
-        squares = np.einsum("ij,ij->j", first, first)
-        self._finite = np.isfinite(squares)
-        # What power of two an infinite number has, C leaves open.
-        squares[~self._finite] = 1
-        exponents = np.frexp(squares)[1] + 1 >> 1
-        self._stretch = np.ldexp(1.0, exponents)
-        np.multiply(first, np.ldexp(np.float32(1), -exponents), out=divided)
-        _to_grid(divided, grid.inputs[0])
-        for number, slopes in enumerate(self._slopes[:-1]):
-            np.matmul(layers[number].T, self._inputs[number], out=slopes)
-            hidden = self._inputs[number + 1][:-1]
-            np.tanh(slopes, out=hidden)
-            np.multiply(hidden, hidden, out=slopes)
-            np.subtract(np.float32(1), slopes, out=slopes)
-            if number:
-                _to_grid(self._inputs[number][:-1], grid.inputs[number])
-        outputs = np.matmul(layers[-1].T, self._inputs[-1], out=self._slopes[-1])
-        if len(layers) > 1:
-            _to_grid(self._inputs[-1][:-1], grid.inputs[-1])
-        self._derivatives[-1][...] = residuals(self._label, outputs.astype(np.float64), labels)
-        if not used.all():
-            self._derivatives[-1][:, ~used] = 0
-        for number in range(len(layers) - 1, 0, -1):
-            values = np.matmul(layers[number][:-1], self._derivatives[number], out=self._derivatives[number - 1])
-            np.multiply(values, self._slopes[number - 1], out=values)
-
-
-def _squares(parts: Sequence[Singles]) -> Floats:
-    """The squared length of each column: a row for each part."""
-    result = np.empty((len(parts), BLOCK), np.float32)
-    for part, squares in zip(parts, result, strict=True):
-        np.einsum("ij,ij->j", part, part, out=squares)
-    return result.astype(np.float64)
-
-
-def _dither(squares: Floats) -> Singles:
-    """A number of each row between -1/2 and 1/2, from digits of its squared norm in which there is no order.
-
-    Added before rounding, it makes what is rounded right on average, where rounding to the nearest loses all that is small. What
-    is zero stays zero.
-    """
-    digits = np.frexp(squares)[0] * 2.0**20
-    result: Singles = (digits - np.rint(digits)).astype(np.float32)
-    return result
-
-
-def _fits(inputs: Singles, derivative: Singles, bits: int) -> bool:
-    """Whether float32 holds all sums of products within a piece, of inputs in steps of 2**-bits and whole derivatives.
-
-    Sums of magnitudes are at most the product of two rows' lengths (Cauchy-Schwarz).
-    """
-    longest = [
-        np.vecdot(pieces, pieces).max(axis=0)
-        for pieces in (part.reshape(len(part), -1, PIECE) for part in (inputs, derivative))
-    ]
-    return bool(np.all(longest[0] * longest[1] < 2.0 ** (47 - 2 * bits)))
+        label = self._label
+        kind, low, high = loops.CLASSES if isinstance(label, ClassLabel) else loops.BINARY, 0.0, 1.0
+        if isinstance(label, NumberLabel):
+            kind, low, high = loops.NUMBER, float(label.min_value), float(label.max_value)
+        loops.forward_and_back(
+            layers, self._begins, self._all_inputs, self._outputs, self._all_derivatives, self._slopes,
+            self._rounded[0], rows, labels, used, kind, low, high,
+            grid.large, self._stretch, self._finite, self._input_squares, self._derivative_squares,
+        )  # fmt: skip
 
 
 def _product(inputs: NDArray[Any], derivative: NDArray[Any], out: NDArray[Any]) -> None:
@@ -331,37 +253,6 @@ def _product(inputs: NDArray[Any], derivative: NDArray[Any], out: NDArray[Any]) 
 def _turned(matrix: Floats, shape: tuple[int, ...]) -> Floats:
     """The matrix, or its transpose, which has that shape."""
     return matrix if matrix.shape == shape else matrix.T
-
-
-def _to_grid(values: Singles, bits: int) -> None:
-    """Round numbers up to 1 to multiples of 2**-bits: by a sum that has no place for more."""
-    large = np.float32(1.5 * 2.0 ** (23 - bits))
-    np.add(values, large, out=values)
-    np.subtract(values, large, out=values)
-
-
-def residuals(label: Label, outputs: Floats, labels: Floats) -> Floats:
-    """The derivative of the loss by each output: (outputs, rows) of outputs of that shape and (rows,) labels.
-
-    >>> from dp_pipelines.train_model import BinaryLabel
-    >>> residuals(BinaryLabel(column="y"), np.zeros((1, 1)), np.ones(1)).tolist()
-    [[-0.5]]
-    """
-    if isinstance(label, NumberLabel):
-        numbers: Floats = outputs - (labels - label.min_value) / (label.max_value - label.min_value)
-        return numbers
-    if isinstance(label, ClassLabel):
-        shares: Floats = outputs - np.maximum.reduce(outputs, axis=0)
-        np.exp(shares, out=shares)
-        shares /= np.add.reduce(shares, axis=0)
-        truth = labels == np.arange(label.outputs)[:, None]
-        shares -= truth
-        known = np.logical_or.reduce(truth, axis=0)
-        if not known.all():
-            shares[:, ~known] = np.nan
-        return shares
-    result: Floats = 1 / (1 + np.exp(-outputs)) - labels
-    return result
 
 
 def _paired(columns: Floats, size: int) -> Floats:

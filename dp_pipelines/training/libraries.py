@@ -1,0 +1,33 @@
+"""Which models need libraries that are not always installed.
+
+In: a model. Out: nothing, or an error that says what to install, before anything is read. Holds: nothing is imported. Not
+covered: whether what is installed works.
+
+May import errors, train_model. Imported by training.{fit, kernels} and jobs.tasks.
+"""
+
+import importlib.util
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.train_model import MLP, JaxModel, Model
+
+
+def refuse_missing(model: Model) -> None:
+    """Refuse a model whose libraries are not installed.
+
+    Raises:
+        RequestError: what is missing.
+
+    >>> from dp_pipelines.train_model import LinearModel
+    >>> refuse_missing(LinearModel())
+    """
+    if isinstance(model, MLP):
+        _refuse_without("numba", mend="pip install 'dp-pipelines[train]', or train a linear model")
+    if isinstance(model, JaxModel):
+        _refuse_without("jax", "jax_privacy", mend="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
+
+
+def _refuse_without(*names: str, mend: str) -> None:
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        raise RequestError(field="model", rule=f"needs {' and '.join(missing)}, not installed here", mend=mend)
