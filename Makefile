@@ -17,7 +17,7 @@ MAVEN ?= mvn
 # Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
 MARKS ?= not slow and not bench
 # How: files of tests side by side, as many as there are cores, four at most. `make test PARALLEL=` runs one after the other.
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 TREE := build/types
 PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.

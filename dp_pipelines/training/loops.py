@@ -29,8 +29,11 @@ NUMBER, BINARY, CLASSES = 0, 1, 2
 FLAT = np.float32(8.0)
 """From here on tanh is 1, to 3e-7."""
 
-LANES = 16
-"""Sums over a row are taken in so many parts, which a processor adds up at the same time."""
+BLOCK = 256
+"""Rows that go through the network at a time, and whose products float32 adds up, where it may."""
+
+LONGEST_HIDDEN = BLOCK * (1 + 2.0**-11)
+"""The squared length of a row of hidden units, at most: each is at most 1 + 2**-12."""
 
 ONE = np.float32(1)
 
@@ -187,7 +190,9 @@ def add_products(
         larger, smaller = (own, derivative) if len(own) >= len(derivative) else (derivative, own)
         end = begin + len(larger) * len(smaller)
         total = totals[begin:end].reshape(len(larger), len(smaller))
-        held[number] = rooms[number] > 0 and _longest(own) * _longest(derivative) < rooms[number]
+        # Of hidden units the bias's 1 is as long as any.
+        of_inputs = _longest(own) if number == 0 else LONGEST_HIDDEN
+        held[number] = rooms[number] > 0 and of_inputs * _longest(derivative) < rooms[number]
         if held[number]:
             found = product[: end - begin].reshape(len(larger), len(smaller))
             np.dot(larger, smaller.T, found)
@@ -201,17 +206,10 @@ def add_products(
 
 @compiled
 def _longest(columns: Singles) -> float:
-    """The largest squared length of a row, in float32: rows are a multiple of 16 numbers long."""
-    parts, most = np.zeros(LANES, np.float32), np.float32(0)
+    """The largest squared length of a row, in float32."""
+    most = np.float32(0)
     for number in range(columns.shape[0]):
-        own = columns[number]
-        parts[:] = 0
-        for begin in range(0, columns.shape[1], LANES):
-            for lane in range(LANES):
-                parts[lane] += own[begin + lane] * own[begin + lane]
-        found = np.float32(0)
-        for lane in range(LANES):
-            found += parts[lane]
+        found = np.dot(columns[number], columns[number])
         if not math.isfinite(found):
             return math.inf
         most = max(most, found)

@@ -14,6 +14,7 @@ Needs Numba, of the extra `train`. May import errors, train_model, numpy and tra
 unit_blocks}.
 """
 
+import collections
 import concurrent.futures
 import hashlib
 import math
@@ -115,14 +116,19 @@ class MLPKernel:
         unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
         clip, layers = clip_norm / unit, network.in_float32(parameters)
         starts = chunk.starts
-        work: list[Block | int] = [*blocks(starts, SIZES, lambda size: int(self._places[size].sum()))]
+        work: collections.deque[Block | int] = collections.deque()
+        work += blocks(starts, SIZES, lambda size: int(self._places[size].sum()))
         work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
 
         def share(number: int) -> None:
             desk = self._desks[number]
             desk.clear()
             with np.errstate(all="ignore"):
-                for block in work[number :: self.threads]:
+                while work:
+                    try:
+                        block = work.popleft()
+                    except IndexError:  # another thread was faster
+                        return
                     if isinstance(block, int):
                         rows = np.arange(starts[block], starts[block + 1])
                         self._add_large(desk, layers, chunk, rows, clip, unit)

@@ -22,13 +22,11 @@ from numpy.typing import NDArray
 from dp_pipelines.train_model import ClassLabel, Label, NumberLabel
 from dp_pipelines.training import grids, loops
 from dp_pipelines.training.grids import DERIVATIVE_BITS, Grid
+from dp_pipelines.training.loops import BLOCK
 from dp_pipelines.training.network import Floats
 
 Singles = NDArray[np.float32]
 Truths = NDArray[np.bool_]
-
-BLOCK = 256
-"""Rows that go through the network at a time, and whose products float32 adds up, where it may."""
 
 SPREAD = 8
 """How often the clip norm the norms of a unit's rows may be together: more, and the unit is scaled down further."""
