@@ -31,8 +31,9 @@ from dp_pipelines.train_model import Label
 from dp_pipelines.training import network
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.grids import DERIVATIVE_BITS, INPUT_BITS
+from dp_pipelines.training.loops import BLOCK
 from dp_pipelines.training.network import Floats
-from dp_pipelines.training.passes import BLOCK, MARGIN, Desk
+from dp_pipelines.training.passes import MARGIN, Desk
 from dp_pipelines.training.unit_blocks import Block, Places, blocks
 
 MOST_PAIRED = 64

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from dp_pipelines.train_model import ClassLabel
 from dp_pipelines.training import loops, network
+from dp_pipelines.training.loops import BLOCK
 from dp_pipelines.training.mlp import MLPKernel
-from dp_pipelines.training.passes import BLOCK, Desk
+from dp_pipelines.training.passes import Desk
 
 KERNEL = MLPKernel(width=6, hidden=(9, 5), label=ClassLabel(column="y", classes=["a", "b", "c"]), key=b"test")
 AT = network.in_float32(network.uniform(KERNEL.size, b"parameters"))

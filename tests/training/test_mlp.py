@@ -19,8 +19,9 @@ from dp_pipelines.errors import DpError
 from dp_pipelines.train_model import MLP, BinaryLabel, ClassLabel, Label, NumberLabel
 from dp_pipelines.training import grids, network
 from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.loops import BLOCK
 from dp_pipelines.training.mlp import MOST_PAIRED, SIZES, MLPKernel
-from dp_pipelines.training.passes import BLOCK, Desk
+from dp_pipelines.training.passes import Desk
 from dp_pipelines.training.unit_blocks import blocks
 from tests.training.few import Few, Unit, adversarial, ordinary
 
@@ -163,7 +164,7 @@ def test_without_a_unit_the_sum_is_less_by_that_unit_alone_and_never_by_more_tha
 
 def rounded_as(change: Callable[[grids.Grid], grids.Grid]) -> MLPKernel:
     """The large network, its units of one row rounded otherwise."""
-    kernel = MLPKernel(width=WIDTH, hidden=(700, 6), label=LABELS["classes"], key=b"test")
+    kernel = MLPKernel(width=WIDTH, hidden=(700, 6), label=LABELS["classes"], key=b"test", threads=1)
     for desk in kernel._desks:
         desk._coarse = change(desk._coarse)
     return kernel
