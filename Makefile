@@ -14,7 +14,7 @@ OPACUS := .venv-opacus/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
-# Which tests `make test` runs; CI says `make test MARKS='not bench'`, which is `make test-all`.
+# Which tests `make test` runs; CI says `make test MARKS='not bench and not long'`, which is `make test-all` without the longest.
 MARKS ?= not slow and not bench
 # How: files of tests side by side, as many as there are cores, four at most. `make test PARALLEL=` runs one after the other.
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -59,7 +59,7 @@ demo: $(VENV)  ## fetch real data, publish a private report, three scheduled wee
 test: $(VENV)  ## every test but the slow ones, doctests among them
 	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
-test-all: $(VENV)  ## what CI runs: the slow tests too
+test-all: $(VENV)  ## the slow tests too: what CI runs, and the longest besides
 	$(BIN)/pytest $(PARALLEL) -m 'not bench'
 
 # Java and Maven are all that these need beside Python: the engines come from Maven Central, once.

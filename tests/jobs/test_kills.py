@@ -192,6 +192,7 @@ def test_kills_at_random_moments_are_mended_by_the_same_command(shop: Shop, call
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sixty_kills_at_random_moments_are_mended_by_the_same_command(shop: Shop, call: Call) -> None:
     kill_at_random(shop, call, 60)
 
