@@ -120,13 +120,10 @@ class Book:
 
     def _warn_of_others(self, ledger: Ledger, pattern: str) -> None:
         """Say so where this user has charged the same dataset and files in another ledger: it starts with a full budget here."""
-        job = self._request.file.job
-        known = default_places.remember(job.dataset, pattern, ledger.state.ledger, ledger.shown)
-        if known is not None:
-            self._tell(
-                f"the dataset {job.dataset!r} with these files was charged before, in the ledger {known}: what was spent there "
-                "is not counted here; if it still stands, name it with --ledger"
-            )
+        dataset = self._request.file.job.dataset
+        warning = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown, "--ledger")
+        if warning is not None:
+            self._tell(warning)
 
     def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:
         ledger.claim_source(self._request.file.job.dataset, pattern, self._request.source.files)

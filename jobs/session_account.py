@@ -141,12 +141,9 @@ def _open(
         patterns=[pattern],
         files=files,
     )
-    known = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown)
-    if known is not None:
-        tell(
-            f"the dataset {dataset!r} was charged before, in the ledger {known}: what was spent there is not counted here; if it "
-            "still stands, name it with ledger="
-        )
+    warning = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown, "ledger=")
+    if warning is not None:
+        tell(warning)
 
 
 def _need_cap(cap: dict[str, float | None]) -> Budget:

@@ -6,17 +6,17 @@ nothing. May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.timestamp import Timestamp
-from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import fitting
+from dp_pipelines.transforms.row_batches import tables_of
 
 BATCH_ROWS = 2**16
 
@@ -46,41 +46,18 @@ class FromRows(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Buffer rows of a bundle and emit tables; and one without rows, so that types are known even where there are none."""
-        types = dict(self.types)
-        tables = pcoll | "ToTables" >> beam.ParDo(_ToTables(types)).with_output_types(pa.Table)
-        empty = pa.table({name: pa.array([], kind) for name, kind in types.items()})
-        schema = pcoll.pipeline | "Schema" >> beam.Create([empty], reshuffle=False).with_output_types(pa.Table)
-        return (tables, schema) | "Tables" >> beam.Flatten()
+        return tables_of(pcoll, functools.partial(_tables, dict(self.types)), BATCH_ROWS)
 
 
-class _ToTables(beam.DoFn):
-    def __init__(self, types: dict[str, pa.DataType]) -> None:
-        super().__init__()
-        self._types = types
-        self._rows: list[Any] = []
-
-    def start_bundle(self) -> None:
-        self._rows = []
-
-    def process(self, element: Any) -> Iterator[pa.Table]:
-        self._rows.append(element)
-        if len(self._rows) >= BATCH_ROWS:
-            yield self._table()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._rows:
-            yield WindowedValue(self._table(), GlobalWindow().max_timestamp(), [GlobalWindow()])
-
-    def _table(self) -> pa.Table:
-        rows, self._rows = self._rows, []
-        columns = {}
-        for name, kind in self._types.items():
-            cells = _cells(rows, name)
-            if pa.types.is_timestamp(kind):  # Beam has times of its own, in microseconds
-                of_micro = {"s": (1, 10**6), "ms": (1, 10**3), "us": (1, 1), "ns": (10**3, 1)}[kind.unit]
-                cells = [c.micros * of_micro[0] // of_micro[1] if isinstance(c, Timestamp) else c for c in cells]
-            columns[name] = fitting.column(cells, kind)
-        return pa.table(columns)
+def _tables(types: Mapping[str, pa.DataType], rows: list[Any]) -> tuple[pa.Table]:
+    columns = {}
+    for name, kind in types.items():
+        cells = _cells(rows, name)
+        if pa.types.is_timestamp(kind):  # Beam has times of its own, in microseconds
+            of_micro = {"s": (1, 10**6), "ms": (1, 10**3), "us": (1, 1), "ns": (10**3, 1)}[kind.unit]
+            cells = [c.micros * of_micro[0] // of_micro[1] if isinstance(c, Timestamp) else c for c in cells]
+        columns[name] = fitting.column(cells, kind)
+    return (pa.table(columns),)
 
 
 def _cells(rows: list[Any], name: str) -> list[Any]:

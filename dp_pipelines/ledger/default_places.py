@@ -16,14 +16,15 @@ from dp_pipelines.ledger.anchor import put, read_object
 from dp_pipelines.ledger.journal import default_anchor
 
 
-def remember(dataset: str, source: str, ledger: str, shown: str) -> str | None:
-    """Write down the ledger of a dataset and its files; the one that was written down before, if it is another.
+def remember(dataset: str, source: str, ledger: str, shown: str, option: str) -> str | None:
+    """Write down the ledger of a dataset and its files; a warning if another one was written down before.
 
     Args:
         dataset: the account.
         source: the pattern of its files.
         ledger: the ledger's own name.
         shown: its place.
+        option: how a ledger is named.
     """
     name = hashlib.sha256(json.dumps([dataset, source]).encode()).hexdigest()[:32]
     path = pathlib.Path(default_anchor()) / f"source-{name}.json"
@@ -31,4 +32,9 @@ def remember(dataset: str, source: str, ledger: str, shown: str) -> str | None:
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         put(path, {"ledger": ledger, "shown": shown})
-    return str(held["shown"]) if "shown" in held and held.get("ledger") != ledger else None
+    if "shown" not in held or held.get("ledger") == ledger:
+        return None
+    return (
+        f"the dataset {dataset!r} with these files was charged before, in the ledger {held['shown']}: what was spent there "
+        f"is not counted here; if it still stands, name it with {option}"
+    )

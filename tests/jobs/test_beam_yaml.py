@@ -232,12 +232,12 @@ def test_rows_and_tables_hold_the_same():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_beams_times_become_times_of_every_unit(unit):
-    from dp_pipelines.transforms.rows import _ToTables
+    from dp_pipelines.transforms.rows import _tables
 
-    makes = _ToTables({"at": pa.timestamp(unit)})
-    makes._rows = [{"at": Timestamp(seconds=7)}, {"at": None}, {"at": "soon"}]
+    rows = [{"at": Timestamp(seconds=7)}, {"at": None}, {"at": "soon"}]
+    (made,) = _tables({"at": pa.timestamp(unit)}, rows)
     expected = [datetime.datetime(1970, 1, 1, 0, 0, 7), None, None]
-    assert makes._table()["at"].cast(pa.timestamp("us")).to_pylist() == expected
+    assert made["at"].cast(pa.timestamp("us")).to_pylist() == expected
 
 
 def test_a_day_that_no_calendar_has_is_null():

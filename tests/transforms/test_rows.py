@@ -6,19 +6,21 @@ In: rows that raise, hang or lie. Out: tables. Holds: the cells of other rows ar
 import collections
 import datetime
 import decimal
+import functools
 from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
 
-from dp_pipelines.transforms.rows import _ToTables
+from dp_pipelines.transforms.row_batches import _Gather
+from dp_pipelines.transforms.rows import _tables
 
 TYPES = {"customer": pa.string(), "amount": pa.int64(), "at": pa.timestamp("us", "UTC")}
 
 
 def table(rows: list[object], types: Mapping[str, pa.DataType] = TYPES) -> pa.Table:
     """The table of some rows, as the DoFn makes it."""
-    made = _ToTables(dict(types))
+    made = _Gather(functools.partial(_tables, dict(types)), 1000)
     made.start_bundle()
     for row in rows:
         assert list(made.process(row)) == []

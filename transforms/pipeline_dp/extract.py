@@ -19,11 +19,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
+from dp_pipelines.transforms.row_batches import tables_of
 
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
 
@@ -113,35 +112,7 @@ class ReadRows(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Buffer the rows of a bundle."""
-        tables = pcoll | "ToTables" >> beam.ParDo(_ToTables(self.reader)).with_output_types(pa.Table)
-        types = pcoll.pipeline | "Types" >> beam.Create(
-            list(self.reader.tables([])), reshuffle=False
-        ).with_output_types(pa.Table)
-        return (tables, types) | "Tables" >> beam.Flatten()
-
-
-class _ToTables(beam.DoFn):
-    def __init__(self, reader: RowReader) -> None:
-        super().__init__()
-        self._reader = reader
-        self._rows: list[Any] = []
-
-    def start_bundle(self) -> None:
-        self._rows = []
-
-    def process(self, element: Any) -> Iterable[pa.Table]:
-        # Not a generator: a row costs an append.
-        self._rows.append(element)
-        if len(self._rows) < self._reader.most:
-            return ()
-        rows, self._rows = self._rows, []
-        return self._reader.tables(rows)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        if self._rows:
-            rows, self._rows = self._rows, []
-            for table in self._reader.tables(rows):
-                yield WindowedValue(table, GlobalWindow().max_timestamp(), [GlobalWindow()])
+        return tables_of(pcoll, self.reader.tables, self.reader.most)
 
 
 def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
