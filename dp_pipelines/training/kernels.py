@@ -1,7 +1,9 @@
 """The kernel of a task: what computes clipped gradient sums for its kind of model.
 
 In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
-the models that need them alone. May import train_model, training.{libraries, linear, mlp, jax_model}.
+the models that need them alone; a machine that cannot train a model is refused here, whether or not a unit ever comes.
+
+May import train_model, training.{libraries, linear, mlp, jax_model}.
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +25,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
 
     Raises:
         RequestError: the model needs a library that is not installed.
+        DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label)
@@ -30,7 +33,11 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     if isinstance(task.model, MLP):
         from dp_pipelines.training.mlp import MLPKernel
 
-        return MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
+        network = MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
+        network.check_places()
+        return network
     from dp_pipelines.training.jax_model import JaxKernel
 
-    return JaxKernel.of(task)
+    other = JaxKernel.of(task)
+    other.check_places()
+    return other

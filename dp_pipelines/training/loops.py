@@ -306,7 +306,8 @@ def _residuals(
         elif kind == NUMBER:
             derivative[0, row] = np.float64(outputs[0, row]) - (labels[row] - low) / (high - low)
         elif kind == BINARY:
-            derivative[0, row] = 1 / (1 + math.exp(-np.float64(outputs[0, row]))) - labels[row]
+            # NumPy's exp, since Python's, which stands here where Numba is told not to compile, fails where it overflows.
+            derivative[0, row] = 1 / (1 + np.exp(-np.float64(outputs[0, row]))) - labels[row]
         else:
             most = np.float64(outputs[0, row])
             for place in range(1, outputs.shape[0]):

@@ -111,6 +111,8 @@ class MLPKernel:
         """
         if chunk.units > self.units_per_chunk:
             raise ValueError("a chunk of so many units would not be added up exactly")
+        if chunk.features.shape[1:] != (self.shapes[0][0] - 1,):  # compiled loops would read on, in other units' rows
+            raise ValueError("the rows of a chunk do not have the network's width")
         if not self._places:
             self.check_places()
         # The least power of two above the clip norm, which is at least a half of it.
@@ -217,6 +219,8 @@ class MLPKernel:
                         "add; install NumPy from its wheels, or train a linear model"
                     )
                 found[size] = places
+            # What units of one row need besides is compiled now: whether that goes well is not for a unit to decide.
+            desk.add(1, layers, rows, labels, np.ones(BLOCK, np.bool_), 0.5, 1.0)
         self._places = found
 
     def _agree(

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import DpError
-from dp_pipelines.train_model import MLP, BinaryLabel, ClassLabel, Label, NumberLabel
-from dp_pipelines.training import grids, network
+from dp_pipelines.train_model import MLP, BinaryLabel, ClassLabel, Label, Number, NumberLabel, TrainModel
+from dp_pipelines.training import grids, mlp, network
 from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.kernels import kernel_of
 from dp_pipelines.training.loops import BLOCK
 from dp_pipelines.training.mlp import MOST_PAIRED, SIZES, MLPKernel
 from dp_pipelines.training.passes import Desk
@@ -294,6 +295,13 @@ def test_a_chunk_that_float64_would_round_is_refused() -> None:
         KERNELS["binary"].clipped_sum(parameters(KERNELS["binary"]), all_of(many), 1.0)
 
 
+@pytest.mark.parametrize("width", [WIDTH - 1, WIDTH + 1])
+def test_rows_of_another_width_are_refused_where_compiled_loops_would_read_on_in_other_units(width: int) -> None:
+    chunk = Chunk(np.ones((3, width), np.float32), np.ones(3), np.array([0, 1, 3]))
+    with pytest.raises(ValueError, match="width"):
+        KERNELS["binary"].clipped_sum(parameters(KERNELS["binary"]), chunk, 1.0)
+
+
 class DependsOnPlace(Desk):
     """A machine on which some rows of a product meet other instructions, each others."""
 
@@ -337,6 +345,70 @@ def test_a_machine_on_which_each_unit_meets_another_place_is_refused() -> None:
     kernel = with_other_places(slice(None))
     with pytest.raises(DpError, match="depend on the place"):
         kernel.clipped_sum(parameters(kernel), all_of(Few(units_of([1], 2), WIDTH)), 1.0)
+
+
+def test_whether_a_machine_can_train_a_network_is_told_before_a_unit_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = {"x": Number(column="x", min_value=0, max_value=1, bins=4)}
+    task = TrainModel(privacy_unit="who", label=LABELS["binary"], features=features, model=MLP(hidden=(7, 4)))
+    assert kernel_of(task, b"test").size == task.size
+    monkeypatch.setattr(DependsOnPlace, "others", slice(None), raising=False)
+    monkeypatch.setattr(mlp, "Desk", DependsOnPlace)
+    with pytest.raises(DpError, match="depend on the place"):
+        kernel_of(task, b"test")
+
+
+COMPILED_WITHOUT_UNITS = """
+import numpy as np
+from dp_pipelines.train_model import BinaryLabel
+from dp_pipelines.training import loops
+from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.mlp import MLPKernel
+
+programs = [loops.forward_and_back, loops.weigh, loops.add_products]
+kernel = MLPKernel(width=2, hidden=(3,), label=BinaryLabel(column="y"), key=b"key", threads=1)
+kernel.check_places()
+print(*(len(program.signatures) for program in programs))
+rows, labels = np.ones((80, 2), np.float32), np.ones(80)
+rows.flags.writeable = labels.flags.writeable = False
+kernel.clipped_sum(kernel.initial(), Chunk(rows, labels, np.array([0, 1, 4, 80])), 1.0)
+print(*(len(program.signatures) for program in programs))
+"""
+
+
+def test_all_is_compiled_before_a_unit_comes_and_nothing_again_for_one() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", COMPILED_WITHOUT_UNITS], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert found.stdout.splitlines() == ["1 1 1"] * 2
+
+
+AN_OVERFLOW = """
+import numpy as np
+from dp_pipelines.train_model import BinaryLabel
+from dp_pipelines.training import passes
+
+desk = passes.Desk([(2, 1), (2, 1)], BinaryLabel(column="y"))
+rows, labels = np.full((passes.BLOCK, 1), -3, np.float32), np.ones(passes.BLOCK)
+at = np.array([1, 0, 1000, 0], np.float32)
+with np.errstate(all="ignore"):
+    desk.add(1, at, rows, labels, np.ones(passes.BLOCK, np.bool_), 0.75, 1.0)
+print(desk.vector(1.0).tobytes().hex())
+"""
+
+
+def test_a_row_decides_no_error_where_numba_is_told_not_to_compile_and_no_bit_differs() -> None:
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", AN_OVERFLOW],
+            env={**os.environ, "NUMBA_DISABLE_JIT": disabled},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        ).stdout
+        for disabled in ("0", "1")
+    ]
+    assert found[0] == found[1] != ""
 
 
 class DependsOnPlaceAtTimes(Desk):
