@@ -10,6 +10,7 @@ bit (`mlp.MLPKernel.check_places`); why what is computed is private (docs/proofs
 The first call in a process compiles, for some seconds. May import numpy, numba, scipy. Imported by training.passes.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  # what products call: loaded now, so that its threads can be limited
+from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
 
 Singles = NDArray[np.float32]
@@ -38,12 +40,30 @@ LONGEST_HIDDEN = BLOCK * (1 + 2.0**-11)
 ONE = np.float32(1)
 
 
+class Cache(FunctionCache):
+    """Numba's cache, but one that cannot be read or written is as good as none: no training fails for it."""
+
+    def load_overload(self, *given: Any) -> Any:
+        """What was compiled before, if it is there."""
+        try:
+            return super().load_overload(*given)  # type: ignore[no-untyped-call]
+        except Exception:  # half a file, another user's, of another kind
+            with contextlib.suppress(Exception):
+                self.flush()  # type: ignore[no-untyped-call]
+            return None
+
+    def save_overload(self, *given: Any) -> None:
+        """Keep what was compiled, if that is possible."""
+        with contextlib.suppress(Exception):
+            super().save_overload(*given)  # type: ignore[no-untyped-call]
+
+
 def compiled(function: Callable[..., Any]) -> Any:
     """The function, to be compiled at its first call; what was compiled is kept beside this file, or where else it may be."""
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # no folder can be written to
-        return numba.njit(nogil=True, error_model="numpy")(function)
+    program: Any = numba.njit(nogil=True, error_model="numpy")(function)
+    with contextlib.suppress(RuntimeError):  # no folder can be written to
+        program._cache = Cache(function)  # type: ignore[no-untyped-call]  # as its `enable_caching` does
+    return program
 
 
 @compiled

@@ -1,6 +1,14 @@
 """The compiled loops: what they compute is what a few lines of NumPy say, and each row's numbers are its own."""
 
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numba
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,3 +104,43 @@ def test_the_longest_row_is_found_and_one_that_is_no_number_is_longer_than_any()
         bad = columns.copy()
         bad[place, 3] = np.nan
         assert loops._longest(bad) == np.inf
+
+
+A_SUM = """
+import numpy as np
+from dp_pipelines.training import loops
+
+made = np.ones((2, 3), np.float32)
+print(loops._longest(made), sum(loops._longest.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_half_a_file_of_what_was_compiled_before_stops_no_training_and_is_replaced(
+    kind: str, tmp_path: pathlib.Path
+) -> None:
+    def summed() -> list[str]:
+        found = subprocess.run(
+            [sys.executable, "-c", A_SUM],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=300,
+        )
+        return found.stdout.split()
+
+    assert [summed(), summed()] == [["3.0", "0"], ["3.0", "1"]]
+    for path in tmp_path.rglob(f"*.{kind}"):
+        path.write_bytes(path.read_bytes()[:10])
+    assert [summed(), summed()] == [["3.0", "0"], ["3.0", "1"]]
+
+
+def test_a_cache_that_cannot_be_written_stops_no_training(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    program = loops.compiled(loops._longest.py_func)
+    shutil.rmtree(tmp_path)
+    tmp_path.write_bytes(b"no folder")
+    assert program(np.ones((2, 3), np.float32)) == 3
