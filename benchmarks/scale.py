@@ -2,11 +2,9 @@
 
 In: nothing; the rows are made by data.py, kind `even`, the query is that of aggregate.py as a job. Out:
 docs/benchmarks/scale.json (every run), scale.md and scale.png from it; the gates on stdout; exit code 1 if one fails. Holds: all
-sizes are measured in turns on one cluster, since the machine's speed changes from minute to minute; before each run its files are
-read and memory is touched, since a virtual machine may have to ask for each page that it has not used of late, which made
-the first large run three times as slow as the next. Needs Java and the jar of
-`make test-flink`; for the largest size some 2 GB of disk for rows, as much for what Flink spills, 16 GiB of memory, and a quarter
-of an hour for three rounds.
+sizes are measured in turns on one cluster, their files read before. Needs Java, the jar of `make test-flink`, and a machine that
+does nothing else: with two cores, one more process makes a run on Flink up to three times as long. The largest size needs some 2
+GB of disk for rows, as much for what Flink spills, and 16 GiB of memory; three rounds take a quarter of an hour.
 
     python benchmarks/scale.py [--rounds 3] [--small] [--page] [--out docs/benchmarks]
 """
@@ -33,9 +31,6 @@ from matplotlib import pyplot as plt
 TINY, SIZES, LARGEST = 100_000, (1_000_000, 10_000_000), 100_000_000
 JUDGED = SIZES[-1]
 RUNNERS = ("direct", "flink")
-WARM_BYTES = 8 * 2**30
-"""Of memory that is touched before each run."""
-
 HAND_OVER = ("jobmanager", "driver, java")
 """Processes that see no rows: the JobManager and the job server."""
 
@@ -214,16 +209,6 @@ def rows_folder(rows: int) -> pathlib.Path:
     return folder
 
 
-def warm(folder: pathlib.Path) -> None:
-    """Read all files, and touch as much memory as the largest run needs, in a process of its own."""
-    for path in folder.iterdir():
-        path.read_bytes()
-    touch = (
-        f"import mmap; m = mmap.mmap(-1, {WARM_BYTES}); [m.__setitem__(at, 1) for at in range(0, {WARM_BYTES}, 4096)]"
-    )
-    subprocess.run([sys.executable, "-c", touch], check=True)
-
-
 def measure_all(rounds: int, small: bool, keep: Callable[[Runs], None]) -> None:
     """Interleaved rounds of every case on one cluster, whose first job is left out.
 
@@ -236,7 +221,8 @@ def measure_all(rounds: int, small: bool, keep: Callable[[Runs], None]) -> None:
 
         def once(runner: str, rows: int) -> None:
             cluster, given = (running, options) if runner == "flink" else (None, [])
-            warm(rows_folder(rows))
+            for path in rows_folder(rows).iterdir():  # else the first run waits for the disk
+                path.read_bytes()
             run = measured(rows_folder(rows), runner, given, cluster)
             found.setdefault(key(runner, rows), []).append(run)
             per_row = f"{run.shuffled_bytes / rows:.1f} B/row"
