@@ -87,17 +87,18 @@ class Artefact:
         if self.encoder.width != self.task.width or self.encoder.label != self.task.label:
             raise RequestError(field="encoder", rule="is not the one of the task")
 
-    def scores(self, table: pa.Table, *, jax_model: Any = None) -> Floats:
+    def scores(self, table: pa.Table, *, jax_model: Any = None, alone: bool = False) -> Floats:
         """What the model says of each example: a logit, a logit of each class, or a value.
 
         Args:
             table: examples with the features' columns.
             jax_model: of a `JaxModel`, the object that it names.
+            alone: as for `scoring.scores`.
 
         Raises:
             RequestError: a column is missing or of the wrong type, or the object is.
         """
-        found = [self._scores(part, jax_model) for part in self._parts(table)]
+        found = [self._scores(part, jax_model, alone) for part in self._parts(table)]
         shape = (0, self.task.label.outputs) if self.task.label.outputs > 1 else (0,)
         return np.concatenate(found) if found else np.zeros(shape)
 
@@ -204,9 +205,9 @@ class Artefact:
         for start in range(0, max(table.num_rows, 1), rows):
             yield table.slice(start, rows)
 
-    def _scores(self, table: pa.Table, jax_model: Any) -> Floats:
+    def _scores(self, table: pa.Table, jax_model: Any, alone: bool) -> Floats:
         return scoring.scores(
-            self.task, self.parameters, self.whitening, self.encoder.encode(table), jax_model=jax_model
+            self.task, self.parameters, self.whitening, self.encoder.encode(table), jax_model=jax_model, alone=alone
         )
 
 

@@ -1,14 +1,15 @@
 """How good a model is, from noisy counts of held-out examples by what is true and what the model says.
 
 In: the task; scores and labels of examples of held-out units; then the released counts. Out: the query that counts; the cell of
-each example; `Evaluation`, the measures that follow from the counts. Holds: the cell of an example is a function of its own
-score and label; its edges are public, never taken from scores; what follows the release reads nothing but released counts and
-public numbers, and gives a number or None for whatever they are. Not covered: which units are held out, and the noise.
+each example; `Evaluation`, the measures that follow from the counts. Holds: the cell of an example is a function of its own score
+and label, and `scoring.scores` makes its score one of the example alone; its edges are public, never taken from scores; what
+follows the release reads nothing but released counts and public numbers, and gives a number or None for whatever they are. Not
+covered: which units are held out, and the noise.
 
 Cells: of a binary label, label by bin of the probability; of a few classes, true by predicted class; of many classes, right or
 wrong by bin of the largest probability; of a number, bin of the true by bin of the predicted value.
 
-May import errors, query, train_model, train_stages, training.measures, numpy.
+May import errors, query, train_model, train_stages, training.{exponentials, measures}, numpy.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.query import Query
 from dp_pipelines.train_model import BinaryLabel, ClassLabel, NumberLabel, TrainModel
 from dp_pipelines.training import measures
+from dp_pipelines.training.exponentials import exponential
 from dp_pipelines.training.measures import Counts, Estimate, Point
 
 Floats = NDArray[np.float64]
@@ -194,6 +196,8 @@ def cells(task: TrainModel, scores: NDArray[Any], labels: NDArray[Any]) -> NDArr
 def probabilities(task: TrainModel, scores: NDArray[Any]) -> Floats:
     """Logits as the probability of true, or as those of the classes; what is not finite counts as if it were not there.
 
+    Those of a row are a function of that row alone, bit for bit.
+
     >>> from dp_pipelines.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features)
@@ -202,12 +206,15 @@ def probabilities(task: TrainModel, scores: NDArray[Any]) -> Floats:
     """
     logits = np.nan_to_num(np.asarray(scores, np.float64), nan=0.0, posinf=1e300, neginf=-1e300)
     if isinstance(task.label, BinaryLabel):
-        small = np.exp(-np.abs(logits))
+        small = exponential(-np.abs(logits))
         return np.where(logits >= 0, 1.0, small) / (1.0 + small)
     largest = logits.max(axis=1, keepdims=True) if len(logits) else logits[:, :1]
     with np.errstate(over="ignore"):
-        powers = np.exp(logits - largest)
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        powers = exponential(logits - largest)
+    whole = np.zeros(len(powers))
+    for power in powers.T:
+        whole += power
+    return np.asarray(powers / whole[:, None])
 
 
 def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -> Evaluation:

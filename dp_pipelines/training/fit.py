@@ -186,7 +186,7 @@ class Fit:
         labels = artefact.encoder.labels(table)
         model = self.task.model
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
-        cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named), labels)
+        cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named, alone=True), labels)
         columns = {name: table.column(name) for name in self.task.unit_columns}
         columns[train_stages.CELL] = pa.array(cells)
         return pa.table(columns)

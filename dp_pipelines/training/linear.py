@@ -11,7 +11,7 @@ sums of whole numbers. The one exception are the products of a row with the weig
 `numpy.einsum` adds up a row in an order that depends on its length alone (tests/training/test_linear.py looks at the bits).
 Products by BLAS are faster and do not have this property.
 
-May import errors, checks, train_model, training.examples. Imported by training and jobs.
+May import errors, checks, train_model, training.{examples, exponentials}. Imported by training and jobs.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from dp_pipelines import checks
 from dp_pipelines.train_model import BinaryLabel, ClassLabel, Label
 from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.exponentials import exponential
 
 Floats = NDArray[np.float64]
 
@@ -99,10 +100,11 @@ class LinearKernel:
             features: (rows, width).
 
         Returns:
-            (rows,) log odds, or expected values; (rows, classes) logits.
+            (rows,) log odds, or expected values; (rows, classes) logits: of each row a function of that row alone, bit for bit.
         """
         with np.errstate(invalid="ignore", over="ignore"):
-            logits: Floats = features.astype(np.float64) @ parameters.reshape(self.outputs, self.width).T
+            rows, weights = features.astype(np.float64, order="C"), parameters.reshape(self.outputs, self.width)
+            logits: Floats = np.stack([_products(rows, each) for each in weights], axis=1)
         if isinstance(self.label, ClassLabel):
             return logits
         if isinstance(self.label, BinaryLabel):
@@ -172,11 +174,11 @@ class LinearKernel:
 
     def _slopes(self, features: Floats, weights: Floats, labels: Floats) -> Floats:
         """The derivative of each example's loss by each output: (outputs, rows)."""
-        logits = np.stack([np.einsum("ij,j->i", features, each) for each in weights])
+        logits = np.stack([_products(features, each) for each in weights])
         if isinstance(self.label, BinaryLabel):
             return _sigmoid(logits) - labels
         if isinstance(self.label, ClassLabel):
-            shares = _exp(logits - np.maximum.reduce(logits, axis=0))
+            shares = exponential(logits - np.maximum.reduce(logits, axis=0))
             whole = np.zeros(len(labels))
             for share in shares:
                 whole += share
@@ -214,6 +216,14 @@ def _whole(gradients: Floats, norm: float, step: float) -> Floats:
     return gradients
 
 
+def _products(rows: Floats, weights: Floats) -> Floats:
+    """The product of each row with the weights, added up as `squared_lengths` does."""
+    total = np.zeros(len(rows))
+    for begin in range(0, rows.shape[1], _PIECE):
+        total += np.einsum("ij,j->i", rows[:, begin : begin + _PIECE], weights[begin : begin + _PIECE])
+    return total
+
+
 def squared_lengths(rows: Floats) -> Floats:
     """The squared norm of each row, added up in an order that depends on the length of a row alone.
 
@@ -232,28 +242,10 @@ def squared_lengths(rows: Floats) -> Floats:
 
 def _sigmoid(x: Floats) -> Floats:
     """1 / (1 + exp(-x))."""
-    small = _exp(-np.abs(x))
+    small = exponential(-np.abs(x))
     result: Floats = np.where(x >= 0, 1.0, small) / (1.0 + small)
     return result
 
 
 _PIECE = 4096
 """Numbers of a row that `numpy.einsum` adds up at a time."""
-
-_LOG2_HIGH, _LOG2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
-_FACTORIALS = [1 / math.factorial(n) for n in range(13, -1, -1)]
-
-
-def _exp(x: Floats) -> Floats:
-    """The exponential of numbers up to 0, to some units in the last place, by operations that IEEE 754 fixes to the last bit.
-
-    A library's `exp` may treat the numbers at the end of an array by other instructions than those in its middle.
-    """
-    x = np.maximum(x, -700.0)
-    doublings = np.rint(x * (1 / math.log(2)))
-    rest = (x - doublings * _LOG2_HIGH) - doublings * _LOG2_LOW
-    result = np.full_like(x, _FACTORIALS[0])
-    for factor in _FACTORIALS[1:]:
-        np.multiply(result, rest, out=result)
-        np.add(result, factor, out=result)
-    return np.ldexp(result, doublings.astype(np.int32))

@@ -6,7 +6,7 @@ the same on every machine; each row of a result depends on the same row of the i
 Loss: as for linear models: the logistic one of a binary label, cross-entropy of classes, half the square of a number's error, its
 declared range scaled to [0, 1].
 
-May import train_model, numpy.
+May import train_model, training.exponentials, numpy.
 """
 
 import hashlib
@@ -19,11 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.train_model import ClassLabel, Label, NumberLabel
+from dp_pipelines.training.exponentials import exponential
 
 Floats = NDArray[np.float64]
 
 ROWS = 4096
 """Rows that go through the network at a time."""
+
+ROWS_ALONE = 256
+"""The same, where each is scored alone: sums of so many stay in the cache."""
 
 
 Layers = list[NDArray[np.float32]]
@@ -77,6 +81,38 @@ def initial(of: Sequence[tuple[int, int]], key: bytes) -> Floats:
     return np.concatenate(parts)
 
 
+def scores_alone(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
+    """As `scores`, but the score of a row is a function of that row alone, to the last bit; much slower.
+
+    Single numbers are multiplied and added in a fixed order: what products by BLAS do to the last bit depends on how many rows
+    there are and where a row stands among them. Arguments as for `scores`.
+    """
+    found, result = layers(of, parameters), np.zeros((len(features), of[-1][1]))
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(features), ROWS_ALONE):
+            # Of each input a row of numbers, one for each example.
+            values = features[begin : begin + ROWS_ALONE].T.astype(np.float32, order="C")
+            for number, layer in enumerate(found):
+                total = np.repeat(layer[-1][:, None], values.shape[1], axis=1)
+                for weights, inputs in zip(layer[:-1], values, strict=True):
+                    total += weights[:, None] * inputs
+                values = _tanh(total) if number + 1 < len(found) else total
+            result[begin : begin + ROWS_ALONE] = values.T
+    return _of_label(label, result)
+
+
+def _tanh(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    small = exponential(-2.0 * np.abs(numbers.astype(np.float64)))
+    return np.copysign((1 - small) / (1 + small), numbers).astype(np.float32)
+
+
+def _of_label(label: Label, outputs: Floats) -> Floats:
+    """Outputs as scores of a label."""
+    if isinstance(label, NumberLabel):
+        outputs = label.min_value + (label.max_value - label.min_value) * outputs
+    return outputs if isinstance(label, ClassLabel) else outputs[:, 0]
+
+
 def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
     """What the network says of each row: a logit, a value in the label's own range, or (rows, classes) logits.
 
@@ -94,6 +130,4 @@ def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, feat
                 values = values @ layer[:-1] + layer[-1]
                 values = np.tanh(values) if number + 1 < len(found) else values
             result[begin : begin + ROWS] = values
-    if isinstance(label, NumberLabel):
-        result = label.min_value + (label.max_value - label.min_value) * result
-    return result if isinstance(label, ClassLabel) else result[:, 0]
+    return _of_label(label, result)

@@ -37,6 +37,7 @@ def scores(
     rows: NDArray[np.float32],
     *,
     jax_model: Any = None,
+    alone: bool = False,
 ) -> Floats:
     """What a model says of encoded rows.
 
@@ -46,6 +47,8 @@ def scores(
         whitening: the matrix, or None.
         rows: as the encoder gives them.
         jax_model: of a `JaxModel`, the object that it names.
+        alone: whether what is said of a row must be a function of that row alone, to the last bit. A released count of scores
+            needs it, else a unit might move others' scores across an edge. Slower; a `JaxModel` is asked row by row.
 
     Returns:
         (rows,) or, of classes, (rows, classes).
@@ -55,12 +58,14 @@ def scores(
     """
     features = rows if whitening is None else whitened(rows, whitening)
     if isinstance(task.model, JaxModel):
-        return _of_object(task, parameters, features, jax_model)
+        parts = np.split(features, len(features)) if alone and len(features) else [features]
+        return np.concatenate([_of_object(task, parameters, part, jax_model) for part in parts])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
     assert isinstance(task.model, MLP)
     shapes = network.shapes(task.width, task.model.hidden, task.label.outputs)
-    return network.scores(shapes, task.label, parameters, features)
+    of = network.scores_alone if alone else network.scores
+    return of(shapes, task.label, parameters, features)
 
 
 def linear_weights(task: TrainModel, parameters: Floats, whitening: Floats | None) -> Floats:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.train_model import BinaryLabel, ClassLabel, Label, NumberLabel
-from dp_pipelines.training import linear
+from dp_pipelines.training import exponentials, linear
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.linear import LinearKernel
 from tests.training.few import Few, Unit, adversarial, ordinary
@@ -182,9 +182,9 @@ def test_products_and_squares_of_a_row_depend_on_that_row_alone_and_those_by_bla
 @given(st.lists(st.floats(-800, 0), min_size=1, max_size=40))
 def test_the_exponential_is_accurate_and_the_same_wherever_a_number_stands(numbers: list[float]) -> None:
     array = np.array(numbers)
-    found = linear._exp(array)
+    found = exponentials.exponential(array)
     assert found == pytest.approx(np.exp(array), rel=1e-15, abs=1e-303)
-    assert found.tolist() == [float(linear._exp(np.array([number]))[0]) for number in numbers]
+    assert found.tolist() == [float(exponentials.exponential(np.array([number]))[0]) for number in numbers]
 
 
 @pytest.mark.parametrize("label", LABELS, ids=lambda label: type(label).__name__)
