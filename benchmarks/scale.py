@@ -48,7 +48,8 @@ memory each, `--parallelism=2`, workers in the driver's process (LOOPBACK).
 Gates and costs of a row take the least of the runs of a case, since now and then a job on Flink waits some six seconds for
 nothing, at any size; all runs are in scale.json. "Seconds" are those of the pipeline: on Flink from the `start-time` to the
 `end-time` of its job, as its REST page says; on `direct` from handing the pipeline over. "Start-up" is the same with 100,000
-rows, measured on the same cluster: what starts workers and steps, whatever the rows. CPU is that of the driver with its workers and of the task managers while the command ran
+rows, measured on the same cluster: what starts workers and steps, whatever the rows.
+CPU is that of the driver with its workers and of the task managers while the command ran
 (the job server and the JobManager see no rows); memory is the
 peak of all processes together (proportional set sizes, looked at twice a second). "B/row" are the bytes that left a task for
 another, by Flink's own count, each of the two shuffles twice: into the step that groups and out of it; on `direct`, the bytes
