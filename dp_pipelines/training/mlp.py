@@ -14,12 +14,13 @@ Needs Numba, of the extra `train`. May import errors, train_model, numpy and tra
 unit_blocks}.
 """
 
-import collections
 import concurrent.futures
 import hashlib
+import itertools
 import math
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,19 +120,22 @@ class MLPKernel:
         unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
         clip, layers = clip_norm / unit, network.in_float32(parameters)
         starts = chunk.starts
-        work: collections.deque[Block | int] = collections.deque()
-        work += blocks(starts, SIZES, lambda size: int(self._places[size].sum()))
-        work += np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
+        large = np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
+        work: Iterator[Block | int] = itertools.chain(
+            blocks(starts, SIZES, lambda size: int(self._places[size].sum())), large
+        )
+        turn = threading.Lock()
+
+        def taken() -> Block | int | None:
+            """What is to be done next: blocks are made when a thread is free, while another is at work."""
+            with turn:
+                return next(work, None)
 
         def share(number: int) -> None:
             desk = self._desks[number]
             desk.clear()
             with np.errstate(all="ignore"):
-                while work:
-                    try:
-                        block = work.popleft()
-                    except IndexError:  # another thread was faster
-                        return
+                while (block := taken()) is not None:
                     if isinstance(block, int):
                         rows = np.arange(starts[block], starts[block + 1])
                         self._add_large(desk, layers, chunk, rows, clip, unit)
@@ -142,7 +146,7 @@ class MLPKernel:
                             features[~used] = 0
                         desk.add(block.size, layers, features, labels, used, clip, unit)
 
-        helpers = min(self.threads, len(work)) - 1
+        helpers = min(self.threads, max(1, -(-len(chunk.labels) // BLOCK))) - 1
         if helpers > 0 and self._pool is None:
             self._pool = concurrent.futures.ThreadPoolExecutor(self.threads - 1, "dp-mlp")
         with self._blas.limit(limits=1, user_api="blas"):
