@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
 from dp_pipelines.training import moments, trainer
+from dp_pipelines.training.draws import Released
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.kernels import kernel_of
 from dp_pipelines.training.noise import NoisySum
@@ -47,7 +48,7 @@ MOST_NUMBERS = 2**24
 OTHERS = 64
 """Units without a vector that a step samples on average: that none is there happens once in 10^27 steps."""
 
-DIVISOR = 4096.0
+DIVISOR = Released(4096.0)
 """Stands for the released number of examples: any public number does."""
 
 EXTREME = 1e6

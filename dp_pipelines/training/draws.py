@@ -6,7 +6,10 @@ outlives the process, which is the ledger's (jobs.charged).
 Imports nothing of this project.
 """
 
-from typing import Protocol
+from typing import NewType, Protocol
+
+Released = NewType("Released", float)
+"""A number that was released: what later steps may divide by. `statistics.Sizes.of` makes it, from a released table."""
 
 
 class Draws(Protocol):

@@ -1,20 +1,19 @@
 """A train stage from bounded examples to a model and its evaluation: every release in its order, each drawn once.
 
 In: the frozen parts of a train stage, tables of examples (whole units each), a private folder, a place that keeps draws. Out: the
-artefact, the evaluation. Holds: units are divided by a keyed hash, for all runs of a plan alike: what feeds the model is released
-from the training units alone, the evaluation from the held-out units alone. A release on which a later step depends is kept
-as its first complete result before that step begins, so that no retry draws it again. Nothing else about the data leaves.
-Not covered: where the examples come from (transforms.examples), publishing what is returned, and the folder's end.
-
-May import errors, noise, budget, release, train_model, train_stages and this room.
+artefact, the evaluation. Holds: each release reads the group of units that its records name (`groups`) and is drawn through
+`drawing`; a release on which a later step depends is kept as its first complete result before that step begins, so that no
+retry draws it again; all else follows from these. `audit.fitted` runs this and looks. Not covered: where the examples come from
+(transforms.examples), publishing what is returned, and the folder's end.
 """
 
 import dataclasses
+import functools
 import io
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -32,21 +31,18 @@ from dp_pipelines.train_model import JaxModel, TrainModel
 from dp_pipelines.training import evaluation, moments, scoring, statistics, trainer
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.draws import Draws, InMemory
 from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.examples import Examples
+from dp_pipelines.training.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
 from dp_pipelines.training.kernels import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
-from dp_pipelines.training.noise import NoisySum
-from dp_pipelines.training.split import split
 
 CLIP = 1.5
 """The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so that some three examples that
 pull together count in full. On Ta Feng half of it or twice as much lose nothing (docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
-
-Tables = Callable[[], Iterator[pa.Table]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +67,7 @@ class Fit:
         key: divides the units: the same for all runs of a plan. It is no secret.
         salt: the run's own 64-bit number, which settles what contributions stay.
         tell: is told what is being done, in public words.
+        drawing: draws; INTERNAL, for the audit and tests.
     """
 
     name: str
@@ -82,6 +79,7 @@ class Fit:
     key: bytes
     salt: int
     tell: Callable[[str], None]
+    drawing: Drawing = dataclasses.field(default_factory=Drawing)
 
     def run(self, statement: Statement, preparation: Preparation | None = None) -> Fitted:
         """Release everything, in order.
@@ -90,26 +88,28 @@ class Fit:
             statement: what is promised of the model, for its file.
             preparation: how rows become examples, for its file.
         """
-        encoder = self._encoder()
-        sizes = self._table(train_stages.users_of(self.name))
-        users, number = (float(sizes.column(name)[0].as_py()) for name in ("users", "examples"))
+        training, held_out = self._divided()
+        encoder = self._encoder(training)
+        sizes = statistics.Sizes.of(self._table(training, train_stages.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
-        examples = Examples.write(self.folder, "encoded", self._of(held_out=False), encoder, self.task.unit_columns)
+        stage = self.stages[self.name]
+        examples = training.encoded(stage, self.folder, "encoded", encoder)
         whitening, typical = None, encoder.row_norm
         if self.task.whiten:
-            whitening, typical = self._whitening(encoder, examples, users)
+            whitening, typical = self._whitening(encoder, examples, sizes)
             examples = examples.times(self.folder, "whitened", whitening)
-        kernel = kernel_of(self.task, self.key)
         trained = trainer.train(
-            kernel,
-            examples,
+            kernel_of(self.task, self.key),
+            examples.rows_for(stage),
             self.task.steps,
             clip_norm=self.task.steps.clip_norm or CLIP * typical,
-            multiplier=sums.multiplier(self.stages[self.name]),
-            divisor=number,
+            multiplier=sums.multiplier(stage),
+            divisor=sizes.examples,
             draws=self.draws,
             name=self.name,
             tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
+            noisy_sum=functools.partial(self.drawing.noisy_sum, stage),
+            sampler=functools.partial(self.drawing.sampler, stage),
         )
         artefact = Artefact(
             task=self.task,
@@ -121,34 +121,35 @@ class Fit:
             path=trained.path,
         )
         self.tell(f"evaluating {self.name}")
-        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact))
+        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact, held_out))
 
-    def _of(self, *, held_out: bool) -> Iterator[pa.Table]:
-        """The examples of one group of units."""
-        for table in self.tables():
-            units = [table.column(name) for name in self.task.unit_columns]
-            chosen = split(units, key=self.key, held_out=self.task.held_out)
-            yield table.filter(pa.array(chosen if held_out else ~chosen))
+    def _divided(self) -> tuple[TrainingUnits, HeldOutUnits]:
+        """The examples, by the group of their units."""
+        everybody = AllUnits(tables=self.tables, unit=self.task.unit_columns, key=self.key, held_out=self.task.held_out)
+        return everybody.divided()
 
-    def _encoder(self) -> Encoder:
+    def _encoder(self, training: TrainingUnits) -> Encoder:
         numbers, categories = train_stages.binned(self.task), train_stages.chosen(self.task)
         edges: dict[str, tuple[float, ...]] = {}
         for name in train_stages.unbinned(self.task):
             edges[name] = ()
         if numbers:
-            released = self._table(train_stages.bins_of(self.name))
+            released = self._table(training, train_stages.bins_of(self.name))
             edges |= {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
         vocabulary = {
-            name: statistics.categories_of(self._table(train_stages.vocabulary_of(self.name, name)), category, "users")
+            name: statistics.categories_of(
+                self._table(training, train_stages.vocabulary_of(self.name, name)), category, "users"
+            )
             for name, category in categories.items()
         }
         return Encoder.of(self.task, edges=edges, vocabulary=vocabulary)
 
-    def _table(self, name: str) -> pa.Table:
+    def _table(self, training: TrainingUnits, name: str) -> pa.Table:
         """A released table of the training units, drawn once."""
         if self.draws.get(name) is None:
             self.tell(f"releasing {name}")
-            released = statistics.release(self.stages[name], self._of(held_out=False), self.salt)
+            stage = self.stages[name]
+            released = statistics.release(stage, training.rows_for(stage), self.salt, self.drawing.table)
             content = io.BytesIO()
             pyarrow.parquet.write_table(released, content)
             self.draws.keep(name, content.getvalue())
@@ -156,28 +157,33 @@ class Fit:
         assert kept is not None
         return pyarrow.parquet.read_table(io.BytesIO(kept))
 
-    def _whitening(self, encoder: Encoder, examples: Examples, users: float) -> tuple[NDArray[np.float64], float]:
+    def _whitening(
+        self, encoder: Encoder, examples: TrainingExamples, sizes: statistics.Sizes
+    ) -> tuple[NDArray[np.float64], float]:
         """The matrix, and the norm of a typical whitened row: both follow from what is released of the moments."""
         name = train_stages.moments_of(self.name)
-        noise = NoisySum(
+        stage = self.stages[name]
+        noise = self.drawing.noisy_sum(
+            stage,
             size=moments.size(encoder.width),
             norm=moments.norm(encoder.row_norm),
-            multiplier=sums.multiplier(self.stages[name]),
+            multiplier=sums.multiplier(stage),
             slack=moments.SLACK,
         )
         if self.draws.get(name) is None:
             self.tell(f"releasing {name}")
-            released = noise.release(moments.clipped_moments(examples, encoder.row_norm))
+            released = noise.release(moments.clipped_moments(examples.rows_for(stage), encoder.row_norm))
             self.draws.keep(name, released.astype("<f8").tobytes())
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        width = moments.effective_width(noisy, users, noise.stddev)
-        return moments.whitening(noisy, users, noise.stddev), math.sqrt(max(width, 1.0))
+        width = moments.effective_width(noisy, sizes.users, noise.stddev)
+        return moments.whitening(noisy, sizes.users, noise.stddev), math.sqrt(max(width, 1.0))
 
-    def _evaluation(self, artefact: Artefact) -> evaluation.Evaluation:
+    def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[train_stages.evaluation_of(self.name)]
-        released = statistics.release(stage, (self._counted(artefact, t) for t in self._of(held_out=True)), self.salt)
+        counted = (self._counted(artefact, table) for table in held_out.rows_for(stage))
+        released = statistics.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
         return evaluation.summary(self.task, counts, stddevs[0])
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.training.draws import Released
 from dp_pipelines.training.exact_sums import SLACK as ROUNDING
 from dp_pipelines.training.exact_sums import Total
 
@@ -109,7 +110,7 @@ def _weights(width: int) -> Floats:
     return np.where(rows == columns, 1.0, math.sqrt(2))
 
 
-def whitening(noisy: Floats, units: float, noise_stddev: float) -> Floats:
+def whitening(noisy: Floats, units: Released, noise_stddev: float) -> Floats:
     """The regularised inverse root of the moments, from released numbers alone: rows of features are multiplied by it.
 
     Args:
@@ -129,7 +130,7 @@ def whitening(noisy: Floats, units: float, noise_stddev: float) -> Floats:
     return result
 
 
-def effective_width(noisy: Floats, units: float, noise_stddev: float) -> float:
+def effective_width(noisy: Floats, units: Released, noise_stddev: float) -> float:
     """How many directions of the features stand above the noise: the mean of the squared norm of a whitened row.
 
     Args: as for `whitening`.
@@ -141,7 +142,7 @@ def effective_width(noisy: Floats, units: float, noise_stddev: float) -> float:
     return float(np.sum(values / (values + ridge)))
 
 
-def _directions(noisy: Floats, units: float, noise_stddev: float) -> tuple[Floats, Floats, float]:
+def _directions(noisy: Floats, units: Released, noise_stddev: float) -> tuple[Floats, Floats, float]:
     """The moments of the features' main directions, these directions, and what is added to the moments."""
     width = (math.isqrt(8 * len(noisy) + 1) - 1) // 2
     divisor = max(1.0, units)

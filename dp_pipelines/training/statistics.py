@@ -8,7 +8,8 @@ would be bounded twice.
 May import bounds, one_partition, train_model, budget.stage, kernels, release, numpy, pyarrow.
 """
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,42 @@ from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.top import largest
 from dp_pipelines.train_model import Category, Number
 from dp_pipelines.training import values
+from dp_pipelines.training.draws import Released
+
+Draw = Callable[[StagePlan, accumulate.Totals], pa.Table]
 
 
-def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int) -> pa.Table:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How many training units and examples there are, as it was released.
+
+    Args:
+        users: units.
+        examples: their examples.
+    """
+
+    users: Released
+    examples: Released
+
+    @classmethod
+    def of(cls, released: pa.Table) -> "Sizes":
+        """The numbers of the one row that `release` gave.
+
+        >>> Sizes.of(pa.table({"users": [10.5], "examples": [21.0]})).examples
+        21.0
+        """
+        users, examples = (Released(float(released.column(name)[0].as_py())) for name in ("users", "examples"))
+        return cls(users=users, examples=examples)
+
+
+def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: Draw | None = None) -> pa.Table:
     """Bound, accumulate, merge, select, add noise: once.
 
     Args:
         stage: of a plan; where it is partitioned by `bounds.COLUMN` alone, all rows are in that partition.
         tables: each holds all rows of its units.
         salt: the run's own 64-bit number, which settles what contributions stay.
+        draw: of the stage and its exact totals; left out: `draw_release`.
 
     Returns:
         the partition's columns and, for each metric, its value and the standard deviation of its noise, sorted by key.
@@ -54,7 +82,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int) -> pa.Table
         # Without a single table, not even an empty one, the types of the partitions are unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         totals = accumulate.merge(partials, layout.partition_names, statistics)
-    return largest(draw_release(totals, stage), stage.query)
+    return largest(draw_release(totals, stage) if draw is None else draw(stage, totals), stage.query)
 
 
 def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:

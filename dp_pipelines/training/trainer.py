@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.train_model import Steps
-from dp_pipelines.training.draws import Draws
+from dp_pipelines.training.draws import Draws, Released
 from dp_pipelines.training.exact_sums import MOST_UNITS, SLACK, Total
 from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.noise import NoisySum
@@ -135,10 +135,12 @@ def train(
     *,
     clip_norm: float,
     multiplier: Fraction,
-    divisor: float,
+    divisor: Released,
     draws: Draws,
     name: str,
     tell: Callable[[int], None] = lambda step: None,
+    noisy_sum: Callable[..., NoisySum] = NoisySum,
+    sampler: Callable[[float], UnitSampler] = UnitSampler,
 ) -> Trained:
     """Fit a model.
 
@@ -152,12 +154,13 @@ def train(
         draws: keeps the state.
         name: of the stage; states are kept as `name.step-40`.
         tell: is told the number of each step that is done.
+        noisy_sum, sampler: make what draws noise and samples; see `training.drawing`.
 
     Returns:
         the average of the parameters after the last steps (`steps.average` of them).
     """
-    noise = NoisySum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
-    return fit(kernel, examples, steps, noise, UnitSampler(steps.sampling_rate), divisor, draws, name, tell)
+    noise = noisy_sum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
+    return fit(kernel, examples, steps, noise, sampler(steps.sampling_rate), divisor, draws, name, tell)
 
 
 def fit(
@@ -166,7 +169,7 @@ def fit(
     steps: Steps,
     noise: NoisySum,
     sampler: UnitSampler,
-    divisor: float,
+    divisor: Released,
     draws: Draws,
     name: str,
     tell: Callable[[int], None],
