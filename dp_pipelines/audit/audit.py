@@ -1,8 +1,9 @@
-"""The audit of a plan: every stage replayed, each against its records, and all of them together against what was accounted.
+"""The audit of a plan: records beside what runs, models trained on made-up examples, every stage replayed.
 
 In: a plan, how many replays, how rarely a plan that is right may be found wrong. Out: an `Audit`. Holds: the probability that
-anything is found wrong in a plan that runs as it was accounted is at most `false_alarms`, for all comparisons together. Scores of
-stages add up, for each group of units alone, as the accountant composes them. No rows are read. Not covered: see docs/audit.md.
+anything is found wrong in a plan that runs as it was accounted is at most `false_alarms`, for all comparisons together. Records
+(`audit.records`) and what a model reads (`audit.fitted`) come first, and no chance decides there. Scores of stages add up, for
+each group of units alone, as the accountant composes them. No rows are read. Not covered: see docs/audit.md.
 
 May import errors, budget, training, audit, numpy.
 """
@@ -16,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
-from dp_pipelines.audit import replay
+from dp_pipelines.audit import fitted, records, replay
 from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
 from dp_pipelines.audit.replay import Finding, Replayed
 from dp_pipelines.budget import accountant, resolve
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
 
 Floats = NDArray[np.float64]
 
@@ -129,36 +131,58 @@ def audit(
     >>> audit(Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}), replays=2000).agrees
     True
     """
-    stages = {name: _closed(stage, -1) for name, stage in plan.round(1).stages.items()}
+    ready = {name: _ready(stage) for name, stage in plan.round(1).stages.items()}
+    stages = {name: several[0] for name, several in ready.items()}
     if replays is None:
         draws = sum(replay.cost(stage, plan.trained.get(name)) for name, stage in stages.items())
         replays = max(FEWEST, min(REPLAYS, MOST_DRAWS // max(1, draws)))
     replays = checks.whole(replays, "replays", low=FEWEST, high=10**8)
     checks.number(false_alarms, "false_alarms", above=0, below=1)
-    records = plan.round(1).mechanisms
+    certain, notes = _certain(plan, ready, tell)
+    carried = plan.round(1).mechanisms
     replayed: dict[str, Replayed] = {}
     for name, stage in stages.items():
         tell(f"replaying {name}")
-        own = [record for record in records if record.stage == name]
+        own = [record for record in carried if record.stage == name]
         replayed[name] = replay.replay(stage, plan[name], own, plan.trained.get(name), replays)
-    lines = [_line(name, stages[name].query.group, [one], records, one.findings) for name, one in replayed.items()]
-    for name, stage in plan.round(1).stages.items():
-        if stage.query.bounds.auto:  # of a bound on partitions that a run chooses, the smallest as well
+    notes += [note for one in replayed.values() for note in one.notes]
+    lines = [_line(n, stages[n].query.group, [one], carried, certain[n] + one.findings) for n, one in replayed.items()]
+    for name, (_, *smallest) in ready.items():
+        for stage in smallest:  # of a bound on partitions that a run chooses
             tell(f"replaying {name}, smallest bound on partitions")
-            own = [record for record in records if record.stage == name]
-            one = replay.replay(_closed(stage, 0), plan[name], own, None, replays)
-            line = _line(name, None, [one], records, one.findings)
+            own = [record for record in carried if record.stage == name]
+            one = replay.replay(stage, plan[name], own, None, replays)
+            line = _line(name, None, [one], carried, one.findings)
             lines.append(dataclasses.replace(line, name=f"{name}, smallest bound on partitions"))
     groups = sorted({stage.query.group for stage in stages.values()} - {None}, key=str) or [None]
     for group in groups:
         met = [one for name, one in replayed.items() if stages[name].query.group in (None, group)]
-        meets = [record for record in records if record.group in (None, group)]
-        lines.append(_line(EVERYTHING, group, met, meets, (replay.unrelated(met),)))
+        meets = [record for record in carried if record.group in (None, group)]
+        lines.append(_line(EVERYTHING, group, met, meets, (*certain.get("", ()), replay.unrelated(met))))
     tests = sum(len(line.divergences) + len(line.findings) for line in lines)
     limit = math.log(tests / false_alarms)
     judged = tuple(dataclasses.replace(line, agrees=_agrees(line, limit)) for line in lines)
-    notes = tuple(note for one in replayed.values() for note in one.notes)
-    return Audit(replays=replays, false_alarms=false_alarms, limit=limit, lines=judged, notes=notes)
+    return Audit(replays=replays, false_alarms=false_alarms, limit=limit, lines=judged, notes=tuple(notes))
+
+
+def _certain(
+    plan: Plan, ready: dict[str, list[StagePlan]], tell: Callable[[str], None]
+) -> tuple[dict[str, tuple[Finding, ...]], list[str]]:
+    """What no chance decides, by stage; and what could not be looked at."""
+    found, notes = records.findings(plan, ready), list[str]()
+    for name in plan.trained:
+        tell(f"training {name} on made-up examples")
+        try:
+            for part, of_part in fitted.findings(plan, name).items():
+                found[part] += of_part
+        except RequestError as error:
+            notes.append(f"{name}: its training on made-up examples: {error.rule}")
+    return found, notes
+
+
+def _ready(stage: StagePlan) -> list[StagePlan]:
+    """A stage as it runs: where a run chooses the bound on partitions, with the largest, then with the smallest."""
+    return [_closed(stage, -1), *([_closed(stage, 0)] if stage.query.bounds.auto else [])]
 
 
 def _closed(stage: StagePlan, candidate: int) -> StagePlan:
@@ -172,9 +196,9 @@ def _closed(stage: StagePlan, candidate: int) -> StagePlan:
 
 
 def _line(
-    name: str, group: str | None, met: list[Replayed], records: Iterable[Mechanism], findings: tuple[Finding, ...]
+    name: str, group: str | None, met: list[Replayed], carried: Iterable[Mechanism], findings: tuple[Finding, ...]
 ) -> Line:
-    own = list(records) if name == EVERYTHING else [record for record in records if record.stage == name]
+    own = list(carried) if name == EVERYTHING else [record for record in carried if record.stage == name]
     accounted = {epsilon: accountant.delta_of(own, epsilon) for epsilon in EPSILONS}
     scores = [np.sum(list(sides), axis=0) for sides in zip(*((o.with_unit, o.without) for o in met), strict=True)]
     return Line(

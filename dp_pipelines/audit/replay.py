@@ -95,11 +95,8 @@ class _Watch:
         self.related: list[Products] = []
 
     def record(self, name: str) -> Mechanism | None:
-        """The record of a name; that there is none is a finding."""
-        found = self.records.get(name)
-        if found is None:
-            self.findings.append(Finding(what=f"record of {name}", found="missing in the plan", evidence=math.inf))
-        return found
+        """The record of a name. That there is none is a finding of `audit.records`."""
+        return self.records.get(name)
 
     def squares(self, name: str, squares: Squares) -> None:
         """What was found about the noise of a record."""
@@ -165,7 +162,7 @@ def replay(
             _portions(watch, names, functools.partial(aggregates.numbers, stage, replays))
         for place in aggregates.noisy_lists(stage):
             _portions(watch, names, functools.partial(aggregates.lists, stage, place, replays))
-        _decisions(watch, stage, names)
+        _decisions(watch, stage)
     if watch.related:
         watch.findings.append(_related(watch.related))
     return Replayed(
@@ -230,24 +227,21 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
     watch.related.append(related)
 
 
-def _decisions(watch: _Watch, stage: StagePlan, names: dict[str, str]) -> None:
+def _decisions(watch: _Watch, stage: StagePlan) -> None:
     """Choices, coins, thresholds."""
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is None or statistic.kind not in DECIDED:
             continue
-        watch.record(names[statistic.name])
         if statistic.kind == "smooth_median":
             watch.decided(f"noise of {statistic.name}", decisions.medians(stage, place, watch.replays))
         elif len(choice.around(statistic).candidates) > 1:
             watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
     if stage.query.best is not None:
-        watch.record("best")
         watch.decided("choice of the best", decisions.best(stage, watch.replays))
     selection = stage.selection
     if selection is None:
         return
     if not selection.released:
-        watch.record("selection")
         watch.decided("partitions kept", decisions.coins(stage, selection, watch.replays))
     if selection.noise is not None:
         record = watch.record("selection threshold")
@@ -324,7 +318,11 @@ def _steps(watch: _Watch, task: TrainModel, add: _Add, multiplier: Fraction) -> 
             if trial.inside is not None:
                 inside.append(trial.inside)
                 sizes.append((trial.sizes, trial.units))
-    found = f"farthest step {steady.ratio:.4f} of what is drawn"
+    found = (
+        f"in {steady.looked_at} looks at the standard deviation of one step of some replays, the farthest from what is drawn "
+        f"is {steady.ratio:.4f} of it; where nothing is wrong, chance takes one so far with a probability of up to "
+        f"{math.exp(-steady.evidence):.2g}"
+    )
     watch.findings.append(Finding(what="noise of each step", found=found, evidence=steady.evidence))
     if rate < 1:
         counted = np.concatenate(inside)

@@ -1,0 +1,338 @@
+"""`training.fit` itself, run on made-up examples: which units each release reads, and that nothing else of them leaves.
+
+In: a plan, a train stage of it. Out: findings by part of the stage. How: a run draws for real, and notes what comes through
+`training.drawing`; others, with other examples, are given the same draws. Holds: every release is seen, once for each draw of
+its record; without one unit, what comes to the releases of its group is less by what comes from that unit alone, and what comes
+to the others is the same; with the same draws, all that is kept, told and published is the same, whatever the examples are. No
+chance decides. Not covered: the laws of draws, the steps of kernels (`audit.steps`, tests/training).
+"""
+
+import dataclasses
+import math
+import pathlib
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines import train_stages
+from dp_pipelines.audit import made_up, steps
+from dp_pipelines.audit.made_up import MadeUp
+from dp_pipelines.audit.replay import Finding
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import DpError
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.train_model import JaxModel, TrainModel
+from dp_pipelines.training import fit, scoring
+from dp_pipelines.training.description import Statement
+from dp_pipelines.training.drawing import Drawing
+from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.sampling import UnitSampler
+
+Floats = NDArray[np.float64]
+
+KEY = b"audit"
+SALT = 7
+TABLES = 3
+"""Files of examples."""
+
+MOST_NUMBERS = 2**18
+"""Parameters times steps of one run; a longer run is looked at in its first steps."""
+
+Exact = Counter[tuple[Any, ...]] | Floats
+"""What a release is made of, before noise: counts by partition, statistic and cell, or a sum of vectors."""
+
+
+@dataclasses.dataclass(eq=False)
+class Seen:
+    """What came through the doors in one run.
+
+    Args:
+        read: what each draw was made of, by stage.
+        drawn: what each gave.
+        given: how noise and samples were asked for.
+    """
+
+    read: dict[str, list[Exact]] = dataclasses.field(default_factory=dict)
+    drawn: dict[str, list[Any]] = dataclasses.field(default_factory=dict)
+    given: list[tuple[str, Any]] = dataclasses.field(default_factory=list)
+    slack: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Noting(Drawing):
+    """Notes what comes through, and draws; or gives what another run has drawn.
+
+    Args:
+        stages: as they are planned.
+        before: what the other run has drawn.
+    """
+
+    def __init__(self, stages: Mapping[str, StagePlan], before: Seen | None = None) -> None:
+        self.seen = Seen()
+        self._stages, self._before = stages, before
+
+    def table(self, stage: StagePlan, totals: Totals) -> pa.Table:
+        self._planned(stage)
+        return self.through(stage.name, counts_of(totals), lambda: super(Noting, self).table(stage, totals))
+
+    def noisy_sum(self, stage: StagePlan, *, size: int, norm: float, multiplier: Fraction, slack: float) -> NoisySum:
+        self._planned(stage)
+        self.seen.given.append((stage.name, (size, norm, multiplier, slack)))
+        self.seen.slack[stage.name] = norm * slack
+        return _NotedSum(size=size, norm=norm, multiplier=multiplier, slack=slack, noting=self, stage=stage.name)
+
+    def sampler(self, stage: StagePlan, rate: float) -> UnitSampler:
+        self._planned(stage)
+        self.seen.given.append((stage.name, rate))
+        return _Everybody(rate)
+
+    def through(self, stage: str, exact: Exact, draw: Any) -> Any:
+        """Note what a draw is made of; what it gives."""
+        self.seen.read.setdefault(stage, []).append(exact)
+        drawn = self.seen.drawn.setdefault(stage, [])
+        drawn.append(draw() if self._before is None else self._before.drawn[stage][len(drawn)])
+        return drawn[-1]
+
+    def _planned(self, stage: StagePlan) -> None:
+        if stage != self._stages[stage.name]:
+            raise AssertionError(f"{stage.name!r} does not run as it is planned")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _NotedSum(NoisySum):
+    noting: Noting
+    stage: str
+
+    def release(self, total: Floats) -> Floats:
+        noisy: Floats = self.noting.through(self.stage, total.copy(), lambda: NoisySum.release(self, total))
+        return noisy.copy()
+
+
+class _Everybody(UnitSampler):
+    """A sample with every unit: as possible as any other, and it leaves no unit out."""
+
+    def draw(self, units: int) -> NDArray[np.int64]:
+        return np.arange(units, dtype=np.int64)
+
+
+def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
+    """All that totals count, by partition, statistic and cell."""
+    partitions = list(zip(*(column.to_pylist() for column in totals.partitions), strict=True))
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for place, (high, low) in enumerate(zip(totals.high, totals.low, strict=True)):
+        for key, upper, lower in zip(partitions, high.tolist(), low.tolist(), strict=True):
+            counts[key, place] += (upper << 32) + lower
+    for place, spread in totals.cells.items():
+        for at, count in zip(spread.places.tolist(), spread.counts.tolist(), strict=True):
+            counts[partitions[at // spread.width], place, at % spread.width] += count
+    return Counter({key: count for key, count in counts.items() if count})
+
+
+class _Kept:
+    """Keeps what later steps depend on, and in what order it came."""
+
+    def __init__(self) -> None:
+        self.content: dict[str, bytes] = {}
+
+    def get(self, name: str) -> bytes | None:
+        return self.content.get(name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        self.content.setdefault(name, content)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Ran:
+    """One run: what its releases have read, and all that leaves it, as far as rows may have decided it."""
+
+    seen: Seen
+    left: dict[str, Any]
+
+
+def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: MadeUp, before: Seen | None) -> Ran:
+    """Run a train stage.
+
+    Args:
+        stages: of the plan.
+        name: of the train stage.
+        task: what is learnt.
+        examples: what from.
+        before: the draws that are given again.
+    """
+    noting, kept, told = Noting(stages, before), _Kept(), list[str]()
+    made = examples.table()
+
+    def tables() -> Iterator[pa.Table]:
+        unit = made.column(task.unit_columns[0]).to_pylist()
+        file = np.array([hash_of(each) % TABLES for each in unit], np.int64)
+        for number in range(TABLES):
+            yield made.filter(pa.array(file == number))
+
+    with tempfile.TemporaryDirectory() as folder:
+        one = fit.Fit(
+            name=name,
+            task=task,
+            stages=stages,
+            tables=tables,
+            folder=pathlib.Path(folder),
+            draws=kept,
+            key=KEY,
+            salt=SALT,
+            tell=told.append,
+            drawing=noting,
+        )
+        fitted = one.run(Statement(unit="unit", plan="", epsilon=1.0, delta=1e-6))
+    artefact = fitted.artefact
+    whitening = b"" if artefact.whitening is None else artefact.whitening.tobytes()
+    left = {
+        "parameters": artefact.parameters.tobytes(),
+        "whitening": whitening,
+        "encoder": artefact.encoder,
+        "path": dict(artefact.path),
+        "evaluation": fitted.evaluation.text(),
+        "kept": kept.content,
+        "told": told,
+        "norms, noise and rates": noting.seen.given,
+    }
+    return Ran(seen=noting.seen, left=left)
+
+
+def hash_of(unit: str) -> int:
+    """A number that only the text decides."""
+    return sum(unit.encode())
+
+
+def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
+    """What is found about the parts of a train stage, by part.
+
+    Args:
+        plan: the plan.
+        name: of a train stage.
+
+    Raises:
+        RequestError: the model needs what is not installed, or is not there.
+    """
+    task, stages = plan.trained[name], plan.round(1).stages
+    steps.kernel_for(task)
+    scoring.own_code(task, task.model.name if isinstance(task.model, JaxModel) else None, "model")
+    parts = list(train_stages.parts(name, task, 1.0))
+    short = max(1, MOST_NUMBERS // task.size)
+    if task.steps.steps > short:
+        task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, steps=short))
+    try:
+        looked = _Looked.at(stages, name, task)
+    except (AssertionError, DpError, ValueError, LookupError, TypeError) as error:
+        wrong = Finding(what="fit", found=f"ends with {type(error).__name__} on made-up examples", evidence=math.inf)
+        return {name: (wrong,)}
+    found = {part: [looked.units_of(part, plan.round(1).mechanisms), looked.draws_of(part)] for part in parts}
+    found[name].append(looked.nothing_else())
+    found[name] += [
+        Finding(what=f"release {other}", found="is no part of the stage", evidence=math.inf)
+        for other in sorted(set(looked.first.seen.read) - set(parts))
+    ]
+    return {part: tuple(each) for part, each in found.items()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Looked:
+    """Runs that are compared.
+
+    Args:
+        name, task: of the train stage.
+        first: the run that drew.
+        without, alone: for some units, runs without them and with nobody else, by group.
+        other: a run with examples that have nothing to do with the first ones.
+    """
+
+    name: str
+    task: TrainModel
+    first: Ran
+    without: dict[str, list[Ran]]
+    alone: dict[str, list[Ran]]
+    other: Ran
+
+    @classmethod
+    def at(cls, stages: Mapping[str, StagePlan], name: str, task: TrainModel) -> "_Looked":
+        everybody, *chosen = made_up.some(task, KEY)
+        first = run(stages, name, task, everybody, None)
+
+        def again(examples: MadeUp) -> Ran:
+            return run(stages, name, task, examples, first.seen)
+
+        groups = dict(zip((train_stages.TRAINING, train_stages.HELD_OUT), chosen, strict=True))
+        fewer = dataclasses.replace(everybody, units=everybody.units[::2], variant=1)
+        return cls(
+            name=name,
+            task=task,
+            first=first,
+            without={group: [again(everybody.without(u)) for u in units] for group, units in groups.items()},
+            alone={group: [again(everybody.alone(u)) for u in units] for group, units in groups.items()},
+            other=again(fewer),
+        )
+
+    def units_of(self, part: str, records: Sequence[Mechanism]) -> Finding:
+        """Whether a part reads the units that its records name, and of each unit what depends on it alone."""
+        named = {record.group for record in records if record.stage == part}
+        whole = self.first.seen.read.get(part, [])
+        wrong = []
+        for group, runs in self.without.items():
+            for less, alone in zip(runs, self.alone[group], strict=True):
+                rest, own = less.seen.read.get(part, []), alone.seen.read.get(part, [])
+                reads = not _same(whole, rest)
+                if reads != (named == {group}):
+                    wrong.append(f"{'reads' if reads else 'does not read'} a unit that is {_words(group)}")
+                elif not self._adds_up(part, whole, rest, own):
+                    wrong.append("what a unit adds depends on other units")
+        found = "; ".join(dict.fromkeys(wrong)) or "only those that its records name, each for itself"
+        return Finding(what=f"units read by {part}", found=found, evidence=math.inf if wrong else 0.0)
+
+    def _adds_up(self, part: str, whole: list[Exact], rest: list[Exact], own: list[Exact]) -> bool:
+        """Whether what comes from all units is what comes from all but one and from that one."""
+        if not len(whole) == len(rest) == len(own):
+            return False
+        room = 4 * self.first.seen.slack.get(part, 0.0)
+        return all(_is_sum(*each, room) for each in zip(whole, rest, own, strict=True))
+
+    def draws_of(self, part: str) -> Finding:
+        """Whether a part is drawn as often as it is paid for."""
+        wanted = self.task.steps.steps if part == self.name else 1
+        drawn = len(self.first.seen.read.get(part, []))
+        found = f"{drawn} of {wanted} that the plan pays for"
+        return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)
+
+    def nothing_else(self) -> Finding:
+        """Whether all that leaves follows from what was drawn."""
+        runs = [self.other, *(ran for runs in (*self.without.values(), *self.alone.values()) for ran in runs)]
+        differs = [what for what in self.first.left if any(ran.left[what] != self.first.left[what] for ran in runs)]
+        found = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
+        return Finding(what="follows from what was drawn", found=found, evidence=math.inf if differs else 0.0)
+
+
+def _same(one: list[Exact], other: list[Exact]) -> bool:
+    return len(one) == len(other) and all(_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _equal(one: Exact, other: Exact) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other)
+    return isinstance(one, Counter) and one == other
+
+
+def _is_sum(whole: Exact, rest: Exact, own: Exact, room: float) -> bool:
+    """Whether one of them is the sum of the others: counts exactly, vectors but for rounding."""
+    if isinstance(whole, Counter) and isinstance(rest, Counter) and isinstance(own, Counter):
+        return whole == rest + own
+    if isinstance(whole, np.ndarray) and isinstance(rest, np.ndarray) and isinstance(own, np.ndarray):
+        return float(np.linalg.norm(whole - rest - own)) <= room + 1e-9 * float(np.linalg.norm(whole))
+    return False
+
+
+def _words(group: str) -> str:
+    return "held out" if group == train_stages.HELD_OUT else "trained on"

@@ -1,0 +1,118 @@
+"""Made-up examples for a model: no file is read, nothing is random.
+
+In: what a model learns. Out: whole units, of which each row is a function of its unit, its number and a variant. Holds: some
+units of each group, by the rule of the split; rows stand in no order. Not covered: what real examples look like.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels import keys
+from dp_pipelines.train_model import BinaryLabel, Category, ClassLabel, Label, Number, TrainModel
+from dp_pipelines.training.split import split
+
+Words = NDArray[np.uint64]
+
+TRAINING, HELD_OUT = 24, 12
+"""How many units of each group there are."""
+
+SEARCHED = 2**16
+"""Units among which these are found: a share of one in a thousand is met."""
+
+ROWS = 3
+"""Rows of a unit, at most."""
+
+FOUND = 6
+"""Made-up values of a category whose values are selected."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MadeUp:
+    """Some made-up units.
+
+    Args:
+        task: what is learnt.
+        units: their numbers.
+        variant: with another one, each unit has other values.
+    """
+
+    task: TrainModel
+    units: tuple[int, ...]
+    variant: int = 0
+
+    def table(self) -> pa.Table:
+        """All their examples."""
+        most = min(ROWS, self.task.max_examples_per_unit)
+        unit = np.repeat(np.array(self.units, np.int64), most)
+        row = np.tile(np.arange(most), len(self.units))
+        # Every second unit has all rows; the others have one less, where that leaves one.
+        there = (row == 0) | (row < most - 1) | (unit % 2 == 0)
+        unit, row = unit[there], row[there]
+        words = keys.mix(unit.view(np.uint64) * np.uint64(ROWS) + row.view(np.uint64) + np.uint64(self.variant << 32))
+        order = np.argsort(keys.mix(words ^ np.uint64(1)))
+        columns: dict[str, pa.Array] = {name: _text(unit[order]) for name in self.task.unit_columns}
+        for place, (name, kind) in enumerate(_columns(self.task).items()):
+            columns.setdefault(name, _values(kind, keys.mix(words[order] + np.uint64(place + 2)), self.variant))
+        return pa.table(columns)
+
+    def without(self, unit: int) -> "MadeUp":
+        """The same but for one unit."""
+        return dataclasses.replace(self, units=tuple(each for each in self.units if each != unit))
+
+    def alone(self, unit: int) -> "MadeUp":
+        """One of the units."""
+        return dataclasses.replace(self, units=(unit,))
+
+
+def some(task: TrainModel, key: bytes) -> tuple[MadeUp, tuple[int, ...], tuple[int, ...]]:
+    """Units of both groups; and of each group two, of different numbers of rows where an example may have several.
+
+    Args:
+        task: what is learnt.
+        key: divides the units.
+    """
+    everybody = np.arange(SEARCHED)
+    held_out = split([_text(everybody)] * len(task.unit_columns), key=key, held_out=task.held_out)
+    of_group = [np.flatnonzero(flags)[:most].tolist() for flags, most in ((~held_out, TRAINING), (held_out, HELD_OUT))]
+    units = tuple(sorted(unit for group in of_group for unit in group))
+    training, held = (
+        tuple(next((u for u in group if u % 2 == odd), group[0]) for odd in (0, 1) if group) for group in of_group
+    )
+    return MadeUp(task=task, units=units), training, held
+
+
+def _text(units: NDArray[np.int64]) -> pa.Array:
+    return pa.array([f"unit {unit}" for unit in units.tolist()], pa.string())
+
+
+def _columns(task: TrainModel) -> dict[str, Number | Category | Label]:
+    """What stands in each column."""
+    columns: dict[str, Number | Category | Label] = {task.label.column: task.label}
+    for feature in task.features.values():
+        columns.setdefault(feature.column, feature)
+    return columns
+
+
+def _values(kind: Number | Category | Label, words: Words, variant: int) -> pa.Array:
+    share = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    if isinstance(kind, BinaryLabel):
+        return pa.array(share < 0.5)
+    if isinstance(kind, (ClassLabel, Category)):
+        return _listed(kind, share)
+    low, high = float(kind.min_value), float(kind.max_value)
+    values = low * (1 - share) + high * share
+    if isinstance(kind, Number) and variant:  # what no range holds
+        values[share < 0.1], values[share > 0.9] = np.nan, 1e308
+    return pa.array(values)
+
+
+def _listed(kind: ClassLabel | Category, share: NDArray[np.float64]) -> pa.Array:
+    declared: Any = kind.classes if isinstance(kind, ClassLabel) else kind.categories
+    values = list(declared) if declared is not None else [f"value {number}" for number in range(FOUND)]
+    first = type(values[0])
+    values = [value for value in values if type(value) is first]
+    return pa.array([values[place] for place in (share * len(values)).astype(int).tolist()], pa.array(values).type)

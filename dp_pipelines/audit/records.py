@@ -1,0 +1,250 @@
+"""Every field of every mechanism record, beside what runs: no noise is drawn, no chance decides.
+
+In: a stage as it runs, its records, what the trainer will be asked for. Out: findings. Holds: what runs is read from the noise,
+lattices, bounds, thresholds and choices that the stage hands to workers, and from the steps of the model; a field of a record
+that is compared with nothing is a finding. Where a run chooses bounds, a record holds for all of them: it says what the plan
+reserves, and no less than the stage needs. Not covered: how far kernels let a unit move a statistic (tests/privacy).
+"""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dp_pipelines import train_stages
+from dp_pipelines.audit.replay import Finding
+from dp_pipelines.budget import sums
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import Noise, StagePlan, auto_statistics, shape_of
+from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.kernels.shape import Steps
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+from dp_pipelines.noise import entropy
+from dp_pipelines.noise.laws import FlooredLaplace
+from dp_pipelines.selection import thresholds
+from dp_pipelines.training import moments
+from dp_pipelines.training import noise as noise_of_sums
+
+Fields = dict[str, Any]
+"""What a record must say, by field; None where it must say nothing."""
+
+
+COMPARED = frozenset(
+    {
+        *("stage", "name", "kind", "scale", "l2_squared", "linf", "l0", "l1"),
+        *("epsilon", "delta", "rate", "times", "group"),
+    }
+)
+"""The fields of a record that are compared with what runs: all that it has, as a test sees."""
+
+NO_LESS = ("l2_squared", "linf", "l0", "l1", "epsilon", "delta")
+"""What a record says of bounds that a run chooses is no less than what any of them needs."""
+
+
+def group_of(plan: Plan, name: str) -> str | None:
+    """The group of units that a stage reads."""
+    for trained, task in plan.trained.items():
+        if name in train_stages.parts(trained, task, 1.0):
+            return train_stages.HELD_OUT if name == train_stages.evaluation_of(trained) else train_stages.TRAINING
+    return None
+
+
+def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
+    """The sums of vectors that `fit` releases for a stage: how many, how long, of which part of the units."""
+    for trained, task in plan.trained.items():
+        if name == trained:
+            return ClippedVectors(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
+        if name == train_stages.moments_of(trained):
+            return ClippedVectors(size=moments.size(task.width), times=1, rate=1.0)
+    return None
+
+
+def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, tuple[Finding, ...]]:
+    """What is found about the records of a plan's first run and of its last, by stage; under "" about those of no stage.
+
+    Args:
+        plan: the plan. What it was accounted with and what its stages carry are both looked at.
+        ready: its stages as they run: where a run chooses bounds, with several choices.
+    """
+    first = {"": (plan.round(1).stages, (plan.mechanisms, plan.round(1).mechanisms))}
+    groups = plan.all_mechanisms()
+    if len(groups) > 1:
+        last = plan.round(plan.runs)
+        first[f" in round {plan.runs}"] = (last.stages, (groups[-1][0], last.mechanisms))
+    found: dict[str, tuple[Finding, ...]] = {}
+    for when, (stages, both) in first.items():
+        for name, stage in stages.items():
+            chosen = ready[name] if not when else ()
+            found[name] = found.get(name, ()) + _of_stage(plan, stage, both, chosen, when)
+        strange = [each for records in both for each in records if each.stage not in stages]
+        if strange:
+            names = ", ".join(dict.fromkeys(f"{each.name} of {each.stage}" for each in strange))
+            one = Finding(what=f"records of no stage{when}", found=names, evidence=math.inf)
+            found[""] = (*found.get("", ()), one)
+    return found
+
+
+def _of_stage(
+    plan: Plan, stage: StagePlan, both: Iterable[Iterable[Mechanism]], ready: Iterable[StagePlan], when: str
+) -> tuple[Finding, ...]:
+    group, vectors = group_of(plan, stage.name), sums_of(plan, stage.name)
+    wanted = running(stage, group, vectors)
+    wrong: dict[str, list[str]] = {}
+    for records in both:
+        for record, rule in compared(wanted, [each for each in records if each.stage == stage.name]):
+            wrong.setdefault(record, []).append(rule)
+    for chosen in ready:
+        for one, needed in zip(wanted, running(chosen, group, vectors), strict=True):
+            for rule in _too_little(one, needed):
+                wrong.setdefault(one["name"], []).append(rule)
+    if wrong:
+        return tuple(
+            Finding(what=f"record of {record}{when}", found="; ".join(dict.fromkeys(rules)), evidence=math.inf)
+            for record, rules in wrong.items()
+        )
+    said = sum(value is not None for fields in wanted for value in fields.values())
+    return (Finding(what=f"records{when}", found=f"{said} fields of {len(wanted)}, each as it runs", evidence=0.0),)
+
+
+def compared(wanted: Sequence[Fields], records: Iterable[Mechanism]) -> list[tuple[str, str]]:
+    """What differs: the name of a record, and what is wrong with it.
+
+    Args:
+        wanted: what the records must say.
+        records: of one stage.
+    """
+    said: dict[str, Mechanism] = {}
+    wrong: list[tuple[str, str]] = []
+    named = Counter[str]()
+    for record in records:
+        named[record.name] += 1
+        said[record.name] = record
+    for fields in wanted:
+        name = fields["name"]
+        if name not in said:
+            wrong.append((name, "missing in the plan"))
+        else:
+            wrong += [(name, rule) for rule in differences(said.pop(name), fields)]
+    wrong += [(name, "nothing that runs is described by it") for name in said]
+    wrong += [(name, f"{count} of one name") for name, count in named.items() if count > 1]
+    return wrong
+
+
+def differences(record: Mechanism, fields: Fields) -> list[str]:
+    """What one record says otherwise than what runs, field by field.
+
+    Args:
+        record: the record.
+        fields: what it must say.
+    """
+    wrong = []
+    for field in dataclasses.fields(record):
+        said = getattr(record, field.name)
+        if field.name not in COMPARED:
+            wrong.append(f"{field.name} is compared with nothing")
+        elif said != fields[field.name]:
+            wrong.append(f"{field.name} {_text(said)}, but {_text(fields[field.name])} runs")
+    return wrong
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _too_little(reserved: Fields, needed: Fields) -> list[str]:
+    short = [field for field in NO_LESS if needed[field] is not None and not reserved[field] >= needed[field]]
+    return [f"{field} {_text(reserved[field])}, but a run may need {_text(needed[field])}" for field in short]
+
+
+def running(stage: StagePlan, group: str | None, vectors: ClippedVectors | None) -> list[Fields]:
+    """What the records of a stage must say.
+
+    Args:
+        stage: it runs as this says; where its bounds are open, the most that is reserved for them.
+        group: of the units that it reads.
+        vectors: the sums of vectors that are released for it outside of the aggregate path.
+    """
+    made = [_of_statistic(stage, place, noise, vectors) for place, noise in _noises(stage)]
+    made += _of_decisions(stage)
+    every: Fields = {field.name: None for field in dataclasses.fields(Mechanism)}
+    return [every | fields | {"stage": stage.name, "group": group} for fields in made]
+
+
+def _noises(stage: StagePlan) -> list[tuple[int | None, Noise]]:
+    """The noises that are drawn, by the place of the statistic; None for the one that selection draws for itself."""
+    found: list[tuple[int | None, Noise]] = [(at, noise) for at, noise in enumerate(stage.noises) if noise is not None]
+    if stage.selection is not None and stage.selection.noise is not None and not stage.selection.released:
+        found.append((None, stage.selection.noise))
+    return found
+
+
+def _of_statistic(stage: StagePlan, place: int | None, noise: Noise, vectors: ClippedVectors | None) -> Fields:
+    selection = stage.selection
+    if place is None:
+        assert selection is not None
+        statistic, name = stage.statistics[selection.statistic], "selection"
+    else:
+        statistic, name = stage.statistics[place], stage.statistics[place].name
+    law = "laplace" if isinstance(noise.law, FlooredLaplace) else "gaussian"
+    fields: Fields = {"name": name, "kind": law, "scale": noise.law.scale}
+    most = stage.layout.max_partitions
+    if statistic.kind == "weights":
+        return fields | {"l2_squared": thresholds.weighted_l2_squared(1 << WEIGHT_BITS, noise.step, most), "l0": most}
+    if isinstance(statistic.vectors, ClippedVectors):
+        return fields | _of_sums(stage, statistic, noise, vectors)
+    moved = _moved(stage, statistic, name, noise)
+    if statistic.kind in ("ranks", "smooth_median"):
+        epsilon = math.nextafter(float(moved.linf / noise.law.scale), math.inf)
+        delta = stage.choices.selection_delta if statistic.kind == "smooth_median" else 0.0
+        return {"name": name, "kind": "approximate_dp", "epsilon": epsilon, "delta": delta, "l0": moved.l0}
+    if law == "gaussian":
+        return fields | {"l2_squared": moved.l2_squared, "l0": moved.l0}
+    return fields | {"linf": moved.linf, "l0": moved.l0, "l1": moved.l1}
+
+
+def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> Steps:
+    """How far a unit moves a statistic in the steps of its noise, by the bounds that kernels are given."""
+    if stage.query.bounds.auto or name in auto_statistics(stage.query, stage.choices.centred):
+        return shape_of(statistic, stage.query).ideally(stage.choices.noises[name].steps)
+    layout = stage.layout
+    shape = statistic.shape(
+        max_partitions=layout.max_partitions,
+        max_rows_per_partition=layout.max_rows_per_partition,
+        max_rows=layout.max_rows,
+    )
+    return shape.steps(noise.step)
+
+
+def _of_sums(stage: StagePlan, statistic: Statistic, noise: Noise, vectors: ClippedVectors | None) -> Fields:
+    """Of the sums that the trainer releases, with the noise that it takes from the stage."""
+    if vectors is None:
+        return {"kind": f"{statistic.name}, which nothing releases"}
+    steps = noise.law.scale / sums.multiplier(stage)  # of the norm of a vector
+    squared = int(steps**2) if steps.denominator == 1 else steps**2
+    draws = len(noise_of_sums._parts(entropy.words)) * vectors.size
+    if vectors.rate == 1:
+        return {"l2_squared": squared * vectors.times, "l0": draws * vectors.times}
+    return {
+        "kind": "sampled_gaussian",
+        "l2_squared": squared,
+        "l0": draws,
+        "rate": vectors.rate,
+        "times": vectors.times,
+    }
+
+
+def _of_decisions(stage: StagePlan) -> list[Fields]:
+    """Of choices, coins and thresholds."""
+    best, selection, delta = stage.query.best, stage.selection, stage.choices.selection_delta
+    if best is not None:
+        fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": best.k}
+        bounded = best.mechanism == "exponential"
+        return [fields | ({"kind": "bounded_range"} if bounded else {"kind": "approximate_dp", "delta": 0.0})]
+    if selection is None:
+        return []
+    if selection.noise is not None:
+        return [{"name": "selection threshold", "kind": "delta", "delta": delta}]
+    coin: Fields = {"name": "selection", "kind": "approximate_dp", "epsilon": selection.epsilon}
+    return [coin | {"delta": selection.delta, "l0": stage.layout.max_partitions}]
