@@ -46,4 +46,13 @@ class Endless(Net):
         return np.full(self.size, np.inf)
 
 
-net, endless = Net(), Endless()
+class Counting:
+    """Its scores are the number of rows that it is asked about: what no model of ours may ever see."""
+
+    size = 3
+
+    def scores(self, parameters, features):
+        return np.full(len(features), len(features) - 1.0)
+
+
+net, endless, counting = Net(), Endless(), Counting()

@@ -11,9 +11,14 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
+from dp_pipelines.audit import fitted as audited
+from dp_pipelines.train_model import JaxModel
 from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.description import Statement
+from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.draws import InMemory
+from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.split import split
 
 STATEMENT = Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")
 
@@ -45,11 +50,12 @@ def examples(units: int = 600) -> pa.Table:
     })  # fmt: skip
 
 
-def fitted(rows: pa.Table, folder: pathlib.Path, draws: InMemory, plan: Plan | None = None) -> fit.Fitted:
-    """A run of the stage."""
-    plan = plan or Plan(epsilon=8, delta=1e-5, stages={"model": task()})
+def fit_of(
+    rows: pa.Table, folder: pathlib.Path, draws: InMemory, plan: Plan, drawing: Drawing | None = None
+) -> fit.Fit:
+    """A run of the stage, not begun."""
     folder.mkdir(exist_ok=True)
-    one = fit.Fit(
+    return fit.Fit(
         name="model",
         task=plan.trained["model"],
         stages=plan.round(1).stages,
@@ -59,8 +65,16 @@ def fitted(rows: pa.Table, folder: pathlib.Path, draws: InMemory, plan: Plan | N
         key=b"key",
         salt=7,
         tell=lambda text: None,
+        drawing=drawing or Drawing(),
     )
-    return one.run(STATEMENT)
+
+
+def fitted(
+    rows: pa.Table, folder: pathlib.Path, draws: InMemory, plan: Plan | None = None, drawing: Drawing | None = None
+) -> fit.Fitted:
+    """A run of the stage."""
+    plan = plan or Plan(epsilon=8, delta=1e-5, stages={"model": task()})
+    return fit_of(rows, folder, draws, plan, drawing).run(STATEMENT)
 
 
 def test_a_second_run_with_the_same_draws_gives_the_same_model(tmp_path: pathlib.Path) -> None:
@@ -73,18 +87,44 @@ def test_a_second_run_with_the_same_draws_gives_the_same_model(tmp_path: pathlib
     assert not np.array_equal(first.artefact.parameters, fresh.artefact.parameters)
 
 
-def test_held_out_units_decide_nothing_of_the_model(tmp_path: pathlib.Path) -> None:
-    """With the draws kept, other rows of held-out units change only the evaluation."""
-    from dp_pipelines.training.split import split
+@pytest.mark.parametrize("held_out", [True, False])
+def test_the_units_of_a_group_reach_the_releases_of_that_group_alone(held_out: bool, tmp_path: pathlib.Path) -> None:
+    """Before noise: with other labels and features of some units, those releases alone change that read their group.
 
-    rows, draws = examples(), InMemory()
-    first = fitted(rows, tmp_path / "a", draws)
-    held_out = split([rows.column("who")], key=b"key", held_out=0.2)
-    assert 0.1 < held_out.mean() < 0.3
-    flipped = rows.set_column(3, "y", pa.array(rows.column("y").to_numpy() ^ held_out))
-    other = fitted(flipped, tmp_path / "b", draws)
-    assert np.array_equal(first.artefact.parameters, other.artefact.parameters)
-    assert other.evaluation.measures["accuracy"].value != first.evaluation.measures["accuracy"].value
+    The second run is given the draws of the first, one by one, so that it computes everything that it reads anew.
+    """
+    plan, rows = Plan(epsilon=8, delta=1e-5, stages={"model": task()}), examples()
+    group = split([rows.column("who")], key=b"key", held_out=0.2) == held_out
+    assert 0.1 < group.mean() < 0.9
+    changed = rows.set_column(3, "y", pa.array(rows.column("y").to_numpy() ^ group))
+    changed = changed.set_column(1, "x", pa.array(np.where(group, 0.0, rows.column("x").to_numpy())))
+    changed = changed.set_column(2, "kind", pa.array(np.where(group, "c", rows.column("kind").to_numpy(False))))
+    changed = changed.filter(pa.array(~group | (np.arange(len(rows)) % 3 > 0)))
+    first = audited.Noting(plan.round(1).stages)
+    fitted(rows, tmp_path / "a", InMemory(), plan, first)
+    second = audited.Noting(plan.round(1).stages, first.seen)
+    fitted(changed, tmp_path / "b", InMemory(), plan, second)
+    assert first.seen.read.keys() == second.seen.read.keys() == set(plan.stages)
+    differ = {stage for stage, read in first.seen.read.items() if not audited._same(read, second.seen.read[stage])}
+    assert differ == {name for name in plan.stages if name.endswith(".evaluation") == held_out}
+
+
+def test_each_held_out_example_is_scored_alone(tmp_path: pathlib.Path) -> None:
+    """A model that counts the rows that it is asked about: alone they all get one score, whoever else is there."""
+    asked = task(model=JaxModel(name="tests.training.jax_models:counting", parameters=3))
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": asked})
+    one = fit_of(examples(), tmp_path / "a", InMemory(), plan)
+    encoder = Encoder.of(asked, edges={"x": (0.2, 0.5, 0.8)}, vocabulary={"kind": ("a", "b")})
+    made = artefact.Artefact(
+        task=asked, encoder=encoder, parameters=np.zeros(3), whitening=np.eye(encoder.width), privacy=STATEMENT, path={}
+    )
+    counted = one._counted(made, examples(20))
+    assert set(counted.column("cell").to_pylist()) == set(counted.slice(0, 7).column("cell").to_pylist())
+    assert len(set(counted.column("cell").to_pylist())) == 2  # one for each label
+    assert (
+        one._counted(made, examples(20).slice(3, 1)).column("cell").to_pylist()
+        == counted.column("cell")[3:4].to_pylist()
+    )
 
 
 def test_everything_that_later_steps_read_is_kept_before_they_begin(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,239 @@
+"""What a model reads, as the audit sees it: `fit` passes, and each fault of one line in it is found.
+
+In: small train stages. Out: what the audit finds on made-up examples. Holds: nothing is left to chance. Each fault is planted
+into a copy of the source, so that a fault that no longer fits the source fails its test. Not covered: laws of noise
+(`tests/audit/test_audit.py`).
+"""
+
+import functools
+import pathlib
+import tempfile
+from typing import Any, NamedTuple
+
+import pytest
+
+from dp_pipelines import Plan
+from dp_pipelines.audit import audit, fitted, made_up
+from dp_pipelines.train_model import (
+    MLP,
+    BinaryLabel,
+    Category,
+    ClassLabel,
+    JaxModel,
+    Number,
+    NumberLabel,
+    Steps,
+    TrainModel,
+)
+from tests.audit.test_audit import broken
+from tests.helpers.planted import plant
+
+FEATURES = {
+    "x": Number(column="x", min_value=0, max_value=1, bins=4),
+    "kind": Category(column="kind", most=3),
+}
+
+
+def model(**changes: Any) -> TrainModel:
+    base: dict[str, Any] = {
+        "privacy_unit": "who",
+        "label": BinaryLabel(column="y"),
+        "features": FEATURES,
+        "steps": Steps(steps=4),
+        "max_examples_per_unit": 3,
+        "held_out": 0.3,
+    }
+    return TrainModel(**{**base, **changes})
+
+
+@functools.cache
+def planned(**changes: Any) -> Plan:
+    return Plan(epsilon=8, delta=1e-5, stages={"model": model(**changes)})
+
+
+def wrong(plan: Plan) -> dict[str, str]:
+    """What is found wrong, by what it is."""
+    found = fitted.findings(plan, "model")
+    return {each.what: each.found for of_part in found.values() for each in of_part if each.evidence}
+
+
+# What is right passes.
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"whiten": False},
+        {"steps": Steps(steps=4, sampling_rate=0.1, clip_norm=2.0)},
+        {"label": ClassLabel(column="y", classes=("a", "b", "c"))},
+        {"label": NumberLabel(column="y", min_value=-3, max_value=9)},
+        {"max_examples_per_unit": 1, "held_out": 0.01},
+        {"privacy_unit": ("who", "where")},
+        {
+            "features": {
+                "x": Number(column="x", min_value=0, max_value=1, bins=3, scaled=True),
+                "again": Number(column="x", min_value=-1, max_value=2, edges=[0, 1]),
+                "one": Category(column="one", categories=[3, 4]),
+            }
+        },
+        {"model": MLP(hidden=(4,))},
+    ],
+    ids=lambda changes: ",".join(changes) or "plain",
+)
+def test_a_model_reads_what_its_records_name_and_nothing_else_leaves(changes: dict[str, Any]) -> None:
+    if "model" in changes:
+        pytest.importorskip("numba")
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": model(**changes)})
+    found = fitted.findings(plan, "model")
+    assert wrong(plan) == {}
+    parts = list(plan.stages)
+    assert {each.what for of_part in found.values() for each in of_part} == {
+        *(f"units read by {part}" for part in parts),
+        *(f"draws of {part}" for part in parts),
+        "follows from what was drawn",
+    }
+
+
+def test_each_release_reads_the_units_of_its_group_one_by_one() -> None:
+    """For each unit in turn: without it, before noise, the releases of its group change, and no other."""
+    plan = planned()
+    task, stages = plan.trained["model"], plan.round(1).stages
+    everybody, *_ = made_up.some(task, fitted.KEY)
+    first = fitted.run(stages, "model", task, everybody, None)
+    group_of = {record.stage: record.group for record in plan.mechanisms}
+    readers: dict[str | None, set[str]] = {"training": set(), "held out": set()}
+    for stage, group in group_of.items():
+        readers[group].add(stage)
+    assert {len(stages) for stages in readers.values()} == {5, 1}
+    groups = []
+    for unit in everybody.units:
+        ran = fitted.run(stages, "model", task, everybody.without(unit), first.seen)
+        changed = {stage for stage, read in first.seen.read.items() if not fitted._same(read, ran.seen.read[stage])}
+        assert changed in readers.values()
+        groups.append(changed == readers["held out"])
+        assert ran.left == first.left
+    assert (groups.count(False), groups.count(True)) == (made_up.TRAINING, made_up.HELD_OUT)
+
+
+def test_examples_are_made_up_anew_for_each_unit_and_leave_no_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    everybody, training, held_out = made_up.some(model(), b"key")
+    table = everybody.table()
+    assert set(table.column("who").to_pylist()) == {f"unit {unit}" for unit in everybody.units}
+    for unit in (*training, *held_out):
+        mine = [row for row in table.to_pylist() if row["who"] == f"unit {unit}"]
+        assert mine == everybody.alone(unit).table().to_pylist()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert wrong(planned()) == {}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_whose_library_is_missing_is_a_note_and_no_fault() -> None:
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": model(model=JaxModel(name="no.such:thing", parameters=3))})
+    found = audit.audit(plan, replays=1000)
+    assert any("made-up examples" in note for note in found.notes)
+    assert found.agrees
+
+
+# What is wrong does not.
+
+
+class Fault(NamedTuple):
+    """A fault of one line: where, which piece of the source becomes what, and what the audit says."""
+
+    name: str
+    old: str
+    new: str
+    found: str
+
+
+FIT, GROUPS = "dp_pipelines.training.fit:Fit.", "dp_pipelines.training.groups:"
+OF_MODEL = "units read by model"
+
+FAULTS = {
+    "training on held-out units": Fault(
+        f"{GROUPS}TrainingUnits._own", "return ~held_out", "return held_out", OF_MODEL
+    ),
+    "training on held-out units, in fit": Fault(f"{FIT}run", "self._divided()", "self._divided()[::-1]", "fit"),
+    "evaluating on training units": Fault(
+        f"{GROUPS}HeldOutUnits._own", "return held_out", "return ~held_out", f"{OF_MODEL}.evaluation"
+    ),
+    "evaluating on training units, in fit": Fault(
+        f"{FIT}run", "self._evaluation(artefact, held_out)", "self._evaluation(artefact, training)", "fit"
+    ),
+    "evaluating on all units": Fault(
+        f"{FIT}_evaluation", "held_out.rows_for(stage)", "self.tables()", f"{OF_MODEL}.evaluation"
+    ),
+    "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
+    "the true row count as divisor": Fault(
+        f"{FIT}run", "divisor=sizes.examples", "divisor=examples.rows_for(stage).rows", "follows from what was drawn"
+    ),
+    "the true unit count in the whitening": Fault(
+        f"{FIT}_whitening",
+        "moments.whitening(noisy, sizes.users",
+        "moments.whitening(noisy, examples.rows_for(stage).units",
+        "follows from what was drawn",
+    ),
+    "second moments without noise": Fault(
+        f"{FIT}_whitening", "released = noise.release(", "released = (", "draws of model.moments"
+    ),
+    "second moments kept without noise": Fault(
+        f"{FIT}_whitening",
+        "self.draws.keep(name, released.",
+        "self.draws.keep(name, moments.clipped_moments(examples.rows_for(stage), encoder.row_norm).",
+        "follows from what was drawn",
+    ),
+    "scores that depend on other rows": Fault(
+        f"{FIT}_counted", "alone=True)", "alone=True) - artefact.scores(table).sum()", f"{OF_MODEL}.evaluation"
+    ),
+    "a split by row instead of by unit": Fault(
+        "dp_pipelines.training.split:split",
+        "keys.mix(hashes ^ np.uint64(second))",
+        "keys.mix(hashes ^ np.arange(len(hashes)).astype(np.uint64))",
+        OF_MODEL,
+    ),
+    "one noise for two steps": Fault(
+        "dp_pipelines.training.trainer:fit",
+        "in range(done + 1, steps.steps + 1):",
+        "in range(done + 2, steps.steps + 1):",
+        "draws of model",
+    ),
+    "the multiplier of another stage": Fault(
+        f"{FIT}run", "multiplier=sums.multiplier(stage)", "multiplier=sums.multiplier(stage) + examples.rows_for(stage).units",
+        "follows from what was drawn",
+    ),
+    "a message that counts": Fault(
+        f"{FIT}run", 'f"evaluating {self.name}"', 'f"evaluating {examples.rows_for(stage).units}"', "follows from what was drawn"
+    ),
+    "noise from another door": Fault(
+        f"{FIT}_table", ", self.drawing.table)", ")", "draws of model.bins"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_one_line_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned()
+    plant(monkeypatch, *FAULTS[fault][:3])
+    assert FAULTS[fault].found in wrong(plan)
+
+
+def test_a_fault_in_fit_makes_the_audit_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned()
+    plant(monkeypatch, *FAULTS["bins and counts over all units"][:3])
+    found = audit.audit(plan, replays=1000)
+    assert not found.agrees
+    assert {("model.bins", "units read by model.bins"), ("model.users", "units read by model.users")} <= broken(found)
+
+
+def test_a_stage_that_runs_otherwise_than_planned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned()
+    plant(
+        monkeypatch,
+        f"{FIT}_table",
+        "stage = self.stages[name]\n",
+        "stage = dataclasses.replace(self.stages[name], selection=None, noises=self.stages[name].noises[::-1])\n",
+    )
+    assert "fit" in wrong(plan)
