@@ -1,4 +1,4 @@
-"""`dp-pipelines audit`: a job's plan, replayed without data, and what that says in words.
+"""`dp-pipelines audit`: a job's plan, compared and replayed without data, and what that says in words.
 
 In: a job file, parameters, how many replays. Out: an audit; its text. Holds: no rows are read and nothing is charged or created;
 all that is shown is public. Not covered: what an audit does (`dp_pipelines.audit`).
@@ -26,9 +26,9 @@ from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.run import plan_of
 from dp_pipelines.jobs.summary import WIDTH
 
-COVERS = """An audit says whether the noise, the samples, the clips, the thresholds and the choices that run are those of the
-plan's records, and whether records are missing. It does not say that the sensitivity of a kernel is right (the tests
-of privacy do), nor anything about the rows of a source, about Beam, or about who reads this machine's memory."""
+COVERS = """An audit says whether every field of the plan's records is what runs: noise, samples, clips, thresholds, choices and, for
+a model, the units that each release reads. It does not say that the sensitivity of a kernel is right (the tests of
+privacy do), nor anything about the rows of a source, about Beam, or about who reads this machine's memory."""
 
 WRONG = "DOES NOT AGREE"
 

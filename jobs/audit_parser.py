@@ -14,8 +14,9 @@ EPILOG = """examples:
   dp-pipelines audit weekly.yaml                      some seconds for a stage, more for many training steps
   dp-pipelines audit weekly.yaml --replays 1000000    sees smaller deviations
 
-Replays the noise, samples, clips and choices of a plan with and without one worst-case unit, and compares what an observer
-learns with what was accounted. It reads no rows and charges nothing. Exit code 0: it agrees; 1: it does not.
+Compares every field of a plan's records with what runs, trains its models on made-up examples to see which units each release
+reads, and replays noise, samples, clips and choices with and without one worst-case unit, to compare what an observer learns with
+what was accounted. It reads no rows and charges nothing. Exit code 0: it agrees; 1: it does not.
 """
 
 

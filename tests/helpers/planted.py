@@ -36,6 +36,6 @@ def plant(patch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     exec(compile(source.replace(old, new), f"<fault in {name}>", "exec"), vars(module), made)
     faulty = made[last]
     patch.setattr(owner, last, faulty)
-    for other in [each for key, each in sys.modules.items() if key.partition(".")[0] == "dp_pipelines"]:
+    for other in [each for key, each in sys.modules.items() if key.partition(".")[0] in ("dp_pipelines", "tests")]:
         if not owners and vars(other).get(last) is right:
             patch.setattr(other, last, faulty)
