@@ -26,9 +26,9 @@ from dp_pipelines.jobs.progress import Progress
 from dp_pipelines.jobs.run import plan_of
 from dp_pipelines.jobs.summary import WIDTH
 
-COVERS = """An audit says whether every field of the plan's records is what runs: noise, samples, clips, thresholds, choices and, for
-a model, the units that each release reads. It does not say that the sensitivity of a kernel is right (the tests of
-privacy do), nor anything about the rows of a source, about Beam, or about who reads this machine's memory."""
+COVERS = """An audit says whether every field of the plan's records is what runs: noise, samples, clips, thresholds,
+choices and, for a model, the units that each release reads. It does not say that the sensitivity of a kernel is right
+(the tests of privacy do), nor anything about the rows of a source, about Beam, or about who reads this machine's memory."""
 
 WRONG = "DOES NOT AGREE"
 
