@@ -9,23 +9,25 @@ May import everything below.
 """
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dp_pipelines.errors import BudgetError, DpError, RequestError
+from dp_pipelines.jobs import output
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.job_file import JobFile
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
+
+LOST = "what it says could not be shown here"
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that end a run, by name: not every system has all."""
@@ -74,7 +76,7 @@ class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line, and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}; see `{self.prog} --help`", file=sys.stderr)
+        output.note(f"error: {message}; see `{self.prog} --help`")
         sys.exit(WRONG)
 
 
@@ -141,22 +143,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dp-pipelines 0.1.0
     0
     """
-    _open_what_is_closed()
+    output.open_what_is_closed()
     try:
-        return _called(list(sys.argv[1:] if arguments is None else arguments), as_command=arguments is None)
+        return _ended(list(sys.argv[1:] if arguments is None else arguments), as_command=arguments is None)
+    finally:
+        output.leave_nothing()
+
+
+def _ended(arguments: list[str], *, as_command: bool) -> int:
+    """The exit code of a command, whatever it ends with."""
+    try:
+        return _called(arguments, as_command=as_command)
     except BudgetError as error:
         return _say(error, OVER_BUDGET)
     except RequestError as error:
         return _say(error, WRONG)
     except DpError as error:
         return _say(error, FAILED)
-    except BrokenPipeError:
-        # The reader of our output is gone; nothing is left to say to it.
-        _point_nowhere(1)
-        return FAILED
     except KeyboardInterrupt:
         _say("interrupted; run the same command again to go on", FAILED)
-        if arguments is None:
+        if as_command:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
             os._exit(FAILED)
         return FAILED
@@ -164,20 +170,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A mistake of ours. Rows are in memory inside `run.run` only, which lets nothing out that may quote them.
         kind, _, frames = sys.exc_info()
         # Where, and of which kind; not what it says, since that may quote a value.
-        print("".join(traceback.format_tb(frames)), end="", file=sys.stderr)
-        print(kind.__name__ if kind is not None else "", file=sys.stderr)
+        output.note("".join(traceback.format_tb(frames)) + (kind.__name__ if kind is not None else ""))
         return _say("internal error, please report the lines above; nothing was published", FAILED)
 
 
 def _called(arguments: list[str], *, as_command: bool) -> int:
     top = parser()
-    with _printing():  # help
+    with output.printing():  # help
         given, rest = top.parse_known_args(arguments)
     given.as_command = as_command
     if given.version:
         from dp_pipelines import __version__
 
-        with _printing():
+        with output.printing():
             print(f"dp-pipelines {__version__}")
         return DONE
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
@@ -198,68 +203,17 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     return commands[given.command](given, rest)
 
 
-def _open_what_is_closed() -> None:
-    """Put something behind the standard streams that the shell has closed, so that no file of ours takes their places.
-
-    What is said on standard error is then lost; writing to standard output fails, as it should.
-    """
-    for descriptor in range(3):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            _point_nowhere(descriptor, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-
-
-def _point_nowhere(descriptor: int, way: int = os.O_WRONLY) -> None:
-    nowhere = os.open(os.devnull, way)
-    if nowhere != descriptor:
-        os.dup2(nowhere, descriptor)
-        os.close(nowhere)
-
-
-@contextlib.contextmanager
-def _printing() -> Iterator[None]:
-    """Nothing but standard output is written inside, and to its end; where it takes nothing, that is an error like others.
-
-    Raises:
-        BrokenPipeError: the reader is gone.
-        DpError: it is closed, full or broken in another way.
-    """
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError:
-        _point_nowhere(1)  # or Python would try again at its end
-        raise DpError("standard output: cannot be written; what was asked for is not shown") from None
-
-
 def _say(error: object, code: int) -> int:
     for line in str(error).splitlines():
-        _note(f"error: {line}")
+        output.note(f"error: {line}")
     return code
-
-
-def _note(line: str) -> None:
-    """A line on standard error, if anybody can read it: after a hangup nobody can."""
-    try:
-        print(line, file=sys.stderr, flush=True)
-    except OSError:
-        _point_nowhere(2)
 
 
 def _schema(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.job_file import Job
     from dp_pipelines.jobs.summary import as_json
 
-    with _printing():
+    with output.printing():
         print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Job.model_json_schema()}))
     return DONE
 
@@ -267,7 +221,8 @@ def _schema(given: argparse.Namespace, rest: list[str]) -> int:
 def _ledger(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import ledger_commands
 
-    with _printing():
+    changes = given.subcommand in ("init", "raise") or getattr(given, "output", None) is not None
+    with output.printing(f"ledger {given.subcommand} is done; {LOST}" if changes else ""):
         ledger_commands.ledger(given)
     return DONE
 
@@ -275,7 +230,8 @@ def _ledger(given: argparse.Namespace, rest: list[str]) -> int:
 def _runs(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import ledger_commands
 
-    with _printing():
+    changes = given.abandon is not None or given.gone is not None
+    with output.printing(f"the run's state is changed; {LOST}" if changes else ""):
         ledger_commands.runs(given)
     return DONE
 
@@ -283,10 +239,10 @@ def _runs(given: argparse.Namespace, rest: list[str]) -> int:
 def _predict(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import predict, summary
 
-    _note(predict.NOTE)
+    output.note(predict.NOTE)
     with _Stoppable(to_the_end=given.as_command):
         done = predict.predict(given)
-    with _printing():
+    with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
 
@@ -296,7 +252,7 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
 
     with _Stoppable(to_the_end=given.as_command):
         done = tune.tune(given, rest)
-    with _printing():
+    with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
 
@@ -305,7 +261,7 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import job_file, summary
 
     plan = _planned(job_file.load(given.job), given.param)
-    with _printing():
+    with output.printing():
         if given.json:
             print(summary.as_json(plan))
         else:
@@ -318,8 +274,8 @@ def _plan(given: argparse.Namespace, rest: list[str]) -> int:
 def _audit(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs import audit, summary
 
-    found = audit.audit_job(given.job, given.param, given.replays, _note)
-    with _printing():
+    found = audit.audit_job(given.job, given.param, given.replays, output.note)
+    with output.printing():
         print(summary.as_json(found.to_json()) if given.json else audit.text(found, sys.stdout))
     return DONE if found.agrees else FAILED
 
@@ -334,7 +290,7 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
 
     stages, note = preview(file, given)
     if note:
-        _note(f"note: {note}")
+        output.note(f"note: {note}")
     content = {
         "queries": {name: asked_to_json(asked) for name, asked in stages.items()},
         "budget": file.job.budget.model_dump(),
@@ -356,7 +312,7 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
     with _Stoppable(to_the_end=given.as_command):
         findings = doctor.doctor(given, rest)
-    with _printing():
+    with output.printing():
         for finding in findings:
             print(finding.line)
     return DONE if all(finding.ok for finding in findings) else FAILED
@@ -373,23 +329,26 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
             file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
             runner=given.runner,
         )  # fmt: skip
+    done = f"published in {published.folder}; its summary could not be shown here"
     try:
-        if given.json:
-            print(summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again)))
-        else:
-            summary.print_release(published.folder, sys.stdout, again=published.again)
-        sys.stdout.flush()
+        with output.printing(done):
+            if given.json:
+                print(
+                    summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again))
+                )
+            else:
+                summary.print_release(published.folder, sys.stdout, again=published.again)
     except (Exception, KeyboardInterrupt):
         # The release is visible: whatever stands in the way of showing it, the run is done. Nothing of the cause is told,
         # since it may quote a released key in a form that terminals take for a command.
-        _point_nowhere(1)
-        _note(f"note: published in {published.folder}; its summary could not be shown here")
+        output.point_nowhere(1)
+        output.note(f"note: {done}")
     return DONE
 
 
-def _check_output(output: str) -> None:
+def _check_output(folder: str) -> None:
     try:
-        os.path.abspath(output).encode()
+        os.path.abspath(folder).encode()
     except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
         raise RequestError(field="--output", rule="is no path in UTF-8", mend="choose another name") from None
 

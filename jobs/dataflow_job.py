@@ -25,7 +25,7 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import DpError, RequestError
-from dp_pipelines.jobs import beam_options, build, dataflow, dataflow_staging, guarded, job_file
+from dp_pipelines.jobs import beam_options, build, dataflow, dataflow_staging, guarded, job_file, output
 from dp_pipelines.jobs.job_file import JobFile
 from dp_pipelines.jobs.quiet import silence
 from dp_pipelines.jobs.request import check
@@ -163,10 +163,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             produced = produce(file, rest, given=mine.param, run_id=mine.run_id)
         if mine.write:
             pathlib.Path(mine.write).write_text(json.dumps(produced.job, indent=2) + "\n", encoding="utf-8")
+        with output.printing(f"written to {mine.write}" if mine.write else ""):
+            print(produced.text)
     except DpError as error:
         print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 1
-    print(produced.text)
     return 0
 
 

@@ -5,7 +5,7 @@ ever overwritten, since each object is created only where there is none; a place
 goes on where it was killed; another release at that place is refused. Not covered: other stores than Google's; who may read the
 bucket. It was never run on the service: docs/dataflow.md.
 
-May import errors, jobs.dataflow, release. Google's client is imported when it is used; it comes with the extra `dataflow`.
+May import errors, jobs.{dataflow, output}, release. Google's client, of the extra `dataflow`, is imported when it is used.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dp_pipelines.errors import DpError, PublishError, RequestError
-from dp_pipelines.jobs import dataflow
+from dp_pipelines.jobs import dataflow, output
 from dp_pipelines.release import manifest
 
 MANIFEST = "manifest.json"
@@ -141,7 +141,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DpError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 1
-    print(f"{'was there already' if again else 'published'}: {given.place}")
+    told = f"{'was there already' if again else 'published'}: {given.place}"
+    with output.printing(told):
+        print(told)
     return 0
 
 

@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import charged, left_jobs, summary
+from dp_pipelines.jobs import charged, left_jobs, output, summary
 from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
 from dp_pipelines.ledger.database import Database
@@ -70,7 +70,7 @@ def runs(given: argparse.Namespace) -> None:
 
 
 def _stop(job: EngineJob) -> None:
-    left_jobs.stop(job, lambda text: print(f"note: {text}", file=sys.stderr))
+    left_jobs.stop(job, lambda text: output.note(f"note: {text}"))
 
 
 def _shown(text: str) -> str:

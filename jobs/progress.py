@@ -18,6 +18,14 @@ READING = "reading"
 """The words of the step that reads; shown as a number of files."""
 
 
+class _Console(Console):
+    """One whose reader may leave: rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Say nothing more."""
+        self.quiet = True
+
+
 class Progress:
     """A line of progress.
 
@@ -30,7 +38,7 @@ class Progress:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        console = Console(file=stream)
+        console = _Console(file=stream)
         self._status = Status("", console=console) if console.is_terminal else None
         self._total, self._files, self._begun = 0, 0, 0
         self._words = ""

@@ -66,8 +66,12 @@ def _copy_of(descriptor: int) -> Iterator[TextIO]:
     except OSError:
         yield io.StringIO()
         return
-    with open(copy, "w", encoding="utf-8", errors="replace") as stream:
+    stream = open(copy, "w", encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below, whatever it still holds
+    try:
         yield stream
+    finally:
+        with contextlib.suppress(OSError):  # its reader may have gone, which is no failure of the work inside
+            stream.close()
 
 
 @contextlib.contextmanager

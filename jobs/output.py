@@ -1,0 +1,122 @@
+"""What commands print, to whoever can still read it.
+
+In: text on standard output inside `printing`; lines for standard error. Out: the same, written at once when the work is done, so
+that no reader who leaves stops anything halfway. Holds: a reader who has gone is no failure (`... | head -1`), as with any Unix
+tool; a result that nobody can get (a full disk, a closed stream) is an error where printing it was all there was to do, and a
+note where the work is done and stays; nothing is left for the interpreter to write at its end. Not covered: what others print.
+"""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from dp_pipelines.errors import DpError
+
+UNSHOWN = "standard output: cannot be written; what was asked for is not shown"
+
+
+class _Held(io.StringIO):
+    """Text that is kept for later, with the looks of the stream that will get it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def isatty(self) -> bool:
+        """Whether a terminal will show it."""
+        return self._stream.isatty()
+
+    @property
+    def encoding(self) -> str:
+        """Which signs will be shown."""
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+
+@contextlib.contextmanager
+def printing(done: str = "") -> Iterator[None]:
+    """What is written to standard output inside appears at the end, if anybody can get it.
+
+    Args:
+        done: where the command has done more than to print, what it has done: said on standard error if the text is lost.
+
+    Raises:
+        DpError: nobody can get the text, and it was all there was to do.
+
+    >>> with printing():
+    ...     print("all of it")
+    all of it
+    """
+    held = _Held(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(held):
+            yield
+    except DpError:
+        with contextlib.suppress(DpError):
+            _show(held, done)
+        raise
+    except SystemExit:  # help
+        _show(held, done)
+        raise
+    _show(held, done)
+
+
+def _show(held: _Held, done: str) -> None:
+    text = held.getvalue().encode(held.encoding, "backslashreplace").decode(held.encoding)
+    if not text:  # a full device refuses even nothing
+        return
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    except BrokenPipeError:
+        point_nowhere(1)  # or Python would try again at its end
+    except (OSError, ValueError):
+        point_nowhere(1)
+        if not done:
+            raise DpError(UNSHOWN) from None
+    if done:
+        note(f"note: {done}")
+
+
+def note(line: str) -> None:
+    """A line on standard error, if anybody can read it: after a hangup nobody can."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        point_nowhere(2)
+
+
+def open_what_is_closed() -> None:
+    """Put something behind the standard streams that the shell has closed, so that no file of ours takes their places.
+
+    What is said on standard error is then lost; writing to standard output fails, as it should.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            point_nowhere(descriptor, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def leave_nothing() -> None:
+    """Write what libraries have left in the streams, or drop it: a failure at Python's own end would change the exit code."""
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            point_nowhere(descriptor)
+
+
+def point_nowhere(descriptor: int, way: int = os.O_WRONLY) -> None:
+    """What is written to a descriptor from now on, and what its stream still holds, is lost."""
+    nowhere = os.open(os.devnull, way)
+    if nowhere != descriptor:
+        os.dup2(nowhere, descriptor)
+        os.close(nowhere)
