@@ -116,7 +116,7 @@ def noise(runs: int) -> Noise:
     """The noise of one count, once a run."""
     together = Plan(epsilon=1.0, delta=DELTA, stages={"weekly": COUNT}, runs=runs)
     even = Plan(epsilon=1.0 / runs, delta=0.0, stages={"weekly": COUNT})
-    ours, theirs = (plan["weekly"].noises[0] for plan in (together, even))
+    ours, theirs = (plan.stages["weekly"].noises[0] for plan in (together, even))
     assert ours is not None
     assert theirs is not None
     return Noise(runs=runs, ours=ours.stddev, even=theirs.stddev)

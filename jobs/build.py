@@ -25,9 +25,10 @@ from dp_pipelines.jobs.request import Request
 from dp_pipelines.jobs.windows import RowWindow
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
-from dp_pipelines.transforms import PrivateAggregate, ReadCsv, ReadParquet, StageRelease
+from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
 from dp_pipelines.transforms.per_unit import PartitionsOfUnits
+from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 from dp_pipelines.transforms.without import WithoutPartitions
@@ -141,7 +142,7 @@ def build(
             seen = seen | f"Groups for {name}" >> grouped
         (
             seen
-            | f"Release {name}" >> PrivateAggregate(stages[name], num_shards=shards, salt=salt)
+            | f"Release {name}" >> AttemptOfARun(stages[name], num_shards=shards, salt=salt)
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )
         files[path.name] = path

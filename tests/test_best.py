@@ -107,7 +107,7 @@ def test_the_choices_spend_the_budget(mechanism: str, delta: float, runs: int) -
     assert 1.99 <= plan.accounted["epsilon"] <= 2.0
     (record,) = plan.mechanisms
     assert (record.kind, record.l0) == ("bounded_range" if mechanism == "exponential" else "approximate_dp", 3)
-    stage = plan["best"]
+    stage = plan["best", 1]
     assert record.epsilon == stage.choices.selection_epsilon
     shown = plan.to_json()["stages"][0]["selection"]
     assert (shown["strategy"], shown["k"], shown["by"], shown["candidates"]) == (mechanism, 3, "units", 8)
@@ -122,7 +122,7 @@ def test_the_choices_spend_the_budget(mechanism: str, delta: float, runs: int) -
 def test_many_choices_cost_less_by_exponential_mechanisms() -> None:
     epsilons = [
         Plan(epsilon=1.0, delta=1e-6, runs=50, stages={"best": query(Best(k=5, mechanism=mechanism))})[
-            "best"
+            "best", 1
         ].choices.selection_epsilon
         for mechanism in ("permute_and_flip", "exponential")  # type: ignore[arg-type]
     ]

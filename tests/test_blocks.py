@@ -477,8 +477,8 @@ def test_by_ranks_results_that_all_lie_between_two_steps_give_the_nearest_one() 
 
 def test_a_published_median_with_smooth_sensitivity_says_nothing_of_its_noise(tmp_path: pathlib.Path) -> None:
     """Not in the table, the manifest or the report, and with rows that make every block fail as with none."""
-    plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=3).query})
     for name, table in (("failed", events(list(range(20)), [1.0] * 20)), ("none", events([], []))):
+        plan = Plan(epsilon=1.0, delta=1e-6, stages={"s": smooth(blocks=3).query})
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             source = pipeline | beam.Create([table], reshuffle=False).with_output_types(pa.Table)
             (

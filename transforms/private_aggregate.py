@@ -18,7 +18,7 @@ from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
-from dp_pipelines.budget import resolve
+from dp_pipelines.budget import payment, resolve
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
@@ -27,6 +27,7 @@ from dp_pipelines.kernels.sizes import MOST_SHARDS, places
 from dp_pipelines.noise import entropy
 from dp_pipelines.query import Query, ReleasedPartitions
 from dp_pipelines.release.top import largest
+from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
 
@@ -36,7 +37,10 @@ class PrivateAggregate(beam.PTransform):
     """Release a stage of a plan from tables of events.
 
     Args:
-        stage: `plan["name"]`.
+        stage: `plan["name"]`; of a plan for several runs `plan["name", 2]` for the second one. It is released once: a second
+            `run()` of this pipeline, and a second pipeline with this stage, are refused before a row is read, whatever became
+            of the first. What the library cannot see are pipelines that are templates, were made from their description
+            (`Pipeline.from_runner_api`) or run in a notebook's runner or another process.
         num_shards: into how many groups of units the data are cut; about one for each 16 MiB. It changes no result.
         salt: a 64-bit number for the hashes of this run; drawn where left out. It only evens the load and settles which
             contributions stay; a run that is repeated keeps the same ones if it gives the same salt.
@@ -61,14 +65,23 @@ class PrivateAggregate(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         _check_stage(self.stage)
+        self._check_payment()
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
+
+    def _check_payment(self) -> None:
+        payment.named_run(self.stage.name, self.stage.payment)
+        payment.refuse_paid(self.stage.name, self.stage.payment)
+
+    def _note_draw(self, pipeline: beam.Pipeline) -> None:
+        once.note(pipeline, lambda: self.stage)
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, bound and accumulate, merge and release, barrier."""
         check_input(pcoll)
         _refuse_second_draw(pcoll.pipeline, self.stage)
+        self._note_draw(pcoll.pipeline)
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
         count = places(self.num_shards) if self.stage.query.best is None else 1
@@ -124,6 +137,21 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
         | "Barrier" >> beam.GroupByKey()
         | "Released" >> steps["ungroup"].with_output_types(pa.Table)
     )
+
+
+@dataclasses.dataclass
+class AttemptOfARun(PrivateAggregate):
+    """The same for `dp_pipelines.jobs` alone: one attempt of a run, which a retry repeats with the same plan.
+
+    The driver admits a run once and sees to it that a single attempt is ever visible (`jobs.charged`), so a plan may be in
+    several pipelines of one process. Not exported: whoever has no such driver would release two draws for one budget.
+    """
+
+    def _check_payment(self) -> None:
+        pass
+
+    def _note_draw(self, pipeline: beam.Pipeline) -> None:
+        pass
 
 
 @dataclasses.dataclass
@@ -233,7 +261,8 @@ def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
         RequestError: this stage of this plan is in the pipeline already.
     """
     drawn: set[tuple[str, str]] = pipeline.__dict__.setdefault("_dp_pipelines_drawn", set())
-    key = (str(stage.statement.get("plan")), stage.name)
+    paid = stage.payment
+    key = (str(stage.statement.get("plan")) if paid is None else f"{paid.plan} {paid.run}", stage.name)
     if key in drawn:
         raise RequestError(
             field=f"stage {stage.name!r}",

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.kernels.shard import pieces
 from dp_pipelines.release import manifest, report, staging
+from dp_pipelines.transforms import once
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 
 
@@ -50,7 +51,8 @@ class StageRelease(beam.PTransform):
 class PublishRelease(beam.PTransform):
     """Publish the output of `PrivateAggregate` as a folder, by one rename: `<stage>.parquet`, report and manifest.
 
-    For pipelines of your own. A job run by `dp-pipelines run` publishes all its stages together, outside the pipeline.
+    For pipelines of your own. The manifest says that no ledger remembers the release, and which further runs of the pipeline
+    nobody could see (`once.NOT_COVERED`). A job run by `dp-pipelines run` publishes its stages together, outside the pipeline.
 
     Args:
         output: the folder; it must not exist.
@@ -85,6 +87,9 @@ class PublishRelease(beam.PTransform):
             privacy_unit=manifest.unit_in_words(stage.query.unit_columns),
             files={},
         )
+        content["not_covered"] = [*content["not_covered"], once.NOT_COVERED]
+        if stage.payment is not None and stage.statement["budget"]["runs"] > 1:
+            content["round"] = stage.payment.run
         content["stages"] = manifest.stages_to_json({stage.name: stage})
         return (
             pcoll

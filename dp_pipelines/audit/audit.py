@@ -144,14 +144,14 @@ def audit(
     for name, stage in stages.items():
         tell(f"replaying {name}")
         own = [record for record in carried if record.stage == name]
-        replayed[name] = replay.replay(stage, plan[name], own, plan.trained.get(name), replays)
+        replayed[name] = replay.replay(stage, plan.stages[name], own, plan.trained.get(name), replays)
     notes += [note for one in replayed.values() for note in one.notes]
     lines = [_line(n, stages[n].query.group, [one], carried, certain[n] + one.findings) for n, one in replayed.items()]
     for name, (_, *smallest) in ready.items():
         for stage in smallest:  # of a bound on partitions that a run chooses
             tell(f"replaying {name}, smallest bound on partitions")
             own = [record for record in carried if record.stage == name]
-            one = replay.replay(stage, plan[name], own, None, replays)
+            one = replay.replay(stage, plan.stages[name], own, None, replays)
             line = _line(name, None, [one], carried, one.findings)
             lines.append(dataclasses.replace(line, name=f"{name}, smallest bound on partitions"))
     groups = sorted({stage.query.group for stage in stages.values()} - {None}, key=str) or [None]

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,7 @@ from dp_pipelines import checks, phases
 from dp_pipelines.budget import accountant, compare, describe, fixed, minimum, rounds, settle
 from dp_pipelines.budget.candidate import Budget, Calibrated
 from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.payment import Payment, named_run
 from dp_pipelines.budget.rounds import Split
 from dp_pipelines.budget.search import search
 from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage
@@ -73,12 +75,19 @@ class Round:
 
 
 class Plan:
-    """All stages of a job under one budget.
+    """All stages of a job under one budget. Each run of each stage is released once: the plan pays for no second draw.
+
+    A second one in this process is refused before a row is read, whatever became of the first: by another `run()` of the
+    pipeline, in another pipeline, or in a copy of the plan. What the library cannot see: pipelines that are templates, or that
+    were made anew from their description (`Pipeline.from_runner_api`), or that a notebook runs in pieces; another process; and a
+    plan that is made anew with the same numbers, which is a budget of its own, to be added. A ledger (`dp-pipelines run`,
+    `Session`) remembers all of its runs.
 
     Args:
         epsilon: of all runs together, above 0.
         delta: of all runs together, from 0 (public partitions only) to below 1.
-        stages: queries and models by name.
+        stages: queries and models by name, all with the same columns as privacy unit, in the same order: the total is that of
+            one such unit.
         shares: weight of each stage in the budget; equal where left out.
         runs: how often the plan will be run under this budget.
         split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
@@ -96,8 +105,10 @@ class Plan:
     >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
     >>> plan.accounted["epsilon"] <= 1.0
     True
+    >>> plan["weekly"].name
+    'weekly'
     >>> later = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}, runs=4, split="linear")
-    >>> first, last = (later.round(number).stages["weekly"].noises[0].stddev for number in (1, 4))
+    >>> first, last = (later["weekly", number].noises[0].stddev for number in (1, 4))
     >>> round(first / last, 2)
     4.0
     """
@@ -152,6 +163,7 @@ class Plan:
                 fixed.check(name, query)
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", rule="must be a Query or a TrainModel")
+        _refuse_several_units(stages)
         given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", rule="must name exactly the stages")
@@ -168,14 +180,14 @@ class Plan:
         self._budget = Budget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
 
     def _finish(self, calibrated: Calibrated) -> None:
-        self.calibrated = calibrated
+        self.calibrated, self._name = calibrated, uuid.uuid4().hex
         groups = settle.all_records(self.queries, calibrated, self.split, self.runs)
         self._groups, self._rounds = groups, dict[int, Round]()
         self.stages: FrozenMapping[StagePlan] = self._built(calibrated)
         self.accounted = FrozenMapping(self._account([r for records, _ in groups for r in records], groups[0][1]))
         one = self._account(groups[0][0], 1)
         self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(one)
-        self.stages = self._stated(self.stages, self.statement())
+        self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
         return FrozenMapping(
@@ -185,6 +197,10 @@ class Plan:
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
         known = FrozenMapping(statement)
         return FrozenMapping({name: dataclasses.replace(stage, statement=known) for name, stage in stages.items()})
+
+    def _paid(self, stages: FrozenMapping[StagePlan], number: int) -> FrozenMapping[StagePlan]:
+        payment = Payment(plan=self._name, run=number)
+        return FrozenMapping({name: dataclasses.replace(stage, payment=payment) for name, stage in stages.items()})
 
     def statement(self) -> dict[str, Any]:
         """The budget and what the plan costs, for a manifest."""
@@ -218,6 +234,7 @@ class Plan:
                 one = FrozenMapping(self._account(self._groups[number - 1][0], 1))
                 stages = self._stated(stages, {**self.statement(), "accounted_one_run": dict(one), "round": number})
             records = tuple(record for stage in stages.values() for record in stage.mechanisms)
+            stages = self._paid(stages, number)
             self._rounds[number] = Round(number=number, stages=stages, mechanisms=records, accounted=one)
         return self._rounds[number]
 
@@ -243,12 +260,21 @@ class Plan:
         """All records of all runs: groups of records, and how often each group runs."""
         return self._groups
 
-    def __getitem__(self, name: str) -> StagePlan:
-        if name not in self.stages:
+    def __getitem__(self, asked: str | tuple[str, int]) -> StagePlan:
+        """A stage, ready to run: `plan["weekly"]`; of a plan for several runs `plan["weekly", 2]` for the second one.
+
+        Raises:
+            RequestError: there is no such stage or run, or the plan is for several runs and it is not said which.
+        """
+        name, number = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
+        if not isinstance(name, str) or name not in self.stages:
             raise RequestError(
                 field=f"stage {name!r}", rule="is not in the plan", mend="stages: " + ", ".join(self.stages)
             )
-        return self.stages[name]
+        if number is None:
+            named_run(name, self.stages[name].payment)
+            return self.stages[name]
+        return self.round(number).stages[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stages)
@@ -350,3 +376,23 @@ class Plan:
 def _noises(choices: StageChoices) -> dict[str, Any]:
     # Pairs, not an object: whoever stores them may sort names, and records have the order of the choices.
     return {"noises": [[key, dataclasses.asdict(choice)] for key, choice in choices.noises.items()]}
+
+
+def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:
+    """Who is in two stages pays twice what the plan says unless both stages mean the same by a unit.
+
+    Other columns, or the same in another order, are another unit: units are divided for training by their columns in order.
+
+    Raises:
+        RequestError: two stages have different units.
+    """
+    first, *others = stages
+    unit = tuple(stages[first].unit_columns)
+    for name in others:
+        if tuple(stages[name].unit_columns) != unit:
+            raise RequestError(
+                field=f"stages.{name}.privacy_unit",
+                rule=f"is {', '.join(stages[name].unit_columns)}, and that of stage {first!r} {', '.join(unit)}: "
+                "a plan states its total for one privacy unit",
+                mend="write the same columns in the same order, or make two plans, whose budgets add up",
+            )

@@ -67,7 +67,7 @@ def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
     planned = {record.name: record for record in stage.mechanisms}
     if not all(_dominates(planned[made.name], made) for made in ready.mechanisms):
         raise AssertionError("a bound on partitions that was chosen costs more than the plan says")
-    return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement)
+    return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement, payment=stage.payment)
 
 
 def resolve(stage: StagePlan, bounds: Mapping[str, Pair]) -> StagePlan:

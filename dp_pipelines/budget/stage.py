@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from dp_pipelines.budget import choice as choosing
 from dp_pipelines.budget import reserve
 from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.budget.payment import Payment
 from dp_pipelines.budget.sums import record_of_sums
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
@@ -141,6 +142,8 @@ class StagePlan:
     mechanisms: tuple[Mechanism, ...]
     statement: FrozenMapping[Any] = FrozenMapping({})
     """What the whole plan costs and how it is named, as JSON values: for the manifest."""
+    payment: Payment | None = dataclasses.field(default=None, compare=False)
+    """The run that pays for it: no part of what it is."""
 
     def basis(self, metric: Metric) -> Basis:
         """The basis in which the sums of a metric are taken."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import train_stages
 from dp_pipelines.budget import sums
+from dp_pipelines.budget.payment import pay
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
@@ -198,7 +199,7 @@ class Fit:
         return pa.table(columns)
 
 
-def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str]) -> Fitted:
+def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str], *, run: int | None = None) -> Fitted:
     """Train a stage of a plan in one process, once, and write its files.
 
     For pipelines of your own; `dp-pipelines run` does the same with a ledger, which a killed run goes on from.
@@ -209,22 +210,25 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str])
         tables: gives all examples, each time it is called; each table holds all examples of its units
             (`transforms.examples.BoundedExamples` writes such files, `training.stored.tables` reads them).
         output: the folder to write, which must not exist.
+        run: of a plan for several runs, which one.
 
     Raises:
-        RequestError: there is no such stage, the folder exists, or the model needs a library that is not installed.
+        RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed, or this
+            run of the stage was drawn before in this process: the plan pays for it once.
     """
     if name not in plan.trained:
         rule, mend = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
         raise RequestError(field=f"stage {name!r}", rule=rule, mend=mend)
     task = plan.trained[name]
     refuse_missing(task.model)
+    payment = (plan[name] if run is None else plan[name, run]).payment
     with staging.staging_folder(output) as folder:
         private = folder / f"numbers{staging.UNFINISHED}"
         private.mkdir(mode=0o700)
         one = Fit(
             name=name,
             task=task,
-            stages=plan.round(1).stages,
+            stages=plan.round(1 if run is None else run).stages,
             tables=tables,
             folder=private,
             draws=InMemory(),
@@ -234,6 +238,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str])
         )
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted
+        pay([(name, payment)])
         fitted = one.run(Statement(unit=unit, plan=plan.digest, epsilon=spent["epsilon"], delta=spent["delta"]))
         write(fitted, folder)
         staging.publish_folder(folder, output)

@@ -65,7 +65,7 @@ def test_52_weekly_releases_get_at_most_0_42_of_the_noise_of_an_even_split_with_
     bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
     keys = PublicPartitions(keys=[("a",)])
     asked = Query(privacy_unit="u", partition_by="k", bounds=bounds, metrics={"rows": Count()}, partitions=keys)
-    weekly = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": asked}, runs=52)["weekly"].noises[0].stddev
+    weekly = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": asked}, runs=52)["weekly", 1].noises[0].stddev
     even = Plan(epsilon=1 / 52, delta=0.0, stages={"weekly": asked})["weekly"].noises[0].stddev
     assert even == pytest.approx(52 * math.sqrt(2), rel=0.01)
     assert weekly <= 0.42 * even

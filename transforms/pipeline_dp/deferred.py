@@ -17,9 +17,9 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
+from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.pipeline_dp.accounting import Planned
 from dp_pipelines.transforms.private_aggregate import Steps, check_input, wired
@@ -47,8 +47,9 @@ class Release(beam.PTransform):
     def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
         """As `PrivateAggregate` does."""
         check_input(pcoll)
-        # What Beam asks of error handlers when a pipeline is run: the first moment at which the budgets must be there.
-        pcoll.pipeline._register_error_handler(_RunCheck(self.planned))
+        once.note(
+            pcoll.pipeline, lambda: self.planned.stage
+        )  # asked for when the pipeline is run: budgets must be there
         salt = int(entropy.words(1)[0])
 
         def of(name: str) -> beam.ParDo:
@@ -74,27 +75,6 @@ class _Deferred(beam.DoFn):
         if not self.planned.ready:  # Beam tries whether it can be pickled when the graph is built
             return (_itself, (None,))
         return (_itself, (self._make(self.planned.stage),))
-
-
-@dataclasses.dataclass
-class _RunCheck:
-    planned: Planned
-    run: bool = False
-
-    def verify_closed(self) -> None:
-        """Called once for each run of the pipeline.
-
-        Raises:
-            RequestError: the budgets are not computed, or another run would be another release.
-        """
-        _ = self.planned.stage
-        if self.run:
-            raise RequestError(
-                field=f"aggregation {self.planned.name!r}",
-                rule="is released by another run already, and its budget pays for one",
-                mend="build the pipeline anew, with an accountant of its own: the two budgets add up",
-            )
-        self.run = True
 
 
 def _itself(made: Any) -> Any:

@@ -1,0 +1,83 @@
+"""What pays for a stage: one run of one plan, and that once in this process.
+
+In: stages that are about to be drawn. Out: a note that they are paid for; or a refusal, before anything is drawn. How: every
+`Plan` object has a name of its own, which its stages carry. Holds: of all stages that are drawn together either all are noted or
+none; what was noted stays, also where the run that asked has failed, since nobody knows whether it had drawn. Not covered:
+another process, or a plan that is made anew with the same numbers: those are further budgets, which add up (see the ledger).
+
+May import errors. Imported by budget.stage, budget.plan, training.fit and transforms.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Iterable
+
+from dp_pipelines.errors import RequestError
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Payment:
+    """The run of a plan that pays for a stage.
+
+    Args:
+        plan: names the plan object, in this process and in copies of it.
+        run: its number from 1; 0 where the plan is for several runs and nobody has said which.
+    """
+
+    plan: str
+    run: int
+
+
+Key = tuple[str, int, str]
+
+_lock = threading.Lock()
+_paid: set[Key] = set()
+
+
+def named_run(stage: str, payment: Payment | None) -> None:
+    """Refuse a stage of which nobody has said in which run of its plan it is released.
+
+    Raises:
+        RequestError: its plan is for several runs.
+
+    >>> named_run("weekly", Payment(plan="...", run=0))
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: stage 'weekly': is of a plan for several runs; say which: plan['weekly', 1], or the next one
+    """
+    if payment is not None and payment.run == 0:
+        raise RequestError(
+            field=f"stage {stage!r}",
+            rule="is of a plan for several runs",
+            mend=f"say which: plan[{stage!r}, 1], or the next one",
+        )
+
+
+def refuse_paid(stage: str, payment: Payment | None) -> None:
+    """Refuse a stage that was drawn before in this process.
+
+    Raises:
+        RequestError: it was.
+    """
+    if payment is not None and (payment.plan, payment.run, stage) in _paid:
+        raise RequestError(
+            field=f"stage {stage!r}",
+            rule="is released by another run already, and its plan pays for it once",
+            mend="take the output of that run, or make a new plan: the two budgets add up",
+        )
+
+
+def pay(stages: Iterable[tuple[str, Payment | None]]) -> None:
+    """Note that stages are drawn now.
+
+    Args:
+        stages: the name of each, and what pays for it; stages that no plan has made are not noted.
+
+    Raises:
+        RequestError: one of them was drawn before, or is drawn in an unnamed run; then none of them is noted.
+    """
+    together = list(stages)
+    with _lock:
+        for name, payment in together:
+            named_run(name, payment)
+            refuse_paid(name, payment)
+        _paid.update((payment.plan, payment.run, name) for name, payment in together if payment is not None)
