@@ -6,7 +6,9 @@ refused with a `RequestError` that names the field, the rule and the mend. May b
 
 import math
 import numbers
+import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from dp_pipelines.errors import RequestError
@@ -55,8 +57,20 @@ def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int
     return int(value)
 
 
+MOST_DEFINED = 500
+"""Columns that a job or a model defines of each kind at most: each is parsed and typed before a row is read, in some 20 ms."""
+
+JOINERS = "\u200c\u200d"
+"""Parts of words and of emoji, which do no more than join."""
+
+PUBLISHED = ("manifest", "manifest.json", "report", "report.html")
+"""Names that the files of a release have, or that a reader takes for them."""
+
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE | re.DOTALL)
+
+
 def name(value: Any, field: str) -> str:
-    """The name of a column or a metric: text of one line, not empty, not one of ours (two leading underscores).
+    """The name of a column: text of one line, not empty, not one of ours (two leading underscores).
 
     >>> name("amount", "column")
     'amount'
@@ -70,19 +84,68 @@ def name(value: Any, field: str) -> str:
     return value
 
 
+def plain(value: str, field: str) -> str:
+    r"""A text that people choose and terminals show: nothing in it is a command, a line break or another direction of writing.
+
+    >>> plain("grocery", "dataset")
+    'grocery'
+    >>> plain("a\x1b[2J", "dataset")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: dataset: must not hold line breaks, control characters or signs of direction; rename it
+    """
+    if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") and sign not in JOINERS for sign in value):
+        rule = "must not hold line breaks, control characters or signs of direction"
+        raise RequestError(field=field, rule=rule, mend="rename it")
+    return value
+
+
+def metric_name(value: Any, field: str) -> str:
+    """The name of a metric: as that of a column, and nothing in it moves other signs."""
+    return plain(name(value, field), field)
+
+
 def stage_name(value: Any, field: str) -> str:
-    """The name of a stage: as other names, and short enough to name a file.
+    """The name of a stage: as other names, and one that can name files beside those of every release.
 
     >>> stage_name("weekly", "stages")
     'weekly'
     >>> stage_name("w" * 101, "stages")
     Traceback (most recent call last):
     dp_pipelines.errors.RequestError: stages: must be a name of at most 100 characters; shorten it
+    >>> stage_name("Report", "stages")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: stages: must not be 'Report': so a release calls a file of its own; rename it
     """
     if isinstance(value, str) and len(value) > LONGEST_STAGE:
         rule = f"must be a name of at most {LONGEST_STAGE} characters"
         raise RequestError(field=field, rule=rule, mend="shorten it")
-    return name(value, field)
+    plain(name(value, field), field)
+    rule = ""
+    if value.casefold() in PUBLISHED:
+        rule = f"must not be {value!r}: so a release calls a file of its own"
+    elif "/" in value or "\\" in value or value.startswith("."):
+        rule = "must not start with a dot or hold a slash: files are named after stages"
+    elif _DEVICES.fullmatch(value):
+        rule = f"must not be {value!r}: so some systems call a device, and files are named after stages"
+    if rule:
+        raise RequestError(field=field, rule=rule, mend="rename it")
+    return str(value)
+
+
+def stage_names(values: Iterable[Any], field: str) -> None:
+    """The names of all stages of a plan, whose files lie in one folder: on every system they are different files.
+
+    >>> stage_names(["weekly", "Weekly"], "stages")
+    Traceback (most recent call last):
+    dp_pipelines.errors.RequestError: stages: hold 'weekly' and 'Weekly', whose files some systems take for the same; rename one
+    """
+    taken: dict[str, str] = {}
+    for value in values:
+        for file in (stage_name(value, field), f"{value}.parquet"):  # a model's folder, a table's file
+            other = taken.setdefault(file.casefold(), value)
+            if other != value:
+                rule = f"hold {other!r} and {value!r}, whose files some systems take for the same"
+                raise RequestError(field=field, rule=rule, mend="rename one")
 
 
 def names(value: Any, field: str) -> tuple[str, ...]:

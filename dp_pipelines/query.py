@@ -281,7 +281,7 @@ class Query:
     def _check_metrics(self) -> None:
         taken = set(self.partition_columns)
         for metric_name, metric in self.metrics.items():
-            checks.name(metric_name, "metrics")
+            checks.metric_name(metric_name, "metrics")
             if not isinstance(metric, Metric):
                 raise RequestError(
                     field=f"metrics.{metric_name}",

@@ -4,14 +4,16 @@ In: what a plan depends on. Out: the JSON that `plan --json` prints. Holds: the 
 be read, or is not what was asked for, counts as absent; a cache that cannot be written is no error. Not covered: entries are
 never removed; each has a few kilobytes.
 
-May import nothing of this project. Imported by cli.
+May import nothing of this project but its name. Imported by cli.
 """
 
 import contextlib
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
+import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -20,13 +22,37 @@ FORMAT = 3
 """Raised when the JSON of a plan changes."""
 
 
-def key(content: Mapping[str, Any], version: str) -> str:
-    """The name of an entry: a digest over everything that the plan depends on, the library's version included.
+NUMBERS = ("numpy", "scipy", "python-flint")
+"""Libraries that compute numbers of a plan."""
+
+
+def key(content: Mapping[str, Any], code: str) -> str:
+    """The name of an entry: a digest over everything that the plan depends on, the code that computes it included.
 
     >>> key({"epsilon": 1.0}, "1") == key({"epsilon": 1.0}, "2")
     False
     """
-    return hashlib.sha256(json.dumps([FORMAT, version, content], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([FORMAT, code, content], sort_keys=True).encode()).hexdigest()
+
+
+def code() -> str:
+    """A digest of the code that computes plans: the library's own by its bytes, that of others and Python by their versions.
+
+    A version alone says too little: a checkout that is worked on keeps its version while its numbers change.
+    """
+    import dp_pipelines
+
+    found = hashlib.sha256(sys.version.encode())
+    for name in NUMBERS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.update(f"{name} {importlib.metadata.version(name)}\0".encode())
+    above = {"jobs", "transforms"}  # in a wheel they lie inside, and what they ask for stands in the content of a key
+    for root in map(pathlib.Path, dp_pipelines.__path__):
+        for path in sorted(root.rglob("*.py")):
+            if path.relative_to(root).parts[0] not in above:
+                content = path.read_bytes()
+                found.update(f"{path.relative_to(root).as_posix()} {len(content)}\0".encode() + content)
+    return found.hexdigest()
 
 
 def folder() -> pathlib.Path:

@@ -282,9 +282,7 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     """The plan of a job as JSON values, from the cache if it is there."""
-    from dp_pipelines import __version__
     from dp_pipelines.budget.describe import asked_to_json
-    from dp_pipelines.budget.plan import FORMAT
     from dp_pipelines.jobs import cache
     from dp_pipelines.jobs.preview import preview
 
@@ -297,7 +295,7 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
         "shares": {name: stage.share for name, stage in file.job.stages.items()},
         "expect": file.job.expect.model_dump() if file.job.expect else None,
     }
-    name = cache.key(content, f"{__version__}, plan {FORMAT}")
+    name = cache.key(content, cache.code())
     plan = cache.load(name)
     if plan is None:
         from dp_pipelines.jobs.run import plan_of

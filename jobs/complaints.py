@@ -187,6 +187,8 @@ def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
         return "must be a name of letters, digits and signs of _.- that starts with a letter or digit", "rename it"
     if kind == "string_pattern_mismatch":
         return "must be a name of letters, digits and underscores that starts with a letter", "rename it"
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} entries", "write fewer"
     if kind in _TYPES:
         return _TYPES[kind], ""
     bounds = {"greater_than": ("above", "gt"), "greater_than_equal": ("at least", "ge")}

@@ -4,7 +4,7 @@ In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs n
 types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
 Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
 
-May import errors, query, metrics, budget.rounds, jobs.{lines, metric_models, train_models}.
+May import checks, errors, query, metrics, budget.rounds, jobs.{lines, metric_models, train_models}.
 Imported by jobs.queries, request, cache, cli.
 """
 
@@ -12,8 +12,17 @@ import pathlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 
+from dp_pipelines import checks
 from dp_pipelines.budget.rounds import Split
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import complaints, lines
@@ -213,7 +222,11 @@ class Job(Model):
 
     model_config = ConfigDict(title="dp-pipelines job")
 
-    dataset: Annotated[str, Field(min_length=1, description="The account that these releases are charged to.")]
+    dataset: Annotated[
+        str,
+        Field(min_length=1, description="The account that these releases are charged to."),
+        AfterValidator(lambda name: checks.plain(name, "")),
+    ]
     params: dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param] = Field(default_factory=dict)
     privacy_unit: Names
     row_id: Annotated[str | None, Field(description="A column that tells rows of one unit apart.")] = None
@@ -221,7 +234,7 @@ class Job(Model):
     source: Source
     window: EventWindow | None = None
     where: str | None = None
-    columns: dict[str, str] = Field(default_factory=dict)
+    columns: Annotated[dict[str, str], Field(max_length=checks.MOST_DEFINED)] = Field(default_factory=dict)
     lookup: Lookup | None = None
     expect: Expect | None = None
     stages: Annotated[

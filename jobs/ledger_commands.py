@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import charged, left_jobs, output, summary
 from dp_pipelines.jobs.job_file import Job, JobFile, load
@@ -110,6 +111,7 @@ def _init(given: argparse.Namespace) -> None:
         )
     if not missing:  # what is wrong with the account is said before a ledger is made for it
         check_cap(given.rule, epsilon, delta)
+        checks.plain(str(dataset), "dataset")
     if not there:
         book = Ledger.create(url, anchor=given.anchor)
         print(f"made the ledger {book.shown}")

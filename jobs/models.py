@@ -1,11 +1,13 @@
 """What all parts of a job file share: the base of its models, and common types.
 
-May import pydantic. Imported by job_file, metric_models.
+May import checks, pydantic. Imported by job_file, metric_models.
 """
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from dp_pipelines import checks
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
@@ -21,7 +23,8 @@ class OverUnits(Model):
     """What a stage may compute from all rows of one privacy unit, before anything else sees its rows."""
 
     unit_columns: Annotated[
-        dict[str, str], Field(description="Columns that are windows over one unit's own rows, in SQL.")
+        dict[str, str],
+        Field(max_length=checks.MOST_DEFINED, description="Columns that are windows over one unit's own rows, in SQL."),
     ] = Field(default_factory=dict)
     where: Annotated[str | None, Field(description="Which rows the stage sees; may name unit columns.")] = None
     max_rows_per_unit: Annotated[

@@ -108,7 +108,7 @@ class Session:
     ) -> None:
         self._folder = pathlib.Path.cwd()
         self._unit = checks.names(privacy_unit, "privacy_unit")
-        self._dataset = checks.name(dataset, "dataset")
+        self._dataset = checks.plain(checks.name(dataset, "dataset"), "dataset")
         self._held: Source | None = None
         files: tuple[str, ...] = ()
         if isinstance(data, str | os.PathLike):

@@ -273,9 +273,9 @@ def print_stage(path: pathlib.Path, out: Console) -> None:
     if shown.cells:
         table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for name in shown.keys:
-            table.add_column(escape(name))
+            table.add_column(escape(_key(name)))
         for name in shown.metrics:
-            table.add_column(escape(name), justify="right")
+            table.add_column(escape(_key(name)), justify="right")
         for cells in shown.cells:
             table.add_row(*(escape(cell) for cell in cells))
         out.print(table)

@@ -75,12 +75,15 @@ class Check:
 
     def __init__(self, schema: pa.Schema, absent: Mapping[str, str], connection: duckdb.DuckDBPyConnection) -> None:
         self.schema, self.absent, self.connection = schema, absent, connection
+        # Kept and not made anew for each definition: there may be hundreds.
+        self._taken = {name.casefold() for name in schema.names}
         # What a text means stays the same when columns of new names come.
         self._checked: dict[str, Expression] = {}
 
     def add(self, column: UnitColumn) -> None:
         """Let the definitions that follow name this one."""
-        self.schema = pa.schema([*self.schema, pa.field(column.name, column.type)])
+        self.schema = self.schema.append(pa.field(column.name, column.type))
+        self._taken.add(column.name.casefold())
 
     def refuse_nested(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
         """Refuse columns by which rows cannot be put in order."""
@@ -104,7 +107,7 @@ class Check:
             return UnitColumn(name=name, type=around.type, windows=(), around=around)
         windows = [self._window(unit_sql.written(window)) for window in found]
         hidden = [f"__dp_window_{name}_{number}" for number in range(len(windows))]
-        while {item.casefold() for item in hidden} & {item.casefold() for item in self.schema.names}:
+        while self._taken & {item.casefold() for item in hidden}:
             hidden = ["_" + item for item in hidden]
         named = tuple(zip(hidden, windows, strict=True))
         if node is found[0]:
@@ -119,9 +122,8 @@ class Check:
         """An expression of one row, checked as `columns` are."""
         if text in self._checked:
             return self._checked[text]
-        taken = {name.casefold() for name in schema.names}
-        name = "x"
-        while name in taken:
+        name = "x"  # columns that `schema` has beyond those of `self.schema` begin with underscores
+        while name in self._taken:
             name += "x"
         try:
             rows = expressions.bind(None, {name: text}, schema, unit=(), values={}, absent=self.absent)

@@ -209,11 +209,14 @@ def bind(
     check = Check(schema, absent, calculator.connection)
     defined: list[UnitColumn] = []
     refused: dict[str, str] = {}
+    # Kept and not made anew for each definition: there may be hundreds.
+    known = {name.casefold(): name for name in schema.names}
+    places = {name.casefold(): (number, name) for number, name in enumerate(definitions)}
     for number, (name, text) in enumerate(definitions.items()):
         try:
-            _check_name(name, unit, check.schema, refused)
+            _check_name(name, unit, known, refused)
             node = unit_sql.parse(text, calculator.connection)
-            _check_order(node, list(definitions)[number:], check.schema)
+            _check_order(node, number, places, known)
             if _names(node, refused):
                 refused[name.casefold()] = name  # what is wrong with the other one is told already
                 continue
@@ -227,6 +230,7 @@ def bind(
         else:
             defined.append(column)
             check.add(column)
+            known[column.name.casefold()] = column.name
     condition = None
     if where is not None:
         try:
@@ -244,14 +248,14 @@ def bind(
     return rows
 
 
-def _check_name(name: str, unit: Sequence[str], seen: pa.Schema, refused: Mapping[str, str]) -> None:
+def _check_name(name: str, unit: Sequence[str], known: Mapping[str, str], refused: Mapping[str, str]) -> None:
     """The name of a unit column is its own."""
-    taken = {other.casefold(): other for other in seen.names} | dict(refused)
+    taken = refused.get(name.casefold(), known.get(name.casefold()))
     rule, mend = "", "take another name"
     if name.casefold() in {item.casefold() for item in unit}:
         rule = "would define a column of the privacy unit"
-    elif name.casefold() in taken:
-        rule = f"would shadow column {taken[name.casefold()]!r}"
+    elif taken is not None:
+        rule = f"would shadow column {taken!r}"
     elif not name or name.startswith("__"):
         rule, mend = "must be a name that does not start with two underscores", "rename it"
     if rule:
@@ -280,11 +284,10 @@ def _names(node: Any, refused: Mapping[str, str]) -> bool:
     return any(name.casefold() in refused for name in unit_sql.names_in(node))
 
 
-def _check_order(node: Node, later: Sequence[str], seen: pa.Schema) -> None:
+def _check_order(node: Node, number: int, places: Mapping[str, tuple[int, str]], known: Mapping[str, str]) -> None:
     """A definition names those before it only."""
-    known = {name.casefold() for name in seen.names}
-    follow = {name.casefold(): name for name in later if name.casefold() not in known}
     for name in unit_sql.names_in(node):
-        if name.casefold() in follow:
-            rule = f"names unit column {follow[name.casefold()]!r}, which is not defined before it"
+        place, other = places.get(name.casefold(), (-1, ""))
+        if place >= number and name.casefold() not in known:
+            rule = f"names unit column {other!r}, which is not defined before it"
             raise RequestError(field="", rule=rule, mend="put the definitions in order")

@@ -154,8 +154,8 @@ class Plan:
         self.split = rounds.check(split, self.runs)
         if not isinstance(stages, Mapping) or not stages:
             raise RequestError(field="stages", rule="must map names to queries, at least one")
+        checks.stage_names(stages, "stages")
         for name, query in stages.items():
-            checks.stage_name(name, "stages")
             if isinstance(query, Query):
                 if query.group is not None:
                     rule = "belongs to a group of units, which only a part of a train stage can"

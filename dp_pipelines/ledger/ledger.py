@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines import checks
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
@@ -106,6 +107,7 @@ class Ledger(Journal):
         """
         if not isinstance(name, str) or not name:
             raise RequestError(field="dataset", rule="must be a name", mend="write e.g. --dataset grocery")
+        checks.plain(name, "dataset")
         if rule not in RULES:
             raise RequestError(field="rule", rule="must be one of " + ", ".join(RULES))
         if not unit or not all(isinstance(column, str) and column for column in unit):

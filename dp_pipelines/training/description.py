@@ -57,6 +57,9 @@ class Preparation:
             given = getattr(self, name)
             if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
                 raise RequestError(field=f"preparation.{name}", rule="must map names to texts")
+            if name != "source" and len(given) > checks.MOST_DEFINED:
+                rule = f"defines more than {checks.MOST_DEFINED} columns"
+                raise RequestError(field=f"preparation.{name}", rule=rule, mend="define fewer")
             object.__setattr__(self, name, FrozenMapping(given))
         if not isinstance(self.params, Mapping):
             raise RequestError(field="preparation.params", rule="must map names to types and texts")
