@@ -30,7 +30,7 @@ class _Held(io.StringIO):
         return self._stream.isatty()
 
     @property
-    def encoding(self) -> str:
+    def encoding(self) -> str:  # type: ignore[override]
         """Which signs will be shown."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 

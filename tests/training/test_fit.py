@@ -167,6 +167,9 @@ def test_a_plan_of_a_pipeline_of_ones_own_is_trained_into_a_folder(tmp_path: pat
         fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "out")
     with pytest.raises(RequestError, match="is no train stage"):
         fit.train(plan, "other", lambda: iter([examples()]), tmp_path / "more")
+    with pytest.raises(RequestError, match="is released by another run already"):
+        fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "second")
+    assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0])
