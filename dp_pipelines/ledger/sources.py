@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 
 _PARAMETER = re.compile(r"\{[A-Za-z][A-Za-z0-9_]*\}")
-_PARTS = re.compile(_PARAMETER.pattern + r"|\*\*/?|\*|\?|\[[^\]/]+\]|.", re.DOTALL)
+_PARTS = re.compile(_PARAMETER.pattern + r"|\*\*/?|\*|\?|\[(?:![^/]|[^!/])[^\]/]*\]|.", re.DOTALL)
 
 
 def matching(pattern: str) -> list[str]:
@@ -76,11 +76,20 @@ def _as_regex(part: str) -> str:
     if part == "?":
         return "[^/]"
     if part.startswith("[") and len(part) > 1:
-        negated = part.startswith("[!")
-        inside = "".join(char if char == "-" else re.escape(char) for char in part[2 if negated else 1 : -1])
-        try:
-            re.compile(f"[{inside}]")
-        except re.error:  # a range that goes backwards stands for nothing
-            return re.escape(part)
-        return f"[^{inside}/]" if negated else f"[{inside}]"
+        return _set(part)
     return re.escape(part)
+
+
+def _set(part: str) -> str:
+    """A set as `glob` reads it: each sign and each end of a range stands for itself, whatever it means in a regular expression."""
+    negated = part.startswith("[!")
+    signs, stands, place = part[2 if negated else 1 : -1], "", 0
+    while place < len(signs):
+        is_range = signs[place + 1 : place + 2] == "-" and place + 2 < len(signs)
+        first, last = signs[place], signs[place + 2 if is_range else place]
+        if first <= last:  # a range that goes backwards stands for nothing
+            stands += f"{re.escape(first)}-{re.escape(last)}"
+        place += 3 if is_range else 1
+    if negated:
+        return f"[^{stands}/]"
+    return f"(?!/)[{stands}]" if stands else "(?!)"

@@ -1,10 +1,12 @@
 """Whose files these are: patterns, links and parameters."""
 
+import fnmatch
 import pathlib
 import re
+import warnings
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dp_pipelines.ledger import sources
@@ -66,6 +68,27 @@ def test_a_file_under_another_name_is_the_same_file(tmp_path: pathlib.Path) -> N
 @given(st.text(alphabet="ab[]!^-*?{}\\/.#\n", max_size=12), st.text(alphabet="ab/.-^\n", max_size=8))
 def test_any_pattern_is_a_pattern(pattern: str, file: str) -> None:
     sources.first_match(f"/{pattern}", [f"/{file}"])
+
+
+@given(
+    st.text(alphabet=r"[]!^-&|~?*\ab09.#", min_size=1, max_size=12),
+    st.text(alphabet=r"[]!^-&|~?*\ab09#", min_size=1, max_size=4),
+)
+@example("[?--]", "?")
+@example("[[a]", "[")
+@example("[a&&b]", "&")
+@example("[]a]", "]")
+@example("[!]]", "]")
+@example("[!]", "x")
+@example("[b-a]", "b")
+@example("[!b-a]", "x")
+def test_a_pattern_stands_for_the_files_that_glob_finds_and_never_warns(pattern: str, name: str) -> None:
+    """Signs that a regular expression, or a later one, takes for operations of sets are nothing but signs."""
+    re.purge()  # a pattern that is known already would warn no more
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = sources.first_match(f"/none/{pattern}", [f"/none/{name}"])
+    assert (found is not None) == fnmatch.fnmatchcase(name, pattern)
 
 
 @given(st.text(alphabet="ab-^.+()|$ \n", min_size=1, max_size=12).filter(lambda t: t not in (".", "..")))
