@@ -24,6 +24,12 @@ from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.events import Event
 
 
+def default_anchor() -> str:
+    """The folder of anchors where none is chosen: this user's own state."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return str(pathlib.Path(base) / "dp_pipelines" / "anchors")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
     """What an anchor has seen: the number and the hash of an event."""

@@ -97,6 +97,11 @@ class Database:
         self._engine = self._connect(self.path)
 
     @property
+    def place(self) -> str:
+        """The place in one spelling, links followed; without a password."""
+        return self.shown if self.path is None else os.path.realpath(self.path)
+
+    @property
     def is_sqlite(self) -> bool:
         """Whether it is a file."""
         return self._url.get_backend_name() == "sqlite"

@@ -4,7 +4,7 @@ In: a dataset and its files. Out: another ledger that was opened for them before
 since two people's datasets may have one name; a place that cannot be written is no error. Not covered: other users, other
 machines, copies of the files.
 
-May import ledger.journal, ledger.anchor.
+May import ledger.anchor.
 """
 
 import contextlib
@@ -12,8 +12,7 @@ import hashlib
 import json
 import pathlib
 
-from dp_pipelines.ledger.anchor import put, read_object
-from dp_pipelines.ledger.journal import default_anchor
+from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 
 
 def remember(dataset: str, source: str, ledger: str, shown: str, option: str) -> str | None:

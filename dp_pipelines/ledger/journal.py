@@ -1,34 +1,27 @@
 """An open ledger as one sequence of events: made, opened and verified, caught up with, added to.
 
 In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: the file, the chain, the possibility of each event
-and the anchor are verified before anything is believed, and the anchor again before anything is charged; what fails inside
-a step leaves nothing of it. Not covered: which events make sense to whom (`ledger`).
+and the anchor are verified before anything is believed, and the anchor again before anything is charged; the anchor is where it
+was named from outside, and where this user has seen it (`pins`); what fails inside a step leaves nothing of it. Not covered: which events make sense to whom (`ledger`).
 
 May import errors, ledger below it.
 """
 
 import contextlib
 import datetime
-import os
 import pathlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dp_pipelines.errors import LedgerError, RequestError
-from dp_pipelines.ledger import events
-from dp_pipelines.ledger.anchor import Anchor
+from dp_pipelines.ledger import events, pins
+from dp_pipelines.ledger.anchor import Anchor, default_anchor
 from dp_pipelines.ledger.database import Database, Writer
 from dp_pipelines.ledger.events import Event, chained, check_chain
 from dp_pipelines.ledger.state import State
 
 Self = TypeVar("Self", bound="Journal")
-
-
-def default_anchor() -> str:
-    """The folder of anchors where none is chosen: this user's own state."""
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return str(pathlib.Path(base) / "dp_pipelines" / "anchors")
 
 
 def now() -> str:
@@ -39,8 +32,8 @@ def now() -> str:
 class Journal:
     """The events of an open ledger. Use `create`, `open` or `open_or_create`."""
 
-    def __init__(self, database: Database, clock: Callable[[], str]) -> None:
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database, clock: Callable[[], str], pinned: str = "") -> None:
+        self._database, self._clock, self._pinned = database, clock, pinned
         self._events: list[Event] = []
         self._state: State | None = None
 
@@ -50,15 +43,16 @@ class Journal:
 
         Args:
             url: where.
-            anchor: the folder for its anchor; None takes this user's own, where missing anchors are no error.
+            anchor: the folder for its anchor; None takes the one that the environment names, else this user's own, where
+                missing anchors are no error.
             clock: gives the times that are written down.
 
         Raises:
             RequestError: there is one already, or the URL is wrong.
             LedgerError: it cannot be made, or its anchor cannot.
         """
-        journal = cls(Database(url), clock)
-        name, place = uuid.uuid4().hex, os.path.abspath(anchor) if anchor is not None else ""
+        name, place = uuid.uuid4().hex, pins.named(anchor)
+        journal = cls(Database(url), clock, place)
         if place:
             Anchor(pathlib.Path(place), name, optional=False).prepare()
         journal._state = State()
@@ -66,27 +60,33 @@ class Journal:
             adder = Adder(journal, writer)
             adder(events.LEDGER_CREATED, {"ledger": name, "anchor": place})
         journal._anchor.write(journal.head, anew=True)
+        journal._remember()
         return journal
 
     @classmethod
-    def open(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
+    def open(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
         """Open a ledger and verify it: file, chain, anchor.
+
+        Args:
+            url: where.
+            anchor: the folder where its anchor must be; None takes the one that the environment names, if any.
+            clock: gives the times that are written down.
 
         Raises:
             RequestError: there is none.
             LedgerError: it cannot be read or trusted.
         """
-        journal = cls._found(url, clock)
+        journal = cls._found(url, anchor, clock)
         journal._load()
         return journal
 
     @classmethod
-    def open_or_create(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
+    def open_or_create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
         """Open a ledger, or make it where there is none, also where two processes do so at once. Errors as for both."""
         if not cls.exists(url):
             with contextlib.suppress(RequestError):  # of two at once one makes it
-                return cls.create(url, clock=clock)
-        return cls.open(url, clock=clock)
+                return cls.create(url, anchor=anchor, clock=clock)
+        return cls.open(url, anchor=anchor, clock=clock)
 
     @classmethod
     def exists(cls, url: str) -> bool:
@@ -94,13 +94,13 @@ class Journal:
         return Database(url).exists()
 
     @classmethod
-    def accept(cls: type[Self], url: str, *, clock: Callable[[], str] = now) -> Self:
-        """Open a ledger whose anchor is missing or damaged, and anchor it as it is.
+    def accept(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+        """Open a ledger whose anchor is missing or damaged, or that is not the one seen here before, and anchor it as it is.
 
         Raises:
-            RequestError, LedgerError: as for `open`, but for that anchor.
+            RequestError, LedgerError: as for `open`, but for that anchor and that note.
         """
-        journal = cls._found(url, clock)
+        journal = cls._found(url, anchor, clock)
         journal._load(needed=False)
         journal._anchor.write(journal.head, anew=True)
         return journal
@@ -150,8 +150,8 @@ class Journal:
         self._database.close()
 
     @classmethod
-    def _found(cls: type[Self], url: str, clock: Callable[[], str]) -> Self:
-        journal = cls(Database(url), clock)
+    def _found(cls: type[Self], url: str, anchor: str | None, clock: Callable[[], str]) -> Self:
+        journal = cls(Database(url), clock, pins.named(anchor))
         if not journal._database.exists():
             raise RequestError(
                 field=f"ledger {journal.shown}", rule="does not exist", mend="make it with `dp-pipelines ledger init`"
@@ -162,16 +162,23 @@ class Journal:
         self._database.check()
         with self._whole():
             self._events, self._state = [], State()
-            self._begin(self._database.events())
+            self._begin(self._database.events(), needed=needed)
             # The anchor is read before the last events: others may write at any time.
             known = self._anchor.read()
             self._follow_on(self._database.events(self.head.seq - 1))
             self._anchor.check(known, self._hash_of, needed=needed)
+        self._remember()
 
-    def _begin(self, found: Sequence[Event]) -> None:
+    def _begin(self, found: Sequence[Event], *, needed: bool = True) -> None:
         self._take(found)
         if not found:
             raise LedgerError(f"ledger {self.shown}: all of its events are gone; restore the newest backup")
+        pins.refuse_other(self.shown, self.state.anchor, self._pinned)
+        if needed:
+            pins.refuse_unlike(self._database.place, self.shown, self.state.ledger, self.state.anchor)
+
+    def _remember(self) -> None:
+        pins.remember(self._database.place, self.state.ledger, self.state.anchor)
 
     def _follow_on(self, found: Sequence[Event]) -> None:
         """Take events that begin with the last one that is known."""
@@ -190,7 +197,7 @@ class Journal:
     def _anchor(self) -> Anchor:
         chosen = self.state.anchor
         folder = pathlib.Path(chosen or default_anchor())
-        return Anchor(folder, self.state.ledger, optional=not chosen)
+        return Anchor(folder, self.state.ledger, optional=not chosen and not self._pinned)
 
     def _hash_of(self, seq: int) -> str | None:
         return self._events[seq - 1].hash if 1 <= seq <= len(self._events) else None

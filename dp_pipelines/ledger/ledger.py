@@ -387,7 +387,7 @@ class Ledger(Journal):
         Raises:
             LedgerError: something is not what was written.
         """
-        again = type(self)(self._database, self._clock)
+        again = type(self)(self._database, self._clock, self._pinned)
         again._load()
         kept = {sha for run in again.state.runs.values() for sha in (*run.files.values(), *run.drawn.values())}
         for _ in again._contents(sorted(kept)):

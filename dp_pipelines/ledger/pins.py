@@ -1,0 +1,93 @@
+"""Where a ledger's anchor must lie, said from outside: the ledger names it itself, so whoever can write the ledger can name another.
+
+In: what a command or the environment names; what this user has seen at the ledger's place. Out: an error where the ledger says
+something else. Holds: a named anchor must match and must be there; a ledger that was seen with one name and anchor is refused
+with others until a person accepts it. Not covered: a ledger that this user sees for the first time and names no anchor for;
+who can write this user's state folder; a rollback to events that the anchor itself has not outlived.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+
+from dp_pipelines.errors import LedgerError
+from dp_pipelines.ledger.anchor import default_anchor, put, read_object
+
+ENVIRONMENT = "DP_PIPELINES_ANCHOR"
+"""The variable that stands for `--anchor` where no command names one."""
+
+
+class OtherAnchor(LedgerError):
+    """A ledger keeps its anchor in another place than the one that was named."""
+
+
+def named(given: str | None) -> str:
+    """The folder where an anchor must lie, absolute; empty where none is named.
+
+    Args:
+        given: what the caller names; None leaves it to the environment.
+    """
+    folder = given if given is not None else os.environ.get(ENVIRONMENT, "")
+    return os.path.abspath(folder) if folder else ""
+
+
+def refuse_other(shown: str, held: str, pinned: str) -> None:
+    """Refuse a ledger whose anchor is not where it must be.
+
+    Args:
+        shown: the ledger's place.
+        held: the folder that the ledger names; empty for this user's own.
+        pinned: what `named` gave.
+
+    Raises:
+        OtherAnchor: it lies elsewhere.
+    """
+    if pinned and os.path.realpath(held or default_anchor()) != os.path.realpath(pinned):
+        place = repr(held) if held else f"this user's own folder {default_anchor()!r}"
+        raise OtherAnchor(
+            f"ledger {shown}: says that its anchor is in {place}, and --anchor (or {ENVIRONMENT}) names {pinned!r}: the ledger "
+            "was rewritten or replaced, unless that name is wrong; bring back the newest copy, or correct the name"
+        )
+
+
+def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
+    """Refuse a ledger that is not the one that this user has seen at its place.
+
+    Args:
+        place: of the ledger, one spelling for each.
+        shown: the same for people.
+        ledger: its own name.
+        anchor: the folder that it names; empty for this user's own.
+
+    Raises:
+        LedgerError: another ledger was seen there, or this one with another anchor.
+    """
+    note = _note(place)
+    held = read_object(note)
+    if held is None or not all(isinstance(held.get(name), str) for name in ("ledger", "anchor")):
+        return
+    if held["ledger"] != ledger:
+        what = "is another ledger than the one that this user has seen here"
+    elif held["anchor"] != anchor:
+        what = "names another place for its anchor than it did when this user saw it"
+    else:
+        return
+    raise LedgerError(
+        f"ledger {shown}: {what} ({note}): it was rewritten or replaced; bring back the newest copy, or, if it was replaced on "
+        "purpose, accept it as it is with `dp-pipelines ledger verify --accept`"
+    )
+
+
+def remember(place: str, ledger: str, anchor: str) -> None:
+    """Note what this user has seen. A place that cannot be written is no error. Arguments as for `refuse_unlike`."""
+    seen, note = {"place": place, "ledger": ledger, "anchor": anchor}, _note(place)
+    if read_object(note) != seen:
+        with contextlib.suppress(OSError):
+            note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            put(note, seen)
+
+
+def _note(place: str) -> pathlib.Path:
+    name = hashlib.sha256(place.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return pathlib.Path(default_anchor()) / f"place-{name}.json"
