@@ -26,6 +26,7 @@ class Book:
     Args:
         request: the run.
         url: what was named, or None.
+        anchor: where the ledger's anchor must be, or None.
         tell: says something to the user.
 
     Raises:
@@ -33,8 +34,10 @@ class Book:
         LedgerError: the ledger cannot be used.
     """
 
-    def __init__(self, request: Request, url: str | None, tell: Callable[[str], None]) -> None:
-        self._request, self._url, self._tell = request, url, tell
+    def __init__(
+        self, request: Request, url: str | None, tell: Callable[[str], None], *, anchor: str | None = None
+    ) -> None:
+        self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
         # The folder of the file itself: a link to it in another folder is the same job.
         self._place = str(request.file.path.resolve().parent / DEFAULT_NAME) if url is None else url
         self._ledger: Ledger | None = None
@@ -42,7 +45,7 @@ class Book:
     def __enter__(self) -> "Book":
         # What is not there yet is made once everything else is known to be right (`open`).
         if self._url is not None or Ledger.exists(self._place):
-            self._ledger = Ledger.open(self._place)
+            self._ledger = Ledger.open(self._place, anchor=self._anchor)
             if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
                 self._refuse_other_account(self._ledger)
         return self
@@ -80,7 +83,7 @@ class Book:
         """
         job = self._request.file.job
         if self._ledger is None:
-            self._ledger = Ledger.open_or_create(self._place)
+            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
         files = self._request.source.files
         if job.dataset not in self._ledger.state.accounts:
@@ -109,7 +112,7 @@ class Book:
             LedgerError: the ledger cannot be made or used.
         """
         if self._ledger is None:
-            self._ledger = Ledger.open_or_create(self._place)
+            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
         job = self._request.file.job
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
         self._ledger.refuse_foreign(job.dataset, pattern, self._request.source.files)

@@ -114,12 +114,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="the ledger (default: dp-ledger.sqlite beside JOB; none: not accounted across runs)",
     )
+    from dp_pipelines.jobs import audit_parser, doctor_parser, ledger_parsers, predict_parser, tune_parser
+
+    ledger_parsers.add_anchor(run)
     run.add_argument(
         "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink, spark or dataflow"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
-    from dp_pipelines.jobs import audit_parser, doctor_parser, ledger_parsers, predict_parser, tune_parser
-
     for room in (audit_parser, doctor_parser, predict_parser, tune_parser, ledger_parsers):
         room.add(command)
     command(
@@ -325,7 +326,7 @@ def _run(given: argparse.Namespace, rest: list[str]) -> int:
     with _Stoppable(to_the_end=given.as_command):
         published = run(
             file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
-            runner=given.runner,
+            runner=given.runner, anchor=given.anchor,
         )  # fmt: skip
     done = f"published in {published.folder}; its summary could not be shown here"
     try:

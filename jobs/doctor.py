@@ -211,7 +211,7 @@ def _ledger(given: argparse.Namespace) -> Iterator[Finding]:
     what = f"ledger {shown!r}"
     try:
         if Ledger.exists(place):
-            Ledger.open(place).close()
+            Ledger.open(place, anchor=given.anchor).close()
             yield Finding(what=what, said="can be opened")
         elif "://" in place or url is not None:
             yield Finding(

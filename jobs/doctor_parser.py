@@ -2,11 +2,13 @@
 
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 
-May import nothing of this project. Imported by cli.
+May import ledger_parsers. Imported by cli.
 """
 
 import argparse
 from collections.abc import Callable
+
+from dp_pipelines.jobs.ledger_parsers import add_anchor
 
 MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
 
@@ -35,4 +37,5 @@ def add(make: MakeParser) -> None:
     parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
     parser.add_argument("--output", metavar="DIR", help="the folder that is to be published (default: here)")
     parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
+    add_anchor(parser)
     parser.add_argument("--no-probe", action="store_true", help="do not run a job on the runner")

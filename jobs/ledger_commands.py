@@ -20,12 +20,13 @@ from rich.table import Table
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import charged, left_jobs, output, summary
+from dp_pipelines.jobs import charged, left_jobs, output, summary, witnesses
 from dp_pipelines.jobs.job_file import Job, JobFile, load
 from dp_pipelines.ledger import export, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.pins import OtherAnchor
 from dp_pipelines.ledger.rules import check_cap
 from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
@@ -116,9 +117,13 @@ def _init(given: argparse.Namespace) -> None:
         book = Ledger.create(url, anchor=given.anchor)
         print(f"made the ledger {book.shown}")
     else:
-        book = Ledger.open(url)
-        if given.anchor is not None:
-            raise RequestError(field="--anchor", rule="is fixed when a ledger is made", mend="leave it out")
+        try:
+            book = Ledger.open(url, anchor=given.anchor)
+        except OtherAnchor:
+            if given.anchor is None:
+                raise
+            rule = "is fixed when a ledger is made, and this one says another"
+            raise RequestError(field="--anchor", rule=rule, mend="leave it out") from None
     if not missing:
         assert dataset is not None
         assert unit is not None
@@ -253,12 +258,18 @@ def _cost_of_used(block: PlanBlock) -> float:
 def _verify(given: argparse.Namespace) -> None:
     file = load(given.job) if given.job is not None else None
     url = _url(given, file)
-    book = Ledger.accept(url) if given.accept else Ledger.open(url)
+    found = witnesses.read(given.against or [])
+    book = (Ledger.accept if given.accept else Ledger.open)(url, anchor=given.anchor)
     count = book.verify()
+    held = witnesses.refuse_missing(book, found)
     if given.json:
-        print(summary.as_json({"ledger": book.state.ledger, "events": count, "head": book.head.hash, "sound": True}))
-    else:
-        print(f"sound: {count} events, head {book.head.hash}")
+        said = {"ledger": book.state.ledger, "events": count, "head": book.head.hash, "sound": True}
+        print(summary.as_json(said if given.against is None else said | {"manifests": held}))
+        return
+    print(f"sound: {count} events, head {book.head.hash}")
+    if given.against is not None:
+        without = f"; {len(found) - held} name no ledger" if held < len(found) else ""
+        print(f"holds what {held} of {len(found)} manifests have seen{without}")
 
 
 def _export(given: argparse.Namespace) -> None:
@@ -279,7 +290,7 @@ def _export(given: argparse.Namespace) -> None:
 
 def _opened(given: argparse.Namespace) -> tuple[JobFile | None, Ledger]:
     file = load(given.job) if given.job is not None else None
-    return file, Ledger.open(_url(given, file))
+    return file, Ledger.open(_url(given, file), anchor=given.anchor)
 
 
 def _url(given: argparse.Namespace, file: JobFile | None) -> str:

@@ -33,11 +33,12 @@ charged its own divergence; best for many different plans). It never changes.
 """
 SHOW_EPILOG = "example:\n  dp-pipelines ledger show weekly.yaml\n"
 RAISE_EPILOG = "example:\n  dp-pipelines ledger raise weekly.yaml --epsilon 8 --delta 1e-5\n"
-VERIFY_EPILOG = """example:
+VERIFY_EPILOG = """examples:
   dp-pipelines ledger verify --ledger dp-ledger.sqlite
+  dp-pipelines ledger verify weekly.yaml --against out/*/manifest.json
 
-Checks the file, the chain of every event, each stored release, and the anchor. What cannot be found is a ledger that was
-restored together with its anchor.
+Checks the file, the chain of every event, each stored release, and the anchor; with --against also that the ledger holds what
+manifests of releases have seen of it. Only an anchor or a manifest that is newer finds a ledger that was rolled back.
 """
 EXPORT_EPILOG = "example:\n  dp-pipelines ledger export weekly.yaml --format html --output budget.html\n"
 RUNS_EPILOG = """examples:
@@ -80,13 +81,15 @@ def add(make: MakeParser) -> None:
     init.add_argument("--window-column", metavar="COLUMN", help="event time: each window has a cap of its own")
     init.add_argument("--window-days", metavar="N", type=int, help="the width of a window")
     init.add_argument("--window-origin", metavar="DATE", default="1970-01-05", help="a first day (default: a Monday)")
-    init.add_argument("--anchor", metavar="DIR", help="a folder in a second place for the ledger's head")
     raised = sub("raise", "raise the cap of an account, on the record", RAISE_EPILOG)
     raised.add_argument("--dataset", metavar="NAME", help="the account")
     _add_cap(raised)
     show = sub("show", "what was spent, and what is left", SHOW_EPILOG)
     verify = sub("verify", "check everything that a ledger holds", VERIFY_EPILOG)
     verify.add_argument("--accept", action="store_true", help="anchor a ledger anew whose anchor is lost")
+    verify.add_argument(
+        "--against", metavar="MANIFEST", nargs="+", action="extend", help="manifests of releases that it must hold"
+    )
     exported = sub("export", "who spent what, when, on which plan, with the proof", EXPORT_EPILOG)
     exported.add_argument("--format", choices=("json", "csv", "html"), default="json", help="(default: json)")
     exported.add_argument("--output", metavar="FILE", help="(default: standard output)")
@@ -97,8 +100,18 @@ def add(make: MakeParser) -> None:
     for parser in (init, raised, show, verify, exported, runs):
         parser.add_argument("job", metavar="JOB", nargs="?", help="a job file; the ledger is the one beside it")
         parser.add_argument("--ledger", metavar="URL", help=f"a path or postgresql://... (default: {DEFAULT_LEDGER})")
+        add_anchor(parser)
     for parser in (show, runs, verify):
         parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_anchor(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says where a ledger's anchor must be."""
+    parser.add_argument(
+        "--anchor",
+        metavar="DIR",
+        help="where the ledger's head is kept a second time; a ledger that says otherwise is refused",
+    )
 
 
 def _add_cap(parser: argparse.ArgumentParser) -> None:

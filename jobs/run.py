@@ -109,6 +109,7 @@ def run(
     arguments: Sequence[str] = (),
     ledger: str | None = None,
     runner: str = "direct",
+    anchor: str | None = None,
 ) -> Published:
     """Run a job.
 
@@ -120,6 +121,7 @@ def run(
         arguments: options of Beam.
         ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
         runner: one of `runners.NAMES`.
+        anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
 
     Raises:
         RequestError: the request is wrong by public facts; nothing was charged or created.
@@ -129,7 +131,7 @@ def run(
     """
     request = check(file, given)
     _check_run_id(run_id, file)
-    return carry_out(request, output, run_id=run_id, arguments=arguments, ledger=ledger, runner=runner)
+    return carry_out(request, output, run_id=run_id, arguments=arguments, ledger=ledger, runner=runner, anchor=anchor)
 
 
 def carry_out(
@@ -140,6 +142,7 @@ def carry_out(
     arguments: Sequence[str] = (),
     ledger: str | None = None,
     runner: str = "direct",
+    anchor: str | None = None,
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
 ) -> Published:
@@ -147,7 +150,7 @@ def carry_out(
 
     Args:
         request: what is asked for.
-        output, run_id, arguments, ledger, runner: see there.
+        output, run_id, arguments, ledger, runner, anchor: see there.
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
     """
@@ -205,7 +208,7 @@ def carry_out(
                 doctor.refuse_unready(engine, target, tell)
             return _unaccounted(request, plan, identity, target, stage, stop)
         progress.show("opening the ledger")
-        with books.Book(request, ledger, tell) as book:
+        with books.Book(request, ledger, tell, anchor=anchor) as book:
             progress.show("planning")
             frozen = book.frozen()
             known = planned if frozen is None else None

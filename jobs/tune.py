@@ -147,7 +147,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         with staging.staging_folder(target) as folder:
             noted = private and given.ledger != NO_LEDGER
             if noted:
-                with books.Book(request, given.ledger, tell) as book:
+                with books.Book(request, given.ledger, tell, anchor=given.anchor) as book:
                     book.note_tuning(
                         stage=name, configurations=len(options), grid=_digest(grid, goal), who=processes.who()
                     )

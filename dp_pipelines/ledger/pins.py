@@ -1,4 +1,4 @@
-"""Where a ledger's anchor must lie, said from outside: the ledger names it itself, so whoever can write the ledger can name another.
+"""Where a ledger's anchor must lie, said from outside: whoever can write the ledger can write another place into it.
 
 In: what a command or the environment names; what this user has seen at the ledger's place. Out: an error where the ledger says
 something else. Holds: a named anchor must match and must be there; a ledger that was seen with one name and anchor is refused

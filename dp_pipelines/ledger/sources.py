@@ -81,7 +81,7 @@ def _as_regex(part: str) -> str:
 
 
 def _set(part: str) -> str:
-    """A set as `glob` reads it: each sign and each end of a range stands for itself, whatever it means in a regular expression."""
+    """A set as `glob` reads it: each sign stands for itself, whatever it means in a regular expression."""
     negated = part.startswith("[!")
     signs, stands, place = part[2 if negated else 1 : -1], "", 0
     while place < len(signs):
