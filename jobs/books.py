@@ -97,7 +97,6 @@ class Book:
                 # Another first run was faster.
                 self._refuse_other_account(self._ledger)
                 return self._with_source(self._ledger, pattern)
-            self._warn_of_others(self._ledger, pattern)
             self._tell(
                 f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, epsilon "
                 f"{job.budget.epsilon:g} and delta {job.budget.delta:g}, for all jobs on this dataset together"
@@ -121,15 +120,13 @@ class Book:
             grid=grid, who=who,
         )  # fmt: skip
 
-    def _warn_of_others(self, ledger: Ledger, pattern: str) -> None:
-        """Say so where this user has charged the same dataset and files in another ledger: it starts with a full budget here."""
-        dataset = self._request.file.job.dataset
-        warning = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown, "--ledger")
-        if warning is not None:
-            self._tell(warning)
-
     def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:
-        ledger.claim_source(self._request.file.job.dataset, pattern, self._request.source.files)
+        dataset, files = self._request.file.job.dataset, self._request.source.files
+        ledger.claim_source(dataset, pattern, files)
+        # Where this user has charged one of these files to another account, this one has started with a full budget.
+        place = default_places.Place(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)
+        for warning in default_places.remember(place, pattern, files, "--ledger"):
+            self._tell(warning)
         return ledger
 
     def _refuse_other_account(self, ledger: Ledger) -> None:

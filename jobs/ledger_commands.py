@@ -22,7 +22,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import charged, left_jobs, output, summary, witnesses
 from dp_pipelines.jobs.job_file import Job, JobFile, load
-from dp_pipelines.ledger import export, sources
+from dp_pipelines.ledger import default_places, export, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -130,6 +130,7 @@ def _init(given: argparse.Namespace) -> None:
         words = given.unit_words or unit_in_words(unit)
         if window is not None:
             words += f" in one window of {window.days} days"
+        files = [name for pattern in patterns for name in sources.matching(pattern)]
         account = book.open_account(
             dataset,
             unit=unit,
@@ -139,12 +140,15 @@ def _init(given: argparse.Namespace) -> None:
             rule=given.rule,
             window=window,
             patterns=patterns,
-            files=[name for pattern in patterns for name in sources.matching(pattern)],
+            files=files,
         )
         print(
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
             f"{visible(account.words)}, by the rule {account.rule}"
         )
+        here = default_places.Place(account=dataset, ledger=book.state.ledger, shown=book.shown)
+        for warning in default_places.charged_before(here, files, "--ledger"):
+            print(f"note: {warning}", file=sys.stderr)
 
 
 def _window(given: argparse.Namespace, job: Job | None) -> Window | None:

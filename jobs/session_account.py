@@ -106,9 +106,12 @@ def account_of(
         opened = Ledger.open_or_create(place)
     try:
         if ledger is None and dataset not in opened.state.accounts:
-            _open(opened, dataset, unit, words, _need_cap(cap), rule, pattern, files, tell)
+            _open(opened, dataset, unit, words, _need_cap(cap), rule, pattern, files)
         _refuse_other(opened.account(dataset), unit, cap, rule)
         opened.claim_source(dataset, pattern, files)
+        here = default_places.Place(account=dataset, ledger=opened.state.ledger, shown=opened.shown)
+        for warning in default_places.remember(here, pattern, files, "ledger="):
+            tell(warning)
     finally:
         opened.close()
     return SessionAccount(place=place, shown=opened.shown, name=dataset)
@@ -129,7 +132,6 @@ def _open(
     rule: str | None,
     pattern: str,
     files: Sequence[str],
-    tell: Callable[[str], None],
 ) -> None:
     ledger.open_account(
         dataset,
@@ -141,9 +143,6 @@ def _open(
         patterns=[pattern],
         files=files,
     )
-    warning = default_places.remember(dataset, pattern, ledger.state.ledger, ledger.shown, "ledger=")
-    if warning is not None:
-        tell(warning)
 
 
 def _need_cap(cap: dict[str, float | None]) -> Budget:

@@ -1,39 +1,162 @@
-"""Which ledger this user's runs have opened an account in, where none was named: to warn of a second one.
+"""Which files this user has charged to which account of which ledger: to warn where another one starts with a full budget.
 
-In: a dataset and its files. Out: another ledger that was opened for them before, or nothing. Holds: nothing is refused for it,
-since two people's datasets may have one name; a place that cannot be written is no error. Not covered: other users, other
-machines, copies of the files.
+In: files, an account, its ledger. Out: other accounts that were charged for these files before, or nothing. Holds: a file is
+known by its path with links followed, and under another name by device and inode; a URL by itself. Nothing is refused for it,
+and a place that cannot be written is no error. Not covered: copies; files that were moved and then changed; other users and
+machines.
 
-May import ledger.anchor.
+May import ledger.anchor, ledger.disks, ledger.sources.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
+import os
 import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.anchor import default_anchor, put, read_object
+from dp_pipelines.ledger.sources import without_scheme
+
+Mark = tuple[int, ...]
+"""Device, inode and time of the last change of a file; nothing of a URL, or of a file that is not there."""
 
 
-def remember(dataset: str, source: str, ledger: str, shown: str, option: str) -> str | None:
-    """Write down the ledger of a dataset and its files; a warning if another one was written down before.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Place:
+    """An account of a ledger, to which files are charged.
 
     Args:
-        dataset: the account.
-        source: the pattern of its files.
+        account: the `dataset`.
         ledger: the ledger's own name.
         shown: its place.
-        option: how a ledger is named.
     """
-    name = hashlib.sha256(json.dumps([dataset, source]).encode()).hexdigest()[:32]
-    path = pathlib.Path(default_anchor()) / f"source-{name}.json"
-    held = read_object(path) or {}
+
+    account: str
+    ledger: str
+    shown: str
+
+
+def remember(place: Place, pattern: str, files: Sequence[str], option: str) -> list[str]:
+    """Write down that files are charged to an account; a warning for each other account that has had one of them.
+
+    Args:
+        place: the account.
+        pattern: of its files, as it is registered.
+        files: what it stands for now; without any (rows in memory) the pattern is what is known.
+        option: how a ledger is named.
+
+    Returns:
+        what to tell; nothing of files that were written down before.
+    """
+    known, read = _known(place), _marks(files or [pattern])
+    if read.items() <= known.items():
+        return []
+    new = {name: mark for name, mark in read.items() if name not in known}
+    warnings = _warnings(place, new, option) if known else _warnings(place, new, option, pattern)
     with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        put(path, {"ledger": ledger, "shown": shown})
-    if "shown" not in held or held.get("ledger") == ledger:
-        return None
-    return (
-        f"the dataset {dataset!r} with these files was charged before, in the ledger {held['shown']}: what was spent there "
-        f"is not counted here; if it still stands, name it with {option}"
+        note = _folder() / _name(place)
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with disks.alone(note.parent):
+            held = _known(place) | read
+            put(note, {**vars(place), "files": {name: list(mark) for name, mark in held.items()}})
+    return warnings
+
+
+def charged_before(place: Place, files: Sequence[str], option: str) -> list[str]:
+    """A warning for each other account that has had one of these files; nothing is written down. Arguments as for `remember`."""
+    return _warnings(place, _marks(files), option)
+
+
+def _warnings(place: Place, new: Mapping[str, Mark], option: str, pattern: str | None = None) -> list[str]:
+    others = (
+        {other for other, held in _notes() if not _same_account(other, place) and _shared(new, held)} if new else set()
     )
+    older = None if pattern is None else _older(place, pattern)
+    if older is not None and older.shown not in {other.shown for other in others}:
+        others.add(older)
+    return [
+        f"what lies in these files was charged before, in the ledger {other.shown}, to the account {other.account!r}: what was "
+        f"spent there is not counted here; if it still stands, name it with {option}"
+        for other in sorted(others, key=lambda other: (other.shown, other.account, other.ledger))
+    ]
+
+
+def _same_account(one: Place, other: Place) -> bool:
+    return (one.ledger, one.account) == (other.ledger, other.account)
+
+
+def _shared(new: Mapping[str, Mark], held: Mapping[str, Mark]) -> bool:
+    """Whether one of these files was noted: under its name, or under another one."""
+    if not new.keys().isdisjoint(held):
+        return True
+    by_inode = {mark[:2]: (name, mark) for name, mark in held.items() if mark}
+    for mark in new.values():
+        if mark and mark[:2] in by_inode:
+            name, noted = by_inode[mark[:2]]
+            # A number that a file had which is gone is given to new files. It is the same file where the noted name still
+            # leads to it (a hard link, another mount), or where it was not changed since (it was moved).
+            if noted == mark or _mark(name)[:2] == mark[:2]:
+                return True
+    return False
+
+
+def _marks(files: Iterable[str]) -> dict[str, Mark]:
+    places = (without_scheme(file) for file in files)
+    names = dict.fromkeys(place if "://" in place else os.path.realpath(place) for place in places)
+    return {name: _mark(name) for name in names}
+
+
+def _mark(name: str) -> Mark:
+    if "://" in name:
+        return ()
+    try:
+        found = os.stat(name)
+    except (OSError, ValueError):
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _known(place: Place) -> dict[str, Mark]:
+    found = _read(_folder() / _name(place))
+    return found[1] if found is not None and _same_account(found[0], place) else {}
+
+
+def _notes() -> Iterator[tuple[Place, dict[str, Mark]]]:
+    for path in sorted(_folder().glob("files-*.json")):
+        found = _read(path)
+        if found is not None:
+            yield found
+
+
+def _read(path: pathlib.Path) -> tuple[Place, dict[str, Mark]] | None:
+    held = read_object(path) or {}
+    texts = {name: held.get(name) for name in ("account", "ledger", "shown")}
+    files = held.get("files")
+    if not isinstance(files, dict) or not all(isinstance(text, str) for text in texts.values()):
+        return None
+    marks = {name: mark if isinstance(mark, list) else [] for name, mark in files.items()}
+    return Place(**texts), {  # type: ignore[arg-type]  # all are texts
+        name: tuple(mark) if len(mark) == 3 and all(type(part) is int for part in mark) else ()
+        for name, mark in marks.items()
+    }
+
+
+def _older(place: Place, pattern: str) -> Place | None:
+    """Another ledger that version 0.1.0 has noted, which knew an account's name with the pattern of its files."""
+    name = hashlib.sha256(json.dumps([place.account, pattern]).encode()).hexdigest()[:32]
+    held = read_object(_folder() / f"source-{name}.json") or {}
+    shown, ledger = held.get("shown"), held.get("ledger")
+    if not isinstance(shown, str) or not isinstance(ledger, str) or ledger == place.ledger:
+        return None
+    return Place(account=place.account, ledger=ledger, shown=shown)
+
+
+def _name(place: Place) -> str:
+    return f"files-{hashlib.sha256(json.dumps([place.ledger, place.account]).encode()).hexdigest()[:32]}.json"
+
+
+def _folder() -> pathlib.Path:
+    return pathlib.Path(default_anchor())

@@ -27,7 +27,7 @@ def absolute(pattern: str, folder: str) -> str:
     >>> absolute("gs://bucket/*.parquet", "/jobs")
     'gs://bucket/*.parquet'
     """
-    pattern = _local(pattern)
+    pattern = without_scheme(pattern)
     if "://" in pattern:
         return pattern
     joined = os.path.normpath(os.path.join(folder, pattern))
@@ -42,7 +42,7 @@ def behind_links(pattern: str, files: Iterable[str]) -> list[str]:
     >>> behind_links("/data/*.parquet", ["gs://bucket/a.parquet"])
     []
     """
-    real = dict.fromkeys(os.path.realpath(_local(file)) for file in files if "://" not in _local(file))
+    real = dict.fromkeys(os.path.realpath(without_scheme(file)) for file in files if "://" not in without_scheme(file))
     return [glob.escape(path) for path in real if first_match(pattern, [path]) is None]
 
 
@@ -55,7 +55,7 @@ def first_match(pattern: str, files: Iterable[str]) -> str | None:
     """
     matches = re.compile("".join(_as_regex(part) for part in _PARTS.findall(pattern)), re.DOTALL).fullmatch
     for file in files:
-        place = _local(file)
+        place = without_scheme(file)
         # A link may stand in the part that varies: then the pattern fits the name, and not what it points to.
         names = (place,) if "://" in place else (os.path.realpath(place), os.path.abspath(place))
         if any(matches(name) for name in names):
@@ -63,7 +63,7 @@ def first_match(pattern: str, files: Iterable[str]) -> str | None:
     return None
 
 
-def _local(name: str) -> str:
+def without_scheme(name: str) -> str:
     """A path where a name is one."""
     return name[len("file://") :] if name.startswith("file:///") else name
 

@@ -84,6 +84,40 @@ def test_a_second_ledger_for_the_same_dataset_and_files_is_told_of(shop: Shop, c
     assert f"was charged before, in the ledger {shop.folder / DEFAULT_NAME}" in said.err
 
 
+def test_a_copied_job_with_another_dataset_is_told_of_the_account_that_had_its_files(shop: Shop, call: Call) -> None:
+    """Another folder has another ledger, in which a dataset of any name starts with a full budget."""
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    copied = Shop(shop.folder / "elsewhere")
+    (copied.folder / "data").mkdir(parents=True)
+    for number in range(2):
+        (copied.folder / "data" / f"other-{number}.parquet").hardlink_to(
+            shop.folder / "data" / f"part-{number}.parquet"
+        )
+    sources = {"renamed": str(shop.folder / "data/*.parquet"), "linked": "data/*.parquet"}
+    for name, pattern in sources.items():
+        copied.write(dataset=name, source={"parquet": pattern})
+        (copied.folder / DEFAULT_NAME).unlink(missing_ok=True)
+        said = call("run", copied.job, "--output", copied.folder / name)
+        assert said.code == 0
+        assert f"charged before, in the ledger {shop.folder / DEFAULT_NAME}, to the account 'shop'" in said.err
+        assert "charged before" not in call("run", copied.job, "--output", copied.folder / f"{name} again").err
+
+
+def test_a_new_ledger_for_the_same_files_is_told_of_when_it_is_made_and_when_it_is_charged(
+    shop: Shop, call: Call
+) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    words = f"charged before, in the ledger {shop.folder / DEFAULT_NAME}, to the account 'shop'"
+    said = call("ledger", "init", shop.job, "--ledger", shop.folder / "new.sqlite")
+    assert said.code == 0
+    assert said.err.startswith("note: ")
+    assert words in said.err
+    for name, told in (("a", True), ("b", False)):
+        said = call("run", shop.job, "--output", shop.folder / name, "--ledger", shop.folder / "new.sqlite")
+        assert said.code == 0
+        assert (words in said.err) is told
+
+
 def test_a_link_to_a_job_in_another_folder_uses_the_ledger_beside_the_job(shop: Shop, call: Call) -> None:
     job = shop.write(source={"parquet": str(shop.folder / "data/*.parquet")})
     assert call("run", job, "--output", shop.folder / "out").code == 0
