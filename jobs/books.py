@@ -112,12 +112,12 @@ class Book:
         """
         if self._ledger is None:
             self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
-        job = self._request.file.job
+        job, files = self._request.file.job, self._request.source.files
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
-        self._ledger.refuse_foreign(job.dataset, pattern, self._request.source.files)
+        self._ledger.refuse_foreign(job.dataset, pattern, files)
         self._ledger.note_tuning(
             job.dataset, stage=stage, configurations=configurations, content=self._request.content,
-            grid=grid, who=who,
+            grid=grid, who=who, sources=[pattern, *sources.behind_links(pattern, files)],
         )  # fmt: skip
 
     def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:

@@ -14,12 +14,13 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
-from dp_pipelines.jobs import processes
+from dp_pipelines.jobs import looks, processes
+from dp_pipelines.jobs.looks import Look
 from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
@@ -29,6 +30,12 @@ from dp_pipelines.training.draws import Draws
 
 POLL_SECONDS = 0.5
 """How often a run that waits for another process looks whether it is done."""
+
+
+Describe = Callable[
+    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look]], dict[str, pathlib.Path]
+]
+"""Of a round, the staging folder, the staged files, what the ledger says of the account, and looks at raw rows that it noted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,7 @@ class Work:
         content: digest of the job and the parameters.
         params: the parameters, as text.
         target: the folder to publish.
+        files: what it reads.
         stage: runs the pipeline for a round into a staging folder, and tells of each job that it hands to an engine; gives
             the staged files by name.
         describe: the manifest and whatever else belongs to a release, written into the staging folder; all files by name.
@@ -58,8 +66,9 @@ class Work:
     content: str
     params: Mapping[str, str]
     target: pathlib.Path
+    files: Sequence[str]
     stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]]
-    describe: Callable[[int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any]], dict[str, pathlib.Path]]
+    describe: Describe
     tell: Callable[[str], None]
     stop: Callable[[EngineJob], None]
 
@@ -287,7 +296,7 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
 def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
     """The ledger takes the release; from here on it is the one."""
     staged = {name: folder / name for name in run_.attempts[-1].staged}
-    files = work.describe(run_.round, folder, staged, spent(ledger, run_))
+    files = work.describe(run_.round, folder, staged, spent(ledger, run_), looks.of_ledger(ledger, run_, work.files))
     return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
 
 

@@ -217,6 +217,13 @@ class Expect(Model):
     rows_per_partition: Positive | None = None
 
 
+class Tuned(Model):
+    """A look at the raw rows by which values of this job were chosen, as `dp-pipelines tune` writes it into what it suggests."""
+
+    stage: str
+    date: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="The day of the look.")]
+
+
 class Job(Model):
     """A job of dp-pipelines: from files of rows to differentially private tables."""
 
@@ -237,6 +244,7 @@ class Job(Model):
     columns: Annotated[dict[str, str], Field(max_length=checks.MOST_DEFINED)] = Field(default_factory=dict)
     lookup: Lookup | None = None
     expect: Expect | None = None
+    tuned: Annotated[list[Tuned] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage], Field(min_length=1)
     ]

@@ -29,6 +29,7 @@ from dp_pipelines.jobs import (
     charged,
     dataflow,
     left_jobs,
+    looks,
     phases,
     quiet,
     runners,
@@ -50,8 +51,6 @@ NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
-
-Describe = Callable[[int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any]], dict[str, pathlib.Path]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,6 +230,7 @@ def carry_out(
                 content=request.content,
                 params={name: str(value) for name, value in request.values.items()},
                 target=target,
+                files=request.source.files,
                 stage=stage,
                 describe=_describer(request, plan, identity),
                 tell=progress.show,
@@ -252,13 +252,14 @@ def _unit(request: Request) -> str:
     return windows.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
 
 
-def _describer(request: Request, plan: Plan, identity: str) -> Describe:
+def _describer(request: Request, plan: Plan, identity: str) -> charged.Describe:
     """What writes the report and the manifest of a round beside its staged files."""
 
     @quoting_nothing("the report of the release could not be made")
     def write(
-        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any]
-    ) -> dict[str, pathlib.Path]:
+        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
+        noted: Sequence[looks.Look],
+    ) -> dict[str, pathlib.Path]:  # fmt: skip
         job = request.file.job
         this = plan.round(number)
         content = manifest.manifest(
@@ -284,6 +285,8 @@ def _describer(request: Request, plan: Plan, identity: str) -> Describe:
                 described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
         if ledger:
             content["ledger"] = dict(ledger)
+        seen = looks.marks([*noted, *looks.of_job(job)])
+        content = manifest.with_looks(content, [look.to_json() for look in seen])
         page = folder / "report.html"
         tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
         models = {name: folder / name for name in plan.trained}
@@ -316,7 +319,7 @@ def _unaccounted(
         note, whole = unaccounted.Note(folder), folder / "whole"
         whole.mkdir(mode=0o700)
         files = stage(1, whole, InMemory(), note.submitted)
-        _describer(request, plan, identity)(1, whole, files, {})
+        _describer(request, plan, identity)(1, whole, files, {}, ())
         # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
         # read, and the next command finds and destroys it.
         staging.publish_folder(whole, target)

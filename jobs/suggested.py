@@ -27,7 +27,13 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
 
 
-def text_with(file: JobFile, original: str, changes: Mapping[lines.Path, Any], header: Sequence[str]) -> str:
+def text_with(
+    file: JobFile,
+    original: str,
+    changes: Mapping[lines.Path, Any],
+    header: Sequence[str],
+    tuned: Mapping[str, str] | None = None,
+) -> str:
     """The job with other values.
 
     Args:
@@ -35,6 +41,7 @@ def text_with(file: JobFile, original: str, changes: Mapping[lines.Path, Any], h
         original: its text.
         changes: values by their places.
         header: lines of a comment above it.
+        tuned: the look at raw rows that chose the values, which the job is to name; None where there was none.
     """
     changes = {**paths(file), **changes}
     wanted = copy.deepcopy(file.document.data)
@@ -45,8 +52,13 @@ def text_with(file: JobFile, original: str, changes: Mapping[lines.Path, Any], h
                 around[step] = {}
             around = around[step]
         around[path[-1]] = value
+    known = wanted.get("tuned") or []
+    named = {"tuned": [*known, dict(tuned)]} if tuned is not None and tuned not in known else {}
     above = "".join(f"# {line}".rstrip() + "\n" for line in header)
     edited = _edited(original, changes)
+    if edited is not None and named:
+        edited = f"tuned: {json.dumps(named['tuned'], ensure_ascii=False)}\n{edited}"
+    wanted = {**named, **{name: value for name, value in wanted.items() if name not in named}}
     if edited is None or not _says(edited, wanted):
         return above + yaml.dump(wanted, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     return above + edited

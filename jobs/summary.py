@@ -218,6 +218,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         f"epsilon {number(budget.get('epsilon'))}, delta {number(budget.get('delta'))}"
         + _for_runs(budget.get("runs", 1))
     )
+    for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
+        out.print(f"tuned      {escape(words)}")
     out.print(f"protects   each {escape(str(manifest.get('privacy_unit', '')))}: all of its rows")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(str(folder))}")
@@ -386,4 +388,5 @@ def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bo
         "accounted": manifest.get("accounted"),
         "accounted_one_run": manifest.get("accounted_one_run"),
         "files": {name: str(folder / name) for name in names},
+        **({"tuned": manifest["tuned"]} if "tuned" in manifest else {}),
     }

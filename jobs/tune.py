@@ -49,6 +49,7 @@ from dp_pipelines.jobs.request import Request, check
 from dp_pipelines.jobs.run import NO_LEDGER
 from dp_pipelines.jobs.tune_grid import Option
 from dp_pipelines.ledger import sources as registered
+from dp_pipelines.ledger.journal import now
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.tuning import goal as goals
 from dp_pipelines.tuning import page
@@ -61,7 +62,7 @@ PRIVATE = "PRIVATE-"
 WARNING = [
     "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
     "release with them does not count that look, and the values are published with it. Choose values that public knowledge",
-    "supports too, or accept the look and say so.",
+    "supports too, or accept the look: each release of this file names it, by the key `tuned`.",
 ]
 
 PLACE = [
@@ -145,7 +146,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         tell = functools.partial(quiet.note, stream)
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:
-            noted = private and given.ledger != NO_LEDGER
+            noted, today = private and given.ledger != NO_LEDGER, now()[:10]
             if noted:
                 with books.Book(request, given.ledger, tell, anchor=given.anchor) as book:
                     book.note_tuning(
@@ -161,7 +162,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
             whole.mkdir(mode=0o700)
             made = _Made(
                 request=request, own=own, stage=name, options=options, configurations=configurations, goal=goal,
-                private=private, assumed=assumed.words if assumed is not None else (),
+                private=private, assumed=assumed.words if assumed is not None else (), date=today,
             )  # fmt: skip
             made.write(sums, whole)
             _keep(whole, target)
@@ -270,6 +271,7 @@ class _Made:
         goal: what is wanted.
         private: whether raw rows were read.
         assumed: what was assumed of rows that were made up; empty where rows were read.
+        date: the day of the look.
     """
 
     request: Request
@@ -280,6 +282,7 @@ class _Made:
     goal: Goal
     private: bool
     assumed: Sequence[str]
+    date: str
 
     @quoting_nothing("what was found could not be written")
     def write(self, sums: pathlib.Path, folder: pathlib.Path) -> None:
@@ -361,7 +364,8 @@ class _Made:
         if not found.reached:
             header.append("No configuration of the grid keeps all limits; this one exceeds them least.")
         original = self.own.path.read_text(encoding="utf-8-sig")
-        return suggested.text_with(self.own, original, changes, header)
+        look = {"stage": self.stage, "date": self.date} if self.private else None
+        return suggested.text_with(self.own, original, changes, header, look)
 
     def _errors(self, results: Results) -> pa.Table:
         """The sums with the setting and the metric in words before them."""

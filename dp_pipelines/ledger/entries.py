@@ -103,6 +103,7 @@ class PlanBlock:
         cost: what is charged for all of its runs; nothing under the rule `filter`.
         body: the whole event: budget, accounted cost, calibration, mechanism records.
         rounds: the runs that hold each round.
+        looks: how many looks at raw rows the ledger noted before the plan was frozen.
     """
 
     account: str
@@ -113,6 +114,7 @@ class PlanBlock:
     cost: Cost
     body: dict[str, Any]
     rounds: dict[int, str] = dataclasses.field(default_factory=dict)
+    looks: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -174,6 +176,7 @@ class Run:
         folders: where it was published.
         times: when each state was reached.
         given_back: whether it was abandoned and its budget is free again.
+        looks: how many looks at raw rows the ledger noted before the run was admitted.
     """
 
     account: str
@@ -191,6 +194,7 @@ class Run:
     folders: tuple[str, ...] = ()
     times: dict[str, str] = dataclasses.field(default_factory=dict)
     given_back: bool = False
+    looks: int = 0
 
     @property
     def committed(self) -> bool:
@@ -210,6 +214,7 @@ class Tuning:
         grid: digest of the grid and the goal.
         time: when it began.
         who: for the auditor.
+        sources: patterns of the files that were looked at; none in events of version 0.1.0.
     """
 
     account: str
@@ -219,3 +224,4 @@ class Tuning:
     grid: str
     time: str
     who: str
+    sources: tuple[str, ...] = ()

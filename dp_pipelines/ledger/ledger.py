@@ -374,12 +374,13 @@ class Ledger(Journal):
         return dict(zip(run.files, self._contents(list(run.files.values())), strict=True))
 
     def note_tuning(
-        self, account: str, *, stage: str, configurations: int, content: str, grid: str, who: str = ""
-    ) -> None:
+        self, account: str, *, stage: str, configurations: int, content: str, grid: str, who: str = "",
+        sources: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """Note that somebody is about to look at the raw rows. It charges nothing. Arguments as for `state.Tuning`."""
         with self._writing() as add:
             body = {"account": account, "stage": stage, "configurations": configurations, "content": content}
-            add(events.DATA_TUNED, {**body, "grid": grid, "who": who})
+            add(events.DATA_TUNED, {**body, "grid": grid, "who": who, "sources": list(sources)})
 
     def verify(self) -> int:
         """Verify everything there is, every stored byte included; gives the number of events.

@@ -136,6 +136,7 @@ class State:
             runs=int(body["runs"]),
             cost=cost,
             body=body,
+            looks=len(self.tunings),
         )
 
     def _reserved(self, body: dict[str, Any], time: str) -> None:
@@ -161,6 +162,7 @@ class State:
             round=number,
             cost=cost,
             times={"reserved": time},
+            looks=len(self.tunings),
         )
 
     def _started(self, body: dict[str, Any], time: str) -> None:
@@ -238,7 +240,8 @@ class State:
     def _tuned(self, body: dict[str, Any], time: str) -> None:
         fields = {name: str(body[name]) for name in ("account", "stage", "content", "grid", "who")}
         _need(body["configurations"] >= 1)
-        self.tunings.append(Tuning(**fields, configurations=int(body["configurations"]), time=time))
+        patterns = tuple(str(pattern) for pattern in body.get("sources", ()))
+        self.tunings.append(Tuning(**fields, configurations=int(body["configurations"]), time=time, sources=patterns))
 
     def _run(self, body: dict[str, Any]) -> Run:
         return self.runs[body["account"], body["run_id"]]

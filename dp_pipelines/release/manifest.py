@@ -69,6 +69,19 @@ def manifest(
     }
 
 
+def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """A manifest that names looks at the raw rows by which parameters may have been chosen; the same one where there is none.
+
+    Args:
+        content: the manifest.
+        looks: each with its `date`, its `stage` and the `words` for readers.
+    """
+    if not looks:
+        return dict(content)
+    words = dict.fromkeys(look["words"] for look in looks)
+    return {**content, "tuned": [dict(look) for look in looks], "not_covered": [*content["not_covered"], *words]}
+
+
 def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
     """What each stage releases, for readers of a report: columns, kinds of metrics, noise, selection.
 

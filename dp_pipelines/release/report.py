@@ -75,6 +75,7 @@ def render(
         ],
         budget=_budget(content),
         ledger=_ledger(mapping(content.get("ledger"))),
+        tuned=list(dict.fromkeys(text(look.get("words")) for look in mappings(content.get("tuned")))),
         not_covered=[text(item) for item in sequence(content.get("not_covered"))],
         guarantee=text(content.get("guarantee")),
         mechanisms=[_mechanism(record) for record in mappings(content.get("mechanisms"))],

@@ -60,6 +60,39 @@ def test_json_stays_readable(tmp_path: pathlib.Path) -> None:
     assert lines.parse(made, "made.yaml").data["stages"]["s"]["bounds"]["max_partitions_contributed"] == 3
 
 
+LOOK = {"stage": "s", "date": "2026-01-05"}
+
+
+def test_the_look_that_chose_the_values_stands_above_the_job(tmp_path: pathlib.Path) -> None:
+    made = suggested.text_with(job(JOB, tmp_path), JOB, {BOUND: 16}, ["said"], LOOK)
+    assert made.startswith('# said\ntuned: [{"stage": "s", "date": "2026-01-05"}]\n# a job\n')
+    assert "# why four" in made
+    (named,) = job(made, tmp_path).job.tuned or ()
+    assert (named.stage, named.date) == ("s", "2026-01-05")
+
+
+@pytest.mark.parametrize("begins", ["---\n", "%YAML 1.2\n---\n", "{"])
+def test_a_look_is_named_in_a_job_that_takes_no_line_above(tmp_path: pathlib.Path, begins: str) -> None:
+    import json
+
+    text = json.dumps(lines.parse(JOB, "job.yaml").data) if begins == "{" else begins + JOB
+    made = suggested.text_with(job(text, tmp_path), text, {BOUND: 16}, [], LOOK)
+    assert lines.parse(made, "made.yaml").data["tuned"] == [LOOK]
+    assert job(made, tmp_path).job.stages["s"].bounds.max_partitions_contributed == 16
+
+
+def test_a_job_that_was_tuned_twice_names_each_look_once(tmp_path: pathlib.Path) -> None:
+    once = suggested.text_with(job(JOB, tmp_path), JOB, {BOUND: 16}, [], LOOK)
+    again = suggested.text_with(job(once, tmp_path), once, {BOUND: 8}, [], LOOK)
+    later = {"stage": "s", "date": "2026-02-01"}
+    third = suggested.text_with(job(again, tmp_path), again, {BOUND: 4}, [], later)
+    assert [lines.parse(text, "made.yaml").data["tuned"] for text in (once, again, third)] == [
+        [LOOK],
+        [LOOK],
+        [LOOK, later],
+    ]
+
+
 @pytest.mark.parametrize("pattern", ["/elsewhere/*.parquet", "gs://bucket/*.parquet"])
 def test_whole_paths_stay(pattern: str, tmp_path: pathlib.Path) -> None:
     text = JOB.replace("data/*.parquet", pattern)
