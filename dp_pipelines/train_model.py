@@ -9,6 +9,7 @@ May import errors, checks, frozen, bounds. Imported by phases, budget, training,
 
 import dataclasses
 import itertools
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ OURS = frozenset({COLUMN, CELL})
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
 
+LEFT_OUT = "is left out of training and evaluation"
+"""What becomes of a row without a label."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Number:
@@ -37,7 +41,9 @@ class Number:
     Args:
         column: the column.
         min_value, max_value: the declared range; values outside count as its ends. Null and NaN have a column of their own.
-        bins: how many bins. Their ends are quantiles of the training units' examples, released privately.
+        bins: how many bins. Their ends are quantiles of the training units' examples, released privately. One bin has no
+            ends and costs nothing: with `scaled` it is the straight line, and without it refused, since it says nothing
+            of the value.
         edges: instead of bins, the declared cut points between them, rising, inside the range.
         scaled: also a column with the value itself, scaled to [0, 1] (missing: 0).
 
@@ -69,6 +75,9 @@ class Number:
         if self.edges is None:
             bins = 10 if self.bins is None else self.bins
             object.__setattr__(self, "bins", checks.whole(bins, "bins", low=1, high=100))
+            if self.bins == 1 and not self.scaled:
+                rule = "is 1 without scaled: the model would see only whether there is a value"
+                raise RequestError(field="bins", rule=rule, mend="write scaled: true for a straight line, or bins: 2")
             return
         if isinstance(self.edges, (str, bytes)) or not isinstance(self.edges, (list, tuple)):
             raise RequestError(field="edges", rule="must be a list of numbers")
@@ -81,6 +90,11 @@ class Number:
     def cells(self) -> int:
         """The number of bins."""
         return self.bins if self.edges is None and self.bins is not None else len(self.edges or ()) + 1
+
+    @property
+    def released_edges(self) -> int:
+        """How many cut points are released: none where they are declared, or where one bin needs none."""
+        return self.cells - 1 if self.edges is None else 0
 
     @property
     def width(self) -> int:
@@ -138,6 +152,11 @@ class BinaryLabel:
 
     outputs = 1
 
+    @property
+    def rule(self) -> str:
+        """How values count, in words: public, whatever the column's type is."""
+        return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassLabel:
@@ -158,6 +177,11 @@ class ClassLabel:
         """The number of classes."""
         return len(self.classes)
 
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberLabel:
@@ -175,6 +199,12 @@ class NumberLabel:
             raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
 
     outputs = 1
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
+        return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
 
 
 Label = BinaryLabel | ClassLabel | NumberLabel
@@ -373,3 +403,6 @@ def _distinct(values: Sequence[Any], field: str, least: int) -> None:
     plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
     if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
         raise RequestError(field=field, rule=f"must be {least} to 500 different plain values")
+    if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
+        mend = "leave it out: no column of text can hold it"
+        raise RequestError(field=field, rule="has half of a character, which is no text", mend=mend)

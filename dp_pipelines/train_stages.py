@@ -74,13 +74,7 @@ def evaluation_of(name: str) -> str:
 def binned(task: TrainModel) -> dict[str, Number]:
     """The features whose bins are released, by name."""
     found = {name: f for name, f in task.features.items() if isinstance(f, Number)}
-    return {name: f for name, f in found.items() if f.edges is None and f.cells > 1}
-
-
-def unbinned(task: TrainModel) -> tuple[str, ...]:
-    """The features with one bin alone, which needs no ends."""
-    found = {name: f for name, f in task.features.items() if isinstance(f, Number)}
-    return tuple(name for name, f in found.items() if f.edges is None and f.cells == 1)
+    return {name: f for name, f in found.items() if f.released_edges}
 
 
 def chosen(task: TrainModel) -> dict[str, Category]:

@@ -283,6 +283,8 @@ def _describer(request: Request, plan: Plan, identity: str) -> charged.Describe:
             for name in _auto(plan, described["name"]):
                 family = published[described["name"]].query.metrics[name].family
                 described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
+        if plan.trained:
+            content["models"] = {name: {"label": task.label.rule} for name, task in plan.trained.items()}
         if ledger:
             content["ledger"] = dict(ledger)
         seen = looks.marks([*noted, *looks.of_job(job)])

@@ -65,6 +65,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
+        if stage.get("label"):
+            out.print(f"  label {escape(_key(stage['label']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions of a unit: at most {listed}, as each run chooses; noise and thresholds follow")

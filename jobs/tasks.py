@@ -108,6 +108,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
             checks.number(stage.share, "share", above=0, below=1e6)
             found[name] = stage.build(file.job.privacy_unit)
             libraries.refuse_missing(found[name].model)
+            encoder.Encoder.skeleton(found[name])
         except RequestError as error:
             problems.append(file.error(("stages", name), error))
     if found and file.job.budget.delta == 0:
@@ -176,4 +177,18 @@ def _wrong_columns(
     for field, error in encoder.wrong_types(schema, model).items():
         path = (*place, "label", "column") if field == "label" else (*place, "features", field)
         problems.append(file.error(path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
-    return problems
+    return problems or _not_encoded(file, place, model, schema)
+
+
+def _not_encoded(file: JobFile, place: lines.Path, model: TrainModel, schema: pa.Schema) -> list[RequestError]:
+    """What the encoder refuses of the columns: it is tried on a table without a row, so that a run meets nothing new."""
+    try:
+        skeleton, empty = encoder.Encoder.skeleton(model), schema.empty_table()
+        skeleton.encode(empty)
+        skeleton.labels(empty)
+    except RequestError as error:
+        return [file.error((*place, "features"), error)]
+    except pa.ArrowException as error:
+        rule = f"cannot be encoded: {error}"
+        return [file.error((*place, "features"), RequestError(field="", rule=rule, mend="cast their columns"))]
+    return []

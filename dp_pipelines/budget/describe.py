@@ -108,6 +108,7 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     }
     if task is not None:
         described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
+        described["label"] = task.label.rule
     return described
 
 

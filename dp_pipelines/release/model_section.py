@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from dp_pipelines.release import model_plots
 from dp_pipelines.release.drawing import LARGEST, Floats
-from dp_pipelines.release.keytext import label
+from dp_pipelines.release.keytext import label, visible
 from dp_pipelines.release.pages import amount, mapping, mappings, sequence, text
 from dp_pipelines.release.plots import bar_chart
 from dp_pipelines.release.rounding import ERROR_BAR, error_bar_parts, public_number, with_error_bar
@@ -52,13 +52,14 @@ MEASURES = {
 }
 
 
-def model_section(name: str, folder: pathlib.Path, unit: str) -> dict[str, Any]:
+def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") -> dict[str, Any]:
     """What the template shows of a model.
 
     Args:
         name: of the stage.
         folder: with the published files.
         unit: the privacy unit in words.
+        rule: how values of the label count, in words; empty where nobody says it.
 
     Raises:
         OSError: a file is there and cannot be read.
@@ -71,7 +72,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str) -> dict[str, Any]:
             "file": None,
             "files": sorted(path.name for path in folder.iterdir() if path.is_file()),
             "task": _task(content),
-            "facts": _facts(content, unit),
+            "facts": [*([("Label", visible(rule, most=1000))] if rule else []), *_facts(content, unit)],
             "privacy": _privacy(content),
             "measures": _measures(evaluation),
             "examples": _shown(mapping(evaluation.get("examples"))),

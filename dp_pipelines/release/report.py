@@ -68,7 +68,9 @@ def render(
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit,
         stages=[
-            model_section(name, models[name], unit)
+            model_section(
+                name, models[name], unit, text(mapping(mapping(content.get("models")).get(name)).get("label"))
+            )
             if name in models
             else _section(name, described.get(name, {}), tables.get(name), unit)
             for name in names

@@ -11,6 +11,7 @@ May import errors, train_model, release.staging, training.{description, encoder,
 safetensors is imported when files are written or read.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -323,9 +324,11 @@ def _finite(number: float) -> float | None:
 
 
 def _classes(label: ClassLabel) -> pa.Array:
-    """The declared classes as one column; as text where they are of several kinds."""
-    kinds = {type(value) for value in label.classes}
-    return pa.array(label.classes if len(kinds) == 1 else [str(value) for value in label.classes])
+    """The declared classes as one column; as text where they are of several kinds, or no type of whole numbers holds them."""
+    if len({type(value) for value in label.classes}) == 1:
+        with contextlib.suppress(OverflowError):
+            return pa.array(label.classes)
+    return pa.array([str(value) for value in label.classes])
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:

@@ -74,7 +74,7 @@ class Encoder:
     def __post_init__(self) -> None:
         edges, vocabulary = {}, {}
         for name, feature in self.features.items():
-            if isinstance(feature, Number) and feature.edges is None and feature.cells > 1:
+            if isinstance(feature, Number) and feature.released_edges:
                 edges[name] = _edges(name, feature, self.edges)
             elif isinstance(feature, Category) and feature.categories is None:
                 vocabulary[name] = _categories(name, feature, self.vocabulary)
@@ -96,6 +96,28 @@ class Encoder:
     ) -> "Encoder":
         """The encoder of a task."""
         return cls(features=task.features, label=task.label, edges=edges, vocabulary=vocabulary)
+
+    @classmethod
+    def skeleton(cls, task: TrainModel) -> "Encoder":
+        """An encoder of a task before anything is released for it: bins of equal width, no category found.
+
+        What it refuses, every encoder of this task would refuse after the budget was spent.
+
+        >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
+        ...                   features={"x": Number(column="x", min_value=0, max_value=1, bins=2)})
+        >>> Encoder.skeleton(task).edges["x"]
+        (0.5,)
+        """
+        numbers = {name: f for name, f in task.features.items() if isinstance(f, Number) and f.released_edges}
+        return cls.of(
+            task,
+            edges={
+                name: np.linspace(f.min_value, f.max_value, f.cells + 1)[1:-1].tolist() for name, f in numbers.items()
+            },
+            vocabulary={
+                name: () for name, f in task.features.items() if isinstance(f, Category) and f.categories is None
+            },
+        )
 
     @property
     def width(self) -> int:

@@ -89,6 +89,7 @@ class Fit:
             statement: what is promised of the model, for its file.
             preparation: how rows become examples, for its file.
         """
+        kernel = kernel_of(self.task, self.key)  # what cannot be trained here is refused before the first release
         training, held_out = self._divided()
         encoder = self._encoder(training)
         sizes = statistics.Sizes.of(self._table(training, train_stages.users_of(self.name)))
@@ -100,12 +101,13 @@ class Fit:
             whitening, typical = self._whitening(encoder, examples, sizes)
             examples = examples.times(self.folder, "whitened", whitening)
         trained = trainer.train(
-            kernel_of(self.task, self.key),
+            kernel,
             examples.rows_for(stage),
             self.task.steps,
             clip_norm=self.task.steps.clip_norm or CLIP * typical,
             multiplier=sums.multiplier(stage),
             divisor=sizes.examples,
+            reach=1.0 if self.task.whiten else encoder.row_norm**2,
             draws=self.draws,
             name=self.name,
             tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
@@ -132,11 +134,9 @@ class Fit:
     def _encoder(self, training: TrainingUnits) -> Encoder:
         numbers, categories = train_stages.binned(self.task), train_stages.chosen(self.task)
         edges: dict[str, tuple[float, ...]] = {}
-        for name in train_stages.unbinned(self.task):
-            edges[name] = ()
         if numbers:
             released = self._table(training, train_stages.bins_of(self.name))
-            edges |= {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
+            edges = {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
         vocabulary = {
             name: statistics.categories_of(
                 self._table(training, train_stages.vocabulary_of(self.name, name)), category, "users"

@@ -3,12 +3,15 @@
 In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
 the models that need them alone; a machine that cannot train a model is refused here, whether or not a unit ever comes.
 
-May import train_model, training.{libraries, linear, mlp, jax_model}.
+May import train_model, training.{libraries, linear, mlp, jax_model, scoring}.
 """
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dp_pipelines.train_model import MLP, LinearModel, TrainModel
+from dp_pipelines.training import scoring
 from dp_pipelines.training.libraries import refuse_missing
 from dp_pipelines.training.linear import LinearKernel
 
@@ -24,7 +27,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         key: public bytes, from which a network's first weights are made.
 
     Raises:
-        RequestError: the model needs a library that is not installed.
+        RequestError: the model needs a library that is not installed, or is named by an object that is none.
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
@@ -36,8 +39,12 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         network = MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
         network.check_places()
         return network
-    from dp_pipelines.training.jax_model import JaxKernel
+    from dp_pipelines.training.jax_model import JaxKernel, resolve
 
     other = JaxKernel.of(task)
     other.check_places()
+    # An object that gives no scores is found here, not by the evaluation at the end.
+    rows = np.zeros((2, task.width), np.float32)
+    for alone in (True, False):
+        scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
     return other

@@ -58,7 +58,9 @@ def scores(
     """
     features = rows if whitening is None else whitened(rows, whitening)
     if isinstance(task.model, JaxModel):
-        parts = np.split(features, len(features)) if alone and len(features) else [features]
+        if not len(features):  # whether there is a row decides nothing: an object need not know what to do with none
+            return np.zeros((0, task.label.outputs) if task.label.outputs > 1 else 0)
+        parts = np.split(features, len(features)) if alone else [features]
         return np.concatenate([_of_object(task, parameters, part, jax_model) for part in parts])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)

@@ -46,8 +46,8 @@ RADIUS = 2.0**40
 class Kernel(Protocol):
     """A model as the loop sees it.
 
-    Besides, a kernel may have `curvature` (the loss of an example bends by at most this times its features' squared norm; the
-    default learning rate is its inverse), `units_per_chunk`, and `parallel` (true: chunks are worked on by several threads).
+    Besides, a kernel may have `curvature` (the loss of an example bends by at most this times its features' squared norm;
+    the default learning rate follows from it), `units_per_chunk`, and `parallel` (true: chunks are worked on by several threads).
     """
 
     @property
@@ -139,6 +139,7 @@ def train(
     draws: Draws,
     name: str,
     tell: Callable[[int], None] = lambda step: None,
+    reach: float = 1.0,
     noisy_sum: Callable[..., NoisySum] = NoisySum,
     sampler: Callable[[float], UnitSampler] = UnitSampler,
 ) -> Trained:
@@ -154,13 +155,22 @@ def train(
         draws: keeps the state.
         name: of the stage; states are kept as `name.step-40`.
         tell: is told the number of each step that is done.
+        reach: the mean square of examples in any direction of their features, at most, from public facts: 1 of whitened ones,
+            else the square of the largest norm. It scales the default learning rate.
         noisy_sum, sampler: make what draws noise and samples; see `training.drawing`.
 
     Returns:
         the average of the parameters after the last steps (`steps.average` of them).
     """
     noise = noisy_sum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
+    if steps.learning_rate is None:
+        steps = dataclasses.replace(steps, learning_rate=default_rate(kernel, reach))
     return fit(kernel, examples, steps, noise, sampler(steps.sampling_rate), divisor, draws, name, tell)
+
+
+def default_rate(kernel: Kernel, reach: float) -> float:
+    """The inverse of how far the mean loss of examples can bend in any direction (docs/proofs/training.md, 5)."""
+    return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
 
 
 def fit(
@@ -176,7 +186,7 @@ def fit(
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
     scale = max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
-    rate = steps.learning_rate or 1 / getattr(kernel, "curvature", 1.0)
+    rate = steps.learning_rate or default_rate(kernel, 1.0)
     averaged = min(steps.steps, max(1, math.ceil(steps.average * steps.steps - 1e-6)))
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):

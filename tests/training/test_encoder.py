@@ -142,7 +142,7 @@ def test_text_that_is_not_text_and_days_beyond_all_days_are_others():
 ALL = {
     "visits": Number(column="visits", min_value=0, max_value=60, bins=4, scaled=True),
     "price": Number(column="price", min_value=-1e299, max_value=1e299, edges=[0]),
-    "one bin": Number(column="price", min_value=0, max_value=1, bins=1),
+    "one bin": Number(column="price", min_value=0, max_value=1, bins=1, scaled=True),
     "age": Category(column="age", most=3),
     "open": Category(column="open", categories=[True, False]),
     "day": Category(column="day", categories=["2026-01-31"]),
