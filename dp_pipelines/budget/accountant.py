@@ -101,7 +101,7 @@ def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
     if _tables(draws, least) <= delta * 1e-12:
         return least
     # The tables matter: an epsilon up to a limit will do if it does with the delta that the tables leave at the limit.
-    for slack in (1.0, 1.001, 1.1):
+    for slack in (1.0, 1.000001, 1.001, 1.1):
         limit = least * slack
         left = delta - _tables(draws, limit)
         if left >= 0 and composed.epsilon(left, accuracy) <= limit:
