@@ -1,8 +1,8 @@
 """Steps of a job at which a worker stops, so that it can be killed in the middle; and a record of every draw.
 
-In: a folder that the test and all workers see. Out: in it, a file for the worker that has reached the armed step, and one for
-each draw that was made, seen or not. Holds: the product has no switch for this: methods are wrapped from outside, in the
-workers' own processes. Tests only.
+In: a folder that the test and all workers see. Out: in it, a file for each worker that has reached an armed step, for each
+beginning of a step, and for each draw that was made, seen or not. Holds: the product has no switch for this: methods are wrapped
+from outside, in the workers' own processes. Tests only.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import pathlib
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.transforms import aggregate, examples, publish, read, release
+from tests.engines import deaths
 
 VARIABLE = "DP_TEST_POINTS"
 """Names the folder to a worker of `flink/boot.py`."""
@@ -28,6 +30,12 @@ STEPS = ("read", "shard", "bound", "sum", "release", "write")
 
 PATIENCE = 300.0
 """Seconds after which a worker that stopped goes on by itself."""
+
+BORN = time.monotonic()
+"""When this process began: of all processes of a machine by the same clock."""
+
+Standing = dict[str, Any]
+"""A worker at a step: its process `worker`, the `parent` that the engine started it from, when it was `born`."""
 
 
 def plant(place: str) -> None:
@@ -71,16 +79,22 @@ def _before(owner: type, name: str, call: Callable[[], None]) -> None:
 
 
 def _reached(folder: pathlib.Path, step: str) -> None:
-    """Stop, if this is the first worker at a step that is armed."""
-    if not (folder / f"{step}.armed").exists():
-        return
+    """Say that a step begins; stop there if this is the first worker since it was armed, and not older than was asked."""
+    here = {"worker": os.getpid(), "parent": int(os.environ.get(deaths.ENGINE, os.getppid())), "born": BORN}
     own = folder / f"{uuid.uuid4().hex}.own"
-    own.write_text(json.dumps({"worker": os.getpid(), "parent": os.getppid()}))
-    with contextlib.suppress(FileExistsError):
-        os.link(own, folder / f"{step}.reached")
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and not (folder / f"{step}.on").exists():
-            time.sleep(0.05)
+    own.write_text(json.dumps(here))
+    try:
+        asked = json.loads((folder / f"{step}.armed").read_text())
+    except FileNotFoundError:
+        asked = None
+    if asked is not None and asked["after"] < BORN:
+        with contextlib.suppress(FileExistsError):
+            os.link(own, folder / f"{step}.{asked['time']}.reached")
+            end = time.monotonic() + PATIENCE
+            while time.monotonic() < end and not (folder / f"{step}.on").exists():
+                time.sleep(0.05)
+            (folder / f"{step}.{asked['time']}.left").touch()
+    own.rename(folder / f"{step}.{own.stem}.begun")
 
 
 def _record(folder: pathlib.Path, stage: str, place: int, table: pa.Table) -> None:
@@ -97,16 +111,52 @@ class Points:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder = folder
+        self.folder, self._times = folder, dict[str, int]()
 
-    def arm(self, step: str) -> None:
-        """Have the first worker that reaches a step stop there."""
-        (self.folder / f"{step}.armed").touch()
+    def arm(self, step: str, after: float = 0.0) -> None:
+        """Have the next worker that reaches a step stop there, whether or not one has stopped there before.
 
-    def reached(self, step: str) -> dict[str, int] | None:
-        """The process of the worker that stands at a step, and its parent; None while there is none."""
-        path = self.folder / f"{step}.reached"
+        Args:
+            step: one of `STEPS`, or `examples`.
+            after: pass workers by that were born before.
+        """
+        self._times[step] = self._times.get(step, 0) + 1
+        own = self.folder / f"{step}.own"
+        own.write_text(json.dumps({"time": self._times[step], "after": after}))
+        own.rename(self.folder / f"{step}.armed")
+
+    def reached(self, step: str) -> Standing | None:
+        """The worker that has stopped at a step since it was armed last; None while there is none."""
+        path = self.folder / f"{step}.{self._times[step]}.reached"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def killed(self, step: str) -> bool:
+        """Kill the worker that stands at a step; whether it died of that and in that step, and not of what its engine did."""
+        worker = self._standing(step)["worker"]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        died, end = self.folder / f"{worker}.died", time.monotonic() + 30
+        while not died.exists():
+            assert time.monotonic() < end, f"nobody has written down of what worker {worker} died"
+            time.sleep(0.01)
+        return int(died.read_text()) == signal.SIGKILL and not self._left(step)
+
+    def stands(self, step: str) -> bool:
+        """Whether the worker that was found at a step is still alive and there."""
+        return not (self.folder / f"{self._standing(step)['worker']}.died").exists() and not self._left(step)
+
+    def begun_again(self, step: str, after: float) -> bool:
+        """Whether a step has come to its work in a worker that was born after some time."""
+        found = [json.loads(path.read_text()) for path in self.folder.glob(f"{step}.*.begun")]
+        return any(one["born"] > after for one in found)
+
+    def _standing(self, step: str) -> Standing:
+        found = self.reached(step)
+        assert found is not None, f"nobody stands at {step}"
+        return found
+
+    def _left(self, step: str) -> bool:
+        return (self.folder / f"{step}.{self._times[step]}.left").exists()
 
     def go_on(self) -> None:
         """Let all workers go on that still stand somewhere."""

@@ -7,12 +7,12 @@ Slow: skipped where the jar is not built.
 """
 
 import contextlib
-import os
 import pathlib
 import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pyarrow.parquet
@@ -23,7 +23,7 @@ from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.engines import cases, points, setups
 from tests.engines.flink.cluster import Cluster, cluster
-from tests.engines.points import STEPS, Points
+from tests.engines.points import STEPS, Points, Standing
 from tests.engines.test_flink import jobs, until
 from tests.engines.test_portable import command
 from tests.helpers.source import ROOT
@@ -61,7 +61,7 @@ def at_work(folder: pathlib.Path, options: list[str]) -> Iterator["subprocess.Po
         process.communicate()
 
 
-def standing(watched: Points, step: str, driver: "subprocess.Popen[str]") -> dict[str, int]:
+def standing(watched: Points, step: str, driver: "subprocess.Popen[str]") -> Standing:
     """The worker that stands at a step."""
     until(lambda: watched.reached(step) or driver.poll() is not None, PATIENCE)
     found = watched.reached(step)
@@ -86,28 +86,59 @@ def released(folder: pathlib.Path, attempts: int) -> Run:
     return run
 
 
+def hit(watched: Points, step: str, driver: "subprocess.Popen[str]", after: float, running: Cluster | None) -> Standing:
+    """Kill a worker, or the task manager that it works for, while it stands at a step; again until it was alive till then.
+
+    Args:
+        watched: the steps.
+        step: the one.
+        driver: the command of the job.
+        after: pass workers by that were born before: the engine may be about to end them.
+        running: of whose task managers one is to be killed; None for the worker alone.
+    """
+    for _ in range(5):
+        watched.arm(step, after)
+        found = standing(watched, step, driver)
+        if running is None:
+            if watched.killed(step):
+                return found
+            continue
+        names = [name for name, one in running.processes.items() if one.pid == found["parent"]]
+        for name in names:
+            running.kill(name)
+            alive = watched.stands(step)
+            assert running.processes[name].returncode == -signal.SIGKILL
+            running.start_worker(name)
+            if alive:
+                return found
+    raise AssertionError(f"nobody at {step} lived until the kill")
+
+
 @pytest.mark.parametrize("what", ["Python worker", "task manager"])
 def test_a_run_outlives_the_death_of_one_in_the_middle_of_every_step(
     what: str, running: Cluster, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "points").mkdir()
-    watched, left = Points(tmp_path / "points"), []
+    watched, left, last = Points(tmp_path / "points"), [], dict[str, float]()
     a_job(tmp_path)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
         with at_work(tmp_path, [*setups.on(running, 2), *options]) as driver:
             for step in STEPS:
-                watched.arm(step)
-                found = standing(watched, step, driver)
-                left.append(found["worker"])
-                if what == "Python worker":
-                    os.kill(found["worker"], signal.SIGKILL)
-                    continue
-                [name] = [name for name, one in running.processes.items() if one.pid == found["parent"]]
-                running.kill(name)
-                running.start_worker(name)
+                left.append(
+                    hit(
+                        watched,
+                        step,
+                        driver,
+                        max(last.values(), default=0.0),
+                        running if what == "task manager" else None,
+                    )
+                )
+                last[step] = time.monotonic()
             _, said = driver.communicate(timeout=240)
         assert driver.returncode == 0, said
         released(tmp_path, attempts=1)
+        # Each death was followed by the same step, in a worker that was not there before.
+        assert {step: watched.begun_again(step, last[step]) for step in STEPS} == dict.fromkeys(STEPS, True)
         draws = watched.draws("weekly")
         table = pyarrow.parquet.read_table(tmp_path / "out" / "weekly.parquet")
         assert points.mixed(table, draws, ["product"]) == []
@@ -116,7 +147,7 @@ def test_a_run_outlives_the_death_of_one_in_the_middle_of_every_step(
         assert min(len(tables) for tables in draws.values()) >= 2
         assert table.num_rows > 20
         watched.go_on()  # what stood when its task manager died wakes up late, and changes nothing
-        until(lambda: not any(processes._began(pid) for pid in left), PATIENCE)
+        until(lambda: not any(processes._began(found["worker"]) for found in left), PATIENCE)
     released(tmp_path, attempts=1)
 
 
@@ -131,7 +162,8 @@ def test_a_death_that_the_engine_does_not_mend_publishes_nothing_and_the_same_co
     a_job(tmp_path)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
         with at_work(tmp_path, [jar, "--parallelism=1", *options]) as driver:
-            os.kill(standing(watched, "write", driver)["worker"], signal.SIGKILL)
+            standing(watched, "write", driver)
+            assert watched.killed("write")
             _, said = driver.communicate(timeout=240)
         assert driver.returncode == 1
         assert said.splitlines()[-1].startswith("error: the pipeline failed")

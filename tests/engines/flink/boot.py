@@ -4,11 +4,16 @@ In: `--id` and `--provision_endpoint`, as runners call it. Out: a worker until i
 everything else. Not covered: staged packages, since dp-pipelines is installed where this runs.
 
 Written into a script with the right Python at its head by `tests.engines.setups`. Where that is asked, the worker stops at a step
-(`tests.engines.points`).
+(`tests.engines.points`), and a process beside it writes down of what it died (`tests.engines.deaths`).
 """
 
 import argparse
 import os
+
+if "DP_TEST_POINTS" in os.environ:
+    from tests.engines import deaths
+
+    deaths.watched(os.environ["DP_TEST_POINTS"])
 
 import grpc
 from apache_beam.portability.api import beam_provision_api_pb2 as provision
