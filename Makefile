@@ -56,11 +56,15 @@ demo: $(VENV)  ## fetch real data, publish a private report, three scheduled wee
 	@rm -rf $(DEMO_OUTPUT)-customers
 	$(BIN)/dp-pipelines run examples/ta_feng/customers.yaml --output $(DEMO_OUTPUT)-customers --ledger none
 
-test: $(VENV)  ## every test but the slow ones, doctests among them
+# `make test-all SEED=5` looks at the same examples as the run that printed this number.
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+EXPLORE = --hypothesis-profile=explore --hypothesis-seed=$(SEED)
+
+test: $(VENV)  ## every test but the slow ones, doctests among them; the same examples in each run
 	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
-test-all: $(VENV)  ## the slow tests too: what CI runs, and the longest besides
-	$(BIN)/pytest $(PARALLEL) -m 'not bench'
+test-all: $(VENV)  ## the slow tests too: what CI runs, and the longest besides; new examples in each run
+	$(BIN)/pytest $(PARALLEL) -m 'not bench' $(EXPLORE)
 
 # Java and Maven are all that these need beside Python: the engines come from Maven Central, once.
 $(ENGINES)/%/built: tests/engines/%/pom.xml

@@ -4,7 +4,6 @@ In: nothing. Out: fixtures that act on their own. Holds: no test uses the user's
 loads `transforms` or `jobs` under a bare name. Helpers are imported as `tests.helpers.<name>`.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,18 @@ import pytest
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# The machine is shared: a slow example is no failure. CI repeats the same examples, so that a red run can be repeated;
-# elsewhere each run looks at new ones.
-hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "here")
+# A slow example is no failure: the machine is shared. `make test` and CI look at the same examples in each run, so that a run is
+# red by what changed and can be repeated. `make test-all` looks at new ones (`explore`, with a seed that it prints) and
+# keeps those that fail; what it finds is written beside its test as `@example`.
+hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, database=None, print_blob=True)
+hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
+hypothesis.settings.load_profile("repeat")
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """For generators that tests make themselves: the same number in each run, but the printed one where tests explore."""
+    return int(request.config.getoption("--hypothesis-seed") or 0)
 
 
 @pytest.fixture(scope="session", autouse=True)

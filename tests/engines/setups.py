@@ -49,7 +49,7 @@ def pool_of_processes() -> Iterator[str]:
         try:
             yield address
         finally:
-            server.stop(1).wait(5)
+            server.stop(1).wait(60)
 
 
 @contextlib.contextmanager

@@ -210,7 +210,7 @@ def test_the_same_command_ends_the_job_of_a_killed_driver_and_begins_anew(
             [server] = children(driver.pid)
             driver.kill()
             driver.wait()
-        until(lambda: not processes._began(server), 10.0)
+        until(lambda: not processes._began(server))
         [(job, state)] = [found for found in jobs(running).items() if found[0] not in before]
         assert state == "RUNNING"
         [folder] = tmp_path.glob(".out.staging-*")

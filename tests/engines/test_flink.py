@@ -108,7 +108,7 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
         call.run(file, str(tmp_path / "out"), ledger="none", runner="flink", arguments=on)
     assert row not in str(told.value)
     [job] = set(jobs(running)) - before
-    with urllib.request.urlopen(f"http://{running.address}/jobs/{job}/exceptions", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{running.address}/jobs/{job}/exceptions", timeout=60) as answer:
         shown = answer.read().decode()
     assert "DrawRelease" in shown
     assert ((row in shown) or (row in running.logs())) == (not guard)
@@ -122,7 +122,7 @@ def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster,
     try:
         until(lambda: "RUNNING" in [state for name, state in jobs(running).items() if name not in before])
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=240)
     finally:
         process.kill()
     assert process.returncode == 1
@@ -139,11 +139,11 @@ def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster,
 
 def jobs(running: Cluster) -> dict[str, str]:
     """The jobs of a cluster and their states."""
-    with urllib.request.urlopen(f"http://{running.address}/jobs", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{running.address}/jobs", timeout=60) as answer:
         return {job["id"]: job["status"] for job in json.load(answer)["jobs"]}
 
 
-def until(what: Callable[[], bool], patience: float = 60.0) -> None:
+def until(what: Callable[[], bool], patience: float = 300.0) -> None:
     """Wait for something."""
     end = time.monotonic() + patience
     while not what():

@@ -40,7 +40,7 @@ def service(module: str, *options: str, folder: pathlib.Path) -> Iterator[str]:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, env={**os.environ, "PATH": path})
     try:
         for _ in range(600):
-            with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=60):
                 break
             assert process.poll() is None, (folder / f"{module}.log").read_text()
             time.sleep(0.2)

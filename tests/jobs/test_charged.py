@@ -78,11 +78,11 @@ def started(shop: Shop, *arguments: str) -> subprocess.Popen[str]:
 
 def wait_for(found: Callable[[], object]) -> None:
     """Wait until something is so."""
-    for _ in range(1200):
+    for _ in range(4800):
         if found():
             return
         time.sleep(0.05)
-    raise AssertionError("waited for a minute")
+    raise AssertionError("waited for four minutes")
 
 
 def test_the_same_id_gives_the_release_bit_for_bit_into_any_folder_at_no_charge(shop: Shop, call: Call) -> None:

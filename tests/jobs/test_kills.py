@@ -169,7 +169,7 @@ def kill_at_random(shop: Shop, call: Call, times: int) -> None:
         == 0
     )
     takes = time.monotonic() - begin
-    moments = random.SystemRandom()
+    moments = random.Random(times)
     for _ in range(times):
         shutil.rmtree(shop.folder / "out", ignore_errors=True)
         (shop.folder / DEFAULT_NAME).unlink()

@@ -110,7 +110,7 @@ def until(what: Callable[[], object], patience: float = 120.0) -> None:
 def jobs_of(address: str) -> dict[str, str]:
     """The jobs of a service and their states."""
     with grpc.insecure_channel(address) as channel:
-        listed = beam_job_api_pb2_grpc.JobServiceStub(channel).GetJobs(api.GetJobsRequest(), timeout=5).job_info
+        listed = beam_job_api_pb2_grpc.JobServiceStub(channel).GetJobs(api.GetJobsRequest(), timeout=60).job_info
         return {job.job_id: api.JobState.Enum.Name(job.state) for job in listed}
 
 
@@ -340,7 +340,7 @@ def test_a_command_that_ends_with_us_ends_also_when_we_are_killed(bound: bool, t
     driver.stdout.close()
     try:
         if bound:
-            until(lambda: not processes._began(started), 10.0)
+            until(lambda: not processes._began(started))
         else:
             time.sleep(1.0)
             assert processes._began(started)

@@ -43,7 +43,7 @@ def started(*arguments: str, cwd: pathlib.Path, start: str) -> subprocess.Popen[
 
 def wait_for(found: Callable[[], object], process: subprocess.Popen[str]) -> None:
     """Wait until something is there, or the process has ended."""
-    for _ in range(1200):
+    for _ in range(4800):
         if found() or process.poll() is not None:
             return
         time.sleep(0.05)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import random
 import sqlite3
 import stat
 import threading
@@ -128,7 +129,7 @@ def test_triggers_of_another_schema_do_not_stand_in(postgres: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART])
 def test_bytes_come_back_whole(sqlite: str, size: int) -> None:
-    database, content = made(sqlite), os.urandom(size)
+    database, content = made(sqlite), random.Random(size).randbytes(size)
     for _ in range(2):  # the second time they are there
         with database.writing() as writer:
             writer.keep("a" * 64, content)
@@ -151,12 +152,12 @@ def test_writers_wait_for_each_other(url: str) -> None:
     def first() -> None:
         with Database(url).writing():
             inside.set()
-            go.wait(20)
+            go.wait(60)
             order.append("first")
 
     thread = threading.Thread(target=first)
     thread.start()
-    inside.wait(20)
+    inside.wait(60)
     threading.Timer(0.3, go.set).start()
     with database.writing():
         order.append("second")

@@ -63,7 +63,7 @@ def test_schedulers_at_once_never_overspend_and_use_all_of_it(url: str, spawn, t
 def kill_at_random(url: str, spawn, tmp_path: pathlib.Path, times: int) -> None:
     """Kill a process again and again while it admits and commits, and look after each kill."""
     with_account(url, epsilon=1000.0, delta=1e-3)
-    log, moments = tmp_path / "log", random.Random()
+    log, moments = tmp_path / "log", random.Random(times)
     log.touch()
     done = 0
     for turn in range(times):
@@ -102,9 +102,10 @@ def test_sixty_kills_lose_nothing(url: str, spawn, tmp_path: pathlib.Path) -> No
 
 
 def test_a_process_that_is_killed_while_it_makes_a_ledger_is_mended_by_the_same_command(url, spawn, tmp_path) -> None:
+    moments = random.Random(8)
     for _ in range(8):
         process = spawn(ledgers.make_and_open, url, str(tmp_path / "log"))
-        time.sleep(random.random() * 0.06)
+        time.sleep(moments.random() * 0.06)
         process.kill()
         process.join()
         if Ledger.exists(url):

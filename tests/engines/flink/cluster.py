@@ -115,7 +115,7 @@ class Cluster:
     def slots(self) -> int:
         """How many slots the cluster says that it has; 0 where nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://{self.address}/overview", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.address}/overview", timeout=60) as answer:
                 return int(json.load(answer)["slots-total"])
         except (OSError, ValueError):
             return 0
@@ -135,7 +135,7 @@ class Cluster:
             process.terminate()
         for process in self.processes.values():
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
