@@ -97,7 +97,8 @@ def test_a_plan_with_a_report_and_a_model_runs_as_it_was_accounted() -> None:
     # The replays reach what is accounted: nothing here could hide behind a worst case that never happens.
     together = [line for line in found.lines if line.name == EVERYTHING][1]
     at_zero = together.divergences[0]
-    assert at_zero.replayed > 0.95 * at_zero.accounted - 3 * at_zero.error
+    # Five percent of what is accounted are two errors here, so this is more than six errors below what is expected.
+    assert at_zero.replayed > 0.95 * at_zero.accounted - 4.5 * at_zero.error
 
 
 KINDS: dict[str, Query] = {
@@ -338,7 +339,8 @@ OF_PLANS = {lower_threshold, half_of_the_steps, half_of_a_count}
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 def test_a_planted_fault_is_found(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     fault(monkeypatch)
-    found = audited(plan() if fault in OF_PLANS else right())
+    # Twice the replays where they would make the evidence no more than twelve errors, of which the limit takes seven.
+    found = audited(plan(), 2 * REPLAYS) if fault in OF_PLANS else audited(right())
     assert FAULTS[fault] in broken(found)
     assert not found.agrees
 
@@ -374,9 +376,10 @@ def test_a_deficit_of_five_percent_shows_in_the_divergence_alone_where_the_budge
     """The case that knowledge of audits was measured on: sampled steps, about epsilon 5, 200,000 replays."""
     asked = plan(8.0, model=model(steps=Steps(steps=30, sampling_rate=0.1), held_out=0.5))
     less_noise(monkeypatch)
-    found = audit.audit(asked, replays=100_000, false_alarms=ALPHA)
+    found = audit.audit(asked, replays=300_000, false_alarms=ALPHA)
     line = next(line for line in found.lines if line.name == "model")
-    assert max(each.evidence for each in line.divergences) > 8
+    # About 65 is expected, which is eleven errors; 6 is three and a half.
+    assert max(each.evidence for each in line.divergences) > 6
 
 
 def test_a_round_of_a_plan_is_what_its_audit_replays() -> None:

@@ -152,7 +152,7 @@ def test_gaps_that_the_table_does_not_hold_go_on() -> None:
     units = 50_000_000
     places = UnitSampler(1e-5).draw(units)
     assert abs(len(places) - 500) < 8 * math.sqrt(500)
-    assert (np.diff(places) > sampling.LONGEST).sum() > 400
+    assert (np.diff(places) > sampling.LONGEST).sum() > 300  # of 480 or so: eight standard deviations
     assert stats.kstest(places / units, "uniform").pvalue > ALPHA
 
 
