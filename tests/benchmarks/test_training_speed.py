@@ -33,6 +33,7 @@ def test_a_busy_machine_gives_no_verdict(speed) -> None:
     assert "no verdict" in speed.note({speed.KERNEL: [{"steps": 1.0, "seconds": 10.0, "cpu_seconds": 9.0}]})
 
 
+@pytest.mark.slow
 def test_our_own_figures_can_be_measured(speed) -> None:
     for kind in (speed.KERNEL, speed.MANY, speed.STEP, speed.SAMPLES):
         assert speed.measure_ours(kind, 0.01)["steps"] >= 1

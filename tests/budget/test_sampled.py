@@ -5,6 +5,7 @@ import functools
 import math
 import time
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -170,7 +171,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("sigma", "rate", "times"), CASES)
-@pytest.mark.parametrize("delta", [1e-6, 1e-3])
+@pytest.mark.parametrize("delta", [1e-6, pytest.param(1e-3, marks=pytest.mark.slow)])
 def test_dp_accounting_says_the_same(sigma: float, rate: float, times: int, delta: float):
     ours = epsilon_of([steps(sigma, rate, times)], delta)
     theirs = by_dp_accounting(sigma, rate, times, delta, pessimistic=True)
@@ -302,9 +303,14 @@ def test_a_sample_costs_less_than_all_units_and_more_than_nothing():
     assert 0.1 < epsilon_of([steps(1.0, 0.01, 1)], 1e-6) < 0.1 * epsilon_of([steps(1.0, 0.999999, 1)], 1e-6)
 
 
-@pytest.mark.parametrize("sigma", [0.3, 0.6, 1.0, 5.0, 20.0])
-@pytest.mark.parametrize("rate", [1e-6, 0.001, 0.01, 0.1, 0.9])
-@pytest.mark.parametrize("times", [1, 1000, 100_000, 10**9])
+def slow(*values: float) -> list[Any]:
+    """Cases that lie between others."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+@pytest.mark.parametrize("sigma", [0.3, *slow(0.6), 1.0, *slow(5.0), 20.0])
+@pytest.mark.parametrize("rate", [1e-6, *slow(0.001), 0.01, *slow(0.1), 0.9])
+@pytest.mark.parametrize("times", [1, *slow(1000), 100_000, 10**9])
 def test_no_training_takes_long_and_closed_forms_are_never_below(sigma: float, rate: float, times: int):
     composed = Composition(
         sampled={Removed(rate, 1 / sigma): times}, bounded={Laplace(0.01 * k): k for k in range(1, 16)}

@@ -100,6 +100,7 @@ def test_a_damaged_file_is_named_from_a_worker_in_another_process(tmp_path: path
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_published_and_charged_once(tmp_path: pathlib.Path) -> None:
     job = cases.unit_columns(tmp_path)
     asked = ("run", job, "--output", tmp_path / "out", "--runner", "portable", "--json")

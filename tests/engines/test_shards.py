@@ -13,9 +13,14 @@ from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 
 CASES: list[Case] = [case for case in cases.SMALL if case is not cases.examples_of_training]
+LARGE = (cases.types, cases.unit_columns)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in LARGE else []) for case in CASES],
+    ids=lambda case: case.__name__,
+)
 def test_statistics_before_the_noise_are_the_same_in_any_number_of_shards(
     case: Case, compute: Compute, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def job(tmp_path: pathlib.Path) -> job_file.JobFile:
     return job_file.read(text, tmp_path / "customers.yaml", "customers.yaml")
 
 
+@pytest.mark.slow
 def test_the_job_publishes_its_report_and_its_model(job: job_file.JobFile, tmp_path: pathlib.Path) -> None:
     done = run.run(job, str(tmp_path / "out"), ledger="none")
     files = set(done.manifest["files"])

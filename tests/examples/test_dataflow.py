@@ -192,6 +192,7 @@ def launched(shop: Shop, *changes: str) -> subprocess.CompletedProcess[str]:  # 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_launcher_makes_one_release_however_often_it_is_started(shop: Shop) -> None:  # noqa: F811
     found = []
     for _ in range(2):

@@ -88,6 +88,7 @@ def service_command(folder: pathlib.Path) -> str:
     return inner.replace("%%", "%").replace("$$", "$")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command_of", [cron_command, service_command])
 def test_the_command_releases_each_week_once_however_often_it_is_started(
     reports: Shop, command_of: Callable[[pathlib.Path], str]

@@ -377,7 +377,7 @@ def test_the_manifest_names_the_ledgers_head_which_is_an_event_before_the_commit
     assert content["privacy_unit"] == "customer"
 
 
-@pytest.mark.parametrize("split", ["linear", "exponential"])
+@pytest.mark.parametrize("split", ["linear", pytest.param("exponential", marks=pytest.mark.slow)])
 def test_a_round_is_the_number_of_its_admission_and_is_kept_on_retry(shop: Shop, call: Call, split: str) -> None:
     job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3, "split": split})
     command = ["run", str(job), "--output", str(shop.folder / "out1"), "--run-id", "w1"]

@@ -35,6 +35,15 @@ STEPS = [
     ("describe", "before", 1),
     ("describe", "after", 1),
 ]
+QUICK = [
+    ("start", "after", 1),
+    ("staged", "after", 1),
+    ("commit", "before", 1),
+    ("commit", "after", 1),
+    ("publish", "after", 1),
+]
+"""Those after each of which something else is left behind; the other steps take as long, and leave the like."""
+
 AGAIN = [
     (("start", "after", 1), ("end", "before", 1)),
     (("stage a file", "after", 1), ("destroy", "before", 1)),
@@ -94,7 +103,11 @@ def assert_one_release(shop: Shop, url: str) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step[1]} {step[0]} {step[2]}")
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=[] if step in QUICK else [pytest.mark.slow]) for step in STEPS],
+    ids=lambda step: f"{step[1]} {step[0]} {step[2]}",
+)
 def test_a_kill_at_any_step_is_mended_by_the_same_command(shop: Shop, call: Call, step: tuple[str, str, int]) -> None:
     ledger = str(shop.folder / DEFAULT_NAME)
     kill(two_stages(shop), ledger, *step)

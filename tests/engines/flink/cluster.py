@@ -8,6 +8,7 @@ As a command it is the same until Ctrl-C: python tests/engines/flink/cluster.py 
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -160,13 +161,21 @@ class Cluster:
         return "\n".join((self._folder / "logs" / f"{name}.log").read_text()[-2000:] for name in names)
 
 
+_NEXT = itertools.count(os.getpid() * 16)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody has at this moment."""
-    with contextlib.ExitStack() as held:
-        taken = [held.enter_context(contextlib.closing(socket.socket())) for _ in range(count)]
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
+    """Ports that nobody has, below those that a system gives to connections by itself: none is taken before it is used.
+
+    Each process looks from another place on, and never twice at one.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = 15_000 + next(_NEXT) % 17_000
+        with contextlib.closing(socket.socket()) as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 @contextlib.contextmanager
