@@ -6,17 +6,14 @@ damage inside the data (the readers name the file when they meet it).
 
 Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
 
-May import errors, kernels.keys, jobs.{complaints, quiet}, pyarrow; Beam where a source is named by URL. Imported by request.
+May import errors, kernels.{csv_lines, keys}, jobs.{complaints, quiet}, pyarrow; Beam where a source is named by URL.
 """
 
 import concurrent.futures
 import contextlib
-import csv
 import dataclasses
-import difflib
 import glob
 import importlib
-import io
 import os
 import pathlib
 import sys
@@ -30,14 +27,15 @@ import pyarrow.parquet
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.complaints import nearest, raise_all
 from dp_pipelines.jobs.quiet import silence
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import csv_lines, keys
 
 Looked = TypeVar("Looked")
 
-LONGEST_HEADER = 2**20
 MOST_ERRORS = 20
 LOOKS_AT_ONCE = 16
 """Files of another file system that are looked at together: each takes some round trips."""
+
+_LOOK = "check the header line and the names in types:"
 
 TYPES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
@@ -225,9 +223,8 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
     for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
         if header is None:
             rule = "has no header line that can be read"
-            problems.append(
-                RequestError(field=f"file {path!r}", rule=rule, mend="write CSV with column names, in UTF-8")
-            )
+            mend = "write CSV with column names, in UTF-8, each line ended by a line feed"
+            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend=mend))
             continue
         doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
         absent = [name for name in types if name not in header]
@@ -236,9 +233,9 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
                 RequestError(field=f"file {path!r}", rule=f"has column {doubled[0]!r} twice", mend="rename one")
             )
         for name in absent:
-            # The header's names are not listed: where the header is missing, they are somebody's row.
-            close = difflib.get_close_matches(name, header, 1, 0.8)
-            mend = f"did you mean {close[0]!r}?" if close else "check the header line and the names in types:"
+            # No cell of the line is repeated, and none guessed from: where the header is missing, it is somebody's row.
+            alike = any(name.casefold() == other.strip().casefold() for other in header)
+            mend = "it has it with other capitals, or spaces around it; write the same in types:" if alike else _LOOK
             problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
     raise_all(problems[:MOST_ERRORS])
     size = sum(_each(_size, files))
@@ -255,15 +252,29 @@ def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is
     try:
         if is_csv:
             kinds = {name: TYPES[kind] for name, kind in (csv_types or {}).items() if kind in TYPES}
-            options = pa.csv.ConvertOptions(column_types=kinds)
-            tables = [pa.csv.read_csv(path, convert_options=options) for path in files]
+            tables = [_public_csv(path, kinds, field) for path in files]
         else:
             tables = [pa.parquet.ParquetFile(path).read() for path in files]
         return pa.concat_tables(tables)
+    except RequestError:
+        raise
     except (pa.ArrowException, OSError, ValueError):
         listed = ", ".join(repr(path) for path in files[:3])
         rule = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
         raise RequestError(field=field, rule=rule, mend="check the file") from None
+
+
+def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
+    """A public file, of which every line must be a row: one that is none is told by its number."""
+    content = pathlib.Path(path).read_bytes()
+    number = csv_lines.not_rows(content)
+    if number is not None:
+        rule = f"has a line {number} in {path!r} that is no row of the header's columns"
+        mend = "a line feed ends a row, in quotation marks too; give each row as many cells as the header"
+        raise RequestError(field=field, rule=rule, mend=mend)
+    whole = pa.csv.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
+    convert = pa.csv.ConvertOptions(column_types=kinds)
+    return pa.csv.read_csv(pa.BufferReader(content), read_options=whole, convert_options=convert)
 
 
 def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
@@ -338,15 +349,13 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
             sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
 
 
-def _header(path: str, quoted: bool) -> list[str] | None:
+def _header(path: str, quoted: bool) -> tuple[str, ...] | None:
     """The names in the first line of a CSV file, or None."""
     try:
         with contextlib.ExitStack() as stack:
             readable = stack.enter_context(_readable(path))
             stream = stack.enter_context(open(path, "rb")) if readable == path else readable
-            start = stream.read(LONGEST_HEADER).decode("utf-8-sig", errors="ignore")
-        text = io.StringIO(start, newline="")
-        names = next(csv.reader(text) if quoted else csv.reader(text, quoting=csv.QUOTE_NONE), None)
-    except (OSError, ValueError, csv.Error):
+            found = csv_lines.header(stream.read(csv_lines.LONGEST_HEADER + 1), quoted=quoted)
+    except (OSError, ValueError):
         return None
-    return names if names and any(names) else None
+    return found and found.names

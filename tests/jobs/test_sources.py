@@ -108,7 +108,13 @@ def test_csv_has_the_declared_types(tmp_path: pathlib.Path) -> None:
     ("header", "types", "words"),
     [
         ("a,b\n", {"c": "string"}, "has no column 'c'"),
-        ("amount\n", {"amout": "int64"}, "did you mean 'amount'?"),
+        ("amount\n", {"amout": "int64"}, "has no column 'amout'; check the header line and the names in types:"),
+        ("x, Amount\n", {"amount": "int64"}, "has no column 'amount'; it has it with other capitals, or spaces"),
+        (
+            "amount\r1\r",
+            {"amount": "int64"},
+            "no header line that can be read; write CSV with column names, in UTF-8, each",
+        ),
         ("a\n", {"a": "strng"}, "did you mean 'string'?"),
         ("a,a\n", {"a": "int64"}, "twice"),
         ("", {"a": "int64"}, "no header"),
@@ -127,9 +133,12 @@ def test_a_csv_file_without_the_declared_columns_is_refused(
 
 def test_a_row_where_the_header_should_be_is_not_quoted(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("anna,17\nbert,18\n")
+    # Cells that are alike, as a did-you-mean would find them.
+    path.write_text("customer7,mount\nbert,18\n")
     with pytest.raises(RequestError) as caught:
         sources.look_at_csv([str(path)], {"customer": "string", "amount": "int64"})
+    assert "customer7" not in str(caught.value)
+    assert "'mount'" not in str(caught.value)
     for name, line in zip(("customer", "amount"), str(caught.value).splitlines(), strict=True):
         assert line == (f"file {str(path)!r}: has no column {name!r}; check the header line and the names in types:")
 
@@ -144,7 +153,7 @@ def test_in_a_header_without_quotation_marks_they_are_part_of_names(tmp_path: pa
     path = tmp_path / "a.csv"
     path.write_text('"a,b\n')
     assert sources.look_at_csv([str(path)], {"b": "string"}, quoted=False).schema.names == ["b"]
-    with pytest.raises(RequestError, match="has no column 'b'"):
+    with pytest.raises(RequestError, match="has no header line that can be read"):
         sources.look_at_csv([str(path)], {"b": "string"})
 
 
@@ -152,3 +161,20 @@ def test_a_file_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> No
     (tmp_path / "a\udcff.parquet").write_bytes(b"x")
     with pytest.raises(RequestError, match="has a name that is not UTF-8"):
         sources.find("*.parquet", tmp_path)
+
+
+def public(folder: pathlib.Path, content: bytes) -> pa.Table:
+    (folder / "public.csv").write_bytes(content)
+    return sources.read_public([str(folder / "public.csv")], csv_types={"a": "int8"}, is_csv=True, field="lookup")
+
+
+def test_a_public_table_of_csv_has_one_row_a_line_or_is_refused_by_the_line(tmp_path: pathlib.Path) -> None:
+    assert public(tmp_path, b'\xef\xbb\xbfa,b\r\n1,"x, y"\r\n\r\n2,z').to_pylist() == [
+        {"a": 1, "b": "x, y"},
+        {"a": 2, "b": "z"},
+    ]
+    for content, number in ((b'a,b\n1,2\n1,"x\ny"\n', 3), (b"a,b\n1\n", 2), (b'"a\n', 1), (b"a,b\n1,\r2\n", 2)):
+        with pytest.raises(
+            RequestError, match=f"lookup: has a line {number} in .* that is no row of the header's columns"
+        ):
+            public(tmp_path, content)

@@ -219,14 +219,13 @@ def test_text_inside_lists_is_read_alike_whatever_the_rows_hold(tmp_path):
     assert types == {pa.string()}
 
 
-def test_a_csv_cell_with_line_breaks_takes_no_other_rows_with_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(read, "CSV_BLOCK", 2**14)
+def test_a_csv_cell_with_line_breaks_takes_no_other_rows_with_it(tmp_path):
     lines = [f"{i},{i % 7}" for i in range(5000)]
     counts = []
     for extra in ([], ['9999,"' + "a\n" * 3000 + '"']):
         path = tmp_path / f"{len(extra)}.csv"
         path.write_text("\n".join(["unit,key", *lines[:1000], *extra, *lines[1000:]]) + "\n")
-        tables = read._ReadCsvFile({"unit": pa.int64(), "key": pa.string()}).process(str(path))
+        tables = read._ReadCsvFile({"unit": pa.int64(), "key": pa.string()}, block=2**14).process(str(path))
         counts.append(sum(int(pa.compute.sum(t["unit"].to_numpy() < 9999).as_py() or 0) for t in tables if t.num_rows))
     assert counts == [5000, 5000]
 

@@ -42,8 +42,22 @@ def test_without_quotation_each_line_is_a_row_whatever_stands_in_another(tmp_pat
     good = rows(tmp_path / "a.csv", "\n".join(["customer,amount", *lines, stray]), quoted=False)
     assert good[-1] == {"customer": 'u"50', "amount": 50}
     assert rows(tmp_path / "b.csv", "\n".join(["customer,amount", *broken, *lines, stray]), quoted=False)[-101:] == good
-    # With quotation, which is what the option is for, the same mark takes in what follows.
-    assert rows(tmp_path / "c.csv", "\n".join(["customer,amount", *broken, *lines, stray]))[-101:] != good
+
+
+def test_with_quotation_a_mark_that_nobody_closes_takes_in_its_own_line_alone(tmp_path: pathlib.Path) -> None:
+    lines = [f'"u, {i}",{i}' for i in range(100)]
+    broken = ['"' + "u,1", '"', 'u,"3', "u,5,6", "u"]
+    good = rows(tmp_path / "a.csv", "\n".join(["customer,amount", *lines]))
+    assert good[7] == {"customer": "u, 7", "amount": 7}
+    for at in (0, 50, 100):
+        assert rows(tmp_path / "b.csv", "\n".join(["customer,amount", *lines[:at], *broken, *lines[at:]])) == good
+
+
+def test_a_line_that_is_neither_text_nor_a_row_decides_nothing(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"customer,amount\neve,caf\xe9, tea\nanna,1\n\xff,2\n")
+    (_, table) = read._ReadCsvFile(TYPES).process(str(path))
+    assert table.to_pylist() == [{"customer": "anna", "amount": 1}, {"customer": None, "amount": 2}]
 
 
 def test_the_option_reaches_the_reader(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,305 @@
+"""CSV files, one line a row: no byte of a line changes how another line is read.
+
+In: a stream of bytes, the columns to read. Out: Arrow tables of cells as bytes. Holds: the byte 0x0A alone ends a line, in
+quotation marks too; a line that has not as many cells as the header, that leaves a quotation mark open, that is too long or
+has a carriage return outside of quotation marks is no row; whether a line is one depends on that line alone. A header that
+cannot be read is an error; nothing else is. Not covered: other separators.
+
+May import numpy, pyarrow.
+"""
+
+import contextlib
+import csv
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Places: TypeAlias = npt.NDArray[np.intp]
+
+BLOCK = 2**23
+"""Bytes that are read and parsed at once; a line that is longer makes a larger block."""
+
+LONGEST_LINE = 2**24
+"""Bytes of a line at most; a longer one is no row."""
+
+LONGEST_HEADER = 2**20
+"""Bytes before the end of the first line at most."""
+
+LONG = 2**20
+"""Lines beyond so many bytes are judged one by one, so that one of separators alone takes no memory for each of them."""
+
+BOM = b"\xef\xbb\xbf"
+COMMA, QUOTE, END, RETURN = b',"\n\r'
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Header:
+    """The first line of a file.
+
+    Args:
+        names: of the columns. They may be somebody's row, where the header is missing: a message may repeat one only where
+            it is the name of a declared column.
+        begin: where the next line begins.
+    """
+
+    names: tuple[str, ...]
+    begin: int
+
+
+def header(start: bytes, *, quoted: bool) -> Header | None:
+    r"""The first line that is not empty, or None where it cannot be read.
+
+    Args:
+        start: the file's first bytes, `LONGEST_HEADER + 1` of them unless it is shorter.
+        quoted: whether cells may stand in quotation marks.
+
+    >>> header(b"customer,amount\n1,2\n", quoted=True)
+    Header(names=('customer', 'amount'), begin=16)
+    >>> header(b"customer\ramount\r", quoted=True) is None
+    True
+    """
+    begin = len(BOM) if start.startswith(BOM) else 0
+    begin += len(start) - begin - len(start[begin:].lstrip(b"\r\n"))
+    end = start.find(END, begin)
+    if end < 0:
+        end = len(start)
+    line = start[begin:end].rstrip(b"\r")
+    if end > LONGEST_HEADER or not _cells_of(line, quoted):
+        return None
+    text = line.decode(errors="replace")
+    try:
+        (names,) = csv.reader([text], quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+    except (csv.Error, ValueError):
+        return None
+    return Header(names=tuple(names), begin=min(end + 1, len(start))) if any(names) else None
+
+
+def read(stream: BinaryIO, columns: Sequence[str], *, quoted: bool, block: int = BLOCK) -> Iterator[pa.Table]:
+    r"""The rows of a file, cells as bytes, null where they say so.
+
+    Args:
+        stream: where the file begins.
+        columns: names in the header, each once.
+        quoted: whether cells may stand in quotation marks.
+        block: bytes that are read at once. It changes no row.
+
+    Raises:
+        ValueError: the header cannot be read, or lacks a column.
+
+    >>> import io
+    >>> file = io.BytesIO(b'customer,amount\nanna,1\n"bert,2\ncleo,3\n')
+    >>> [table.to_pylist() for table in read(file, ["amount"], quoted=True)]
+    [[{'amount': b'1'}, {'amount': b'3'}]]
+    """
+    start = _exactly(stream, LONGEST_HEADER + 1)
+    first = header(start, quoted=quoted)
+    if first is None:
+        raise ValueError("no header")
+    places = [first.names.index(name) for name in columns]
+    parsed = (
+        _parsed(rows, places, len(first.names), quoted).rename_columns(list(columns))
+        for lines in _whole_lines(start[first.begin :], stream, block)
+        if (rows := b"".join(_rows(lines, len(first.names), quoted)))
+    )
+    return parsed if places else iter(())
+
+
+def not_rows(content: bytes, *, quoted: bool = True) -> int | None:
+    r"""The first line of a public file that is neither empty nor a row, counted from one, or None.
+
+    >>> not_rows(b"a,b\n1,2\n1,2,3\n")
+    3
+    """
+    first = header(content[: LONGEST_HEADER + 1], quoted=quoted)
+    if first is None:
+        return 1
+    for number, line in enumerate(content[first.begin :].split(b"\n"), 1 + content[: first.begin].count(b"\n")):
+        # Judged without what may follow the line's end; the header is line 1 and has ended here.
+        bare = line.rstrip(b"\r")
+        if bare and (len(line) > LONGEST_LINE or _cells_of(bare, quoted) != len(first.names)):
+            return number
+    return None
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    """So many bytes, fewer at the end of the file alone: a stream may give less than it is asked for."""
+    data = stream.read(size)
+    pieces = [data]
+    held = len(data)
+    while data and held < size:
+        data = stream.read(size - held)
+        pieces.append(data)
+        held += len(data)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
+    """Pieces of the file that end with a line; the lines that are too long may be left out."""
+    held, too_long = bytearray(), False
+    for data in _pieces(start, stream, block):
+        if too_long:
+            after = data.find(END) + 1
+            too_long = not after
+            data = data[after:] if after else b""
+        end = data.rfind(END) + 1
+        if end:
+            yield b"".join((held, memoryview(data)[:end]))
+            held = bytearray()
+        held += memoryview(data)[end:]
+        if len(held) > LONGEST_LINE:
+            held, too_long = bytearray(), True
+    if held:
+        yield bytes(held + b"\n")
+
+
+def _pieces(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
+    yield start
+    while data := _exactly(stream, block):
+        yield data
+
+
+def _rows(lines: bytes, cells: int, quoted: bool) -> Iterable[bytes | memoryview]:
+    """The lines that are rows, in their order, in as few pieces as can be."""
+    octets = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(octets == END) + 1
+    starts = np.concatenate(([0], ends[:-1]))
+    long = np.flatnonzero(ends - starts > LONG)
+    whole, begin = memoryview(lines), 0
+    for number in long.tolist():
+        yield from _short_rows(whole[begin : starts[number]], cells, quoted)
+        begin = int(ends[number])
+        line = lines[starts[number] : begin - 1]
+        if len(line) <= LONGEST_LINE and _cells_of(line.rstrip(b"\r"), quoted) == cells:
+            yield whole[starts[number] : begin]
+    yield from _short_rows(whole[begin:], cells, quoted)
+
+
+def _short_rows(lines: memoryview, cells: int, quoted: bool) -> Iterator[memoryview]:
+    if not lines:
+        return
+    octets = np.frombuffer(lines, np.uint8)
+    if quoted and bytes(lines).find(QUOTE) >= 0:
+        ends, good, unsure = _judged_quoted(octets, cells)
+    else:
+        ends, good, unsure = _judged(octets, cells)
+        quoted = False
+    starts = np.concatenate(([0], ends[:-1]))
+    stray = _stray_returns(octets)
+    if stray.size:
+        at = np.searchsorted(ends, stray, side="right")
+        good[at] = False
+        unsure = np.union1d(unsure, at) if quoted else unsure
+    for number in unsure.tolist():
+        line = bytes(lines[starts[number] : ends[number] - 1])
+        good[number] = _cells_of(line.rstrip(b"\r"), quoted) == cells
+    if good.all():
+        yield lines
+        return
+    # Neighbours stay together: a piece begins and ends where good and bad lines meet.
+    change = np.flatnonzero(np.diff(good.view(np.int8), prepend=0, append=0))
+    for first, last in zip(starts[change[::2]].tolist(), ends[change[1::2] - 1].tolist(), strict=True):
+        yield lines[first:last]
+
+
+def _judged(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
+    """Where each line ends, and whether it has the right number of cells: no quotation mark means anything here."""
+    marks = np.flatnonzero((octets == END) | (octets == COMMA))
+    last = np.flatnonzero(octets[marks] == END)
+    return marks[last] + 1, np.diff(last, prepend=-1) == cells, np.empty(0, np.intp)
+
+
+def _judged_quoted(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
+    """As `_judged`, and the lines that have a quotation mark where only reading from the left tells what it means.
+
+    Elsewhere a mark opens a quotation if it is the first, third, fifth... of its line: each of those stands where a cell
+    begins, or follows the one before it, which is how a quotation writes the mark itself.
+    """
+    marks = np.flatnonzero((octets == END) | (octets == COMMA) | (octets == QUOTE))
+    kinds = octets[marks]
+    is_mark = kinds == QUOTE
+    last = np.flatnonzero(kinds == END)
+    counts = np.diff(last, prepend=-1)
+    # Sums of bytes wrap, and stay right about even and odd.
+    odd = np.cumsum(is_mark, dtype=np.uint8) & 1
+    before = np.concatenate((odd[:1] * 0, odd[last[:-1]]))
+    inside = odd ^ np.repeat(before, counts)
+    counted = np.cumsum((inside == 0) & ~is_mark, dtype=np.intp)[last]
+    good = (np.diff(counted, prepend=0) == cells) & (inside[last] == 0)
+    opening = np.flatnonzero(is_mark & (inside == 1))
+    earlier = octets[marks[opening] - 1]
+    # What stands before the first byte is another line.
+    fits = (earlier == COMMA) | (earlier == END) | (earlier == QUOTE) | (marks[opening] == 0)
+    unsure = np.unique(np.searchsorted(last, opening[~fits]))
+    return marks[last] + 1, good, unsure
+
+
+def _stray_returns(octets: Bytes) -> Places:
+    """Carriage returns that stand before neither a line's end nor another that does."""
+    found = np.flatnonzero(octets == RETURN)
+    if not found.size:
+        return found
+    last = np.append(np.flatnonzero(np.diff(found) != 1), found.size - 1)
+    stray = octets[found[last] + 1] != END
+    return found[np.repeat(stray, np.diff(last, prepend=-1))]
+
+
+def _cells_of(line: bytes, quoted: bool) -> int:
+    """The number of cells of one line without its end; zero where it is no row.
+
+    As Arrow reads it: a quotation mark opens a quotation where a cell begins and nowhere else; two are one inside of it.
+
+    >>> _cells_of(b'5" disk,"a ""b"", c",d', True), _cells_of(b'a,"b', True), _cells_of(b'a,"b', False)
+    (3, 0, 2)
+    """
+    if not quoted:
+        return 0 if RETURN in line else line.count(b",") + 1
+    cells, at = 0, 0
+    while True:
+        cells += 1
+        if line[at : at + 1] == b'"':
+            at = _closed(line, at + 1)
+            if not at:
+                return 0
+        comma = line.find(COMMA, at)
+        if line.find(RETURN, at, len(line) if comma < 0 else comma) >= 0:
+            return 0
+        if comma < 0:
+            return cells
+        at = comma + 1
+
+
+def _closed(line: bytes, at: int) -> int:
+    """Where a quotation has ended that began before a place; zero where it has not."""
+    while True:
+        end = line.find(QUOTE, at)
+        if end < 0:
+            return 0
+        if line[end + 1 : end + 2] != b'"':
+            return end + 1
+        at = end + 2
+
+
+def _parsed(rows: bytes, places: Iterable[int], cells: int, quoted: bool) -> pa.Table:
+    """Some cells of lines that are all rows."""
+    names = [str(place) for place in range(cells)]
+    chosen = [names[place] for place in places]
+    reading = pa.csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names)
+    parse = pa.csv.ParseOptions(
+        quote_char='"' if quoted else False,
+        # All lines are rows. Were one not, it would be none here either.
+        invalid_row_handler=lambda row: "skip",
+    )
+    convert = pa.csv.ConvertOptions(
+        include_columns=chosen, column_types=dict.fromkeys(chosen, pa.binary()), strings_can_be_null=True
+    )
+    # Arrow takes a mark of the byte order away wherever it begins to read, and skips empty lines.
+    safe = b"\n" + rows if rows.startswith(BOM) else rows
+    with contextlib.closing(pa.BufferReader(safe)) as source:
+        return pa.csv.read_csv(source, read_options=reading, parse_options=parse, convert_options=convert)
