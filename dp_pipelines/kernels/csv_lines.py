@@ -225,19 +225,20 @@ def _judged_quoted(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
     kinds = octets[marks]
     is_mark = kinds == QUOTE
     last = np.flatnonzero(kinds == END)
-    counts = np.diff(last, prepend=-1)
     # Sums of bytes wrap, and stay right about even and odd.
-    odd = np.cumsum(is_mark, dtype=np.uint8) & 1
-    before = np.concatenate((odd[:1] * 0, odd[last[:-1]]))
-    inside = odd ^ np.repeat(before, counts)
-    counted = np.cumsum((inside == 0) & ~is_mark, dtype=np.intp)[last]
-    good = (np.diff(counted, prepend=0) == cells) & (inside[last] == 0)
-    opening = np.flatnonzero(is_mark & (inside == 1))
-    earlier = octets[marks[opening] - 1]
-    # What stands before the first byte is another line.
-    fits = (earlier == COMMA) | (earlier == END) | (earlier == QUOTE) | (marks[opening] == 0)
-    unsure = np.unique(np.searchsorted(last, opening[~fits]))
-    return marks[last] + 1, good, unsure
+    inside = (np.cumsum(is_mark, dtype=np.uint8) & 1).view(np.bool_)
+    left_open = inside[last]
+    if left_open.any():
+        before = np.concatenate(([False], left_open[:-1]))
+        inside ^= np.repeat(before, np.diff(last, prepend=-1))
+    separators = np.flatnonzero(~(is_mark | inside))
+    counts = np.diff(np.searchsorted(separators, last, side="right"), prepend=0)
+    # What stands before the first byte is another line; commas, ends and marks are all that is listed here.
+    opening = is_mark & inside
+    opening[0] &= bool(marks[0])
+    opening[1:] &= marks[1:] - marks[:-1] != 1
+    unsure = np.unique(np.searchsorted(last, np.flatnonzero(opening)))
+    return marks[last] + 1, (counts == cells) & ~inside[last], unsure
 
 
 def _stray_returns(octets: Bytes) -> Places:
