@@ -98,7 +98,7 @@ class Source(_Files):
     """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
 
     quoted: Annotated[
-        bool, Field(description="Of CSV: whether cells may stand in quotation marks. False: each line is one row.")
+        bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
     ] = True
 
     @model_validator(mode="after")
