@@ -283,7 +283,14 @@ def coarse(merged: Sequence[accumulate.Totals], statistic: int, shift: int, step
 
 def _keys(part: accumulate.Totals) -> list[tuple[Any, ...]]:
     # By representation: True is not 1, and a listed 1.0 is not 1.
-    return list(zip(*([repr(value) for value in column.to_pylist()] for column in part.partitions), strict=True))
+    return list(
+        zip(*([repr(value) for value in _plain(column).to_pylist()] for column in part.partitions), strict=True)
+    )
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Days and times as the integers that they are: Python cannot write all of them."""
+    return column.view(f"int{column.type.bit_width}") if pa.types.is_temporal(column.type) else column
 
 
 def distances(one: dict[Any, int], other: dict[Any, int]) -> list[int]:

@@ -1,0 +1,199 @@
+"""Files that differ by all rows of one unit, Eve, whatever she writes: everything but the noisy numbers is the same.
+
+In: 66 jobs (`file_cases`), rows of a dozen other units, and Eve's (`hostile`). Out: for each pair, what the world would see:
+failures, log lines, warnings, names of files, layout of the staged Parquet file, listed partitions. Holds: most pairs go
+through the pipeline's own steps in this process (`file_pairs`), some through the command line. Where sums are known before the
+noise, Eve moves none by more than her bounds: no row of others has another place or value. Not covered: noise.
+"""
+
+import pathlib
+import random
+import re
+import warnings
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+import yaml
+
+from dp_pipelines.jobs import cli
+from dp_pipelines.kernels import csv_lines
+from dp_pipelines.transforms.aggregate import ToShards
+from tests.helpers import file_cases, file_pairs, hostile
+
+CASES = file_cases.CASES
+BY_NAME = {case.name: case for case in CASES}
+OF_ONE_BASE = 10
+"""Pairs with the same rows of others."""
+
+
+def found(case: file_pairs.Case, folder: pathlib.Path, pairs: int, seed: int, longest: int = hostile.LONG) -> list[str]:
+    """What differs within pairs of files, in words; a pair's number with each."""
+    runs, broken = file_pairs.Runs(case, folder), []
+    for number in range(pairs):
+        rng = random.Random(f"{case.name} {seed} {number}")
+        if number % OF_ONE_BASE == 0:
+            others = file_pairs.rows_of(case, rng)
+            without = runs.seen(file_pairs.content(case, others))
+            assert not without.public["failure"], without.public
+            assert without.totals
+        with_eve = runs.seen(file_pairs.content(case, others, rng, longest))
+        keys = without.public.keys() | with_eve.public.keys()
+        differing = [key for key in sorted(keys) if without.public.get(key) != with_eve.public.get(key)]
+        broken += [
+            f"{number}: {key} is {with_eve.public.get(key)}"
+            for key in differing
+            if not _unreleased(key, without, with_eve)
+        ]
+        broken += [f"{number}: {name} moved too far" for name in file_pairs.moved_too_far(runs, without, with_eve)]
+    return broken
+
+
+def _unreleased(key: str, *both: file_pairs.Seen) -> bool:
+    """Whether one of a pair has released no private partition, so that its file has no columns of values to compare."""
+    return key == "columns" and any(not seen.public.get("columns") for seen in both)
+
+
+@pytest.mark.parametrize("case", CASES[:: len(CASES) // 15], ids=lambda case: case.name)
+def test_whatever_one_unit_writes_shows_in_nothing_but_the_noisy_numbers(
+    case: file_pairs.Case, tmp_path: pathlib.Path
+) -> None:
+    assert found(case, tmp_path / "pairs", 14, seed=0) == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_twenty_thousand_pairs_differ_in_nothing_but_the_noisy_numbers(
+    case: file_pairs.Case, tmp_path: pathlib.Path
+) -> None:
+    assert found(case, tmp_path / "pairs", 20_000 // len(CASES) + 1, seed=1) == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES[::6], ids=lambda case: case.name)
+def test_text_of_megabytes_shows_in_nothing_but_the_noisy_numbers(
+    case: file_pairs.Case, tmp_path: pathlib.Path
+) -> None:
+    assert found(case, tmp_path / "pairs", 3, seed=2, longest=hostile.LONGEST) == []
+
+
+# The command line: a whole run, with what it prints.
+
+
+def told(
+    case: file_pairs.Case, folder: pathlib.Path, rows: bytes, capfd: pytest.CaptureFixture[str]
+) -> dict[str, object]:
+    """What a whole run says and leaves: numbers, which noise changes, are cut out of its words."""
+    (folder / "rows").write_bytes(rows)
+    out = folder / "out"
+    capfd.readouterr()
+    try:
+        code = cli.main(
+            ["run", str(folder / "job.yaml"), "--output", str(out), "--ledger", "none", "--runner", "direct"]
+        )
+    except SystemExit as end:
+        code = int(end.code or 0)
+    said = capfd.readouterr()
+    seen = {
+        "code": code,
+        "out": _without_numbers(said.out),
+        "err": said.err,
+        "files": sorted(map(str, folder.rglob("*"))),
+    }
+    for path in out.glob("*.parquet"):
+        seen |= file_pairs.layout_of(path, listed=True)
+    for path in sorted(out.rglob("*"), reverse=True):
+        path.unlink()
+    if out.exists():
+        out.rmdir()
+    return seen
+
+
+def _without_numbers(text: str) -> list[str]:
+    """Lines without what follows from the noisy numbers: digits, and how wide columns are."""
+    return [re.sub(r"[ -]+", " ", re.sub(r"[-+]?\d[\d.,]*(e[-+]?\d+)?", "#", line)) for line in text.splitlines()]
+
+
+COMMAND_LINE = [
+    file_pairs.Case(
+        name=f"{case.name}, listed", csv=case.csv, job={**case.job, "stage": {**case.job["stage"], **listed}}
+    )
+    for case in CASES
+    if (listed := {"partition_by": ["text"], "partitions": file_cases.LISTED}) and case.name.split(", ")[1] != "row id"
+]
+
+
+def check_told(
+    case: file_pairs.Case, folder: pathlib.Path, pairs: int, capfd: pytest.CaptureFixture[str]
+) -> Iterator[list[str]]:
+    """What differs within pairs that go through the command line."""
+    case.write(folder)
+    content = yaml.safe_load((folder / "job.yaml").read_text())
+    assert content["stages"][file_pairs.NAME]["partitions"] == file_cases.LISTED
+    rng = random.Random(case.name)
+    others = file_pairs.rows_of(case, rng)
+    without = told(case, folder, file_pairs.content(case, others), capfd)
+    assert without["code"] == 0, without
+    for _ in range(pairs):
+        with_eve = told(case, folder, file_pairs.content(case, others, rng), capfd)
+        yield [
+            f"{key}: {with_eve.get(key)}"
+            for key in without.keys() | with_eve.keys()
+            if without.get(key) != with_eve.get(key)
+        ]
+
+
+@pytest.mark.parametrize("name", ["csv, spread", "parquet, spread"])
+def test_a_whole_run_says_the_same_whatever_one_unit_writes(
+    name: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (case,) = (case for case in COMMAND_LINE if case.name == f"{name}, listed")
+    assert [differing for differing in check_told(case, tmp_path / "pairs", 2, capfd) if differing] == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("case", COMMAND_LINE, ids=lambda case: case.name)
+def test_three_hundred_whole_runs_say_the_same_whatever_one_unit_writes(
+    case: file_pairs.Case, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pairs = 300 // len(COMMAND_LINE) + 1
+    assert [differing for differing in check_told(case, tmp_path / "pairs", pairs, capfd) if differing] == []
+
+
+# Faults that are planted, and found.
+
+
+def joined_by_quotation(stream: object, columns: list[str], *, quoted: bool, block: int) -> Iterator[pa.Table]:
+    """The reader as it once was: Arrow's, with line breaks in cells and a handler that it calls with decoded lines."""
+    convert = pa.csv.ConvertOptions(include_columns=columns, column_types=dict.fromkeys(columns, pa.binary()))
+    parse = pa.csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=lambda row: "skip")
+    yield from (
+        pa.Table.from_batches([b]) for b in pa.csv.open_csv(stream, parse_options=parse, convert_options=convert)
+    )
+
+
+def test_a_line_that_swallows_others_or_ends_the_run_is_found(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_lines, "read", joined_by_quotation)
+    said = found(BY_NAME["csv, spread"], tmp_path / "pairs", 20, seed=0)
+    assert any("failure is exit 1" in line for line in said)
+    assert any("moved too far" in line for line in said)
+
+
+def test_a_warning_about_a_value_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = ToShards.compute
+
+    def tells(self: ToShards, element: list[pa.Table]) -> object:
+        if any(pa.compute.any(pa.compute.is_nan(table["f64"])).as_py() for table in element):
+            warnings.warn("invalid value", RuntimeWarning, stacklevel=1)
+        return honest(self, element)
+
+    monkeypatch.setattr(ToShards, "compute", tells)
+    assert any(
+        "warnings is ['invalid value']" in line for line in found(BY_NAME["parquet, spread"], tmp_path / "p", 10, 0)
+    )
