@@ -23,7 +23,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo docs test test-all test-flink test-spark test-java coverage lint format types doctest check bench bench-training lock clean
+.PHONY: help demo docs test test-all test-flink test-spark test-java coverage lint format types doctest test-mutants check bench bench-training lock clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -63,8 +63,13 @@ EXPLORE = --hypothesis-profile=explore --hypothesis-seed=$(SEED)
 test: $(VENV)  ## every test but the slow ones, doctests among them; the same examples in each run
 	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
-test-all: $(VENV)  ## the slow tests too: what CI runs, and the longest besides; new examples in each run
+test-all: $(VENV)  ## the slow and long tests too, with new examples in each run; then planted faults, which tests must find
 	$(BIN)/pytest $(PARALLEL) -m 'not bench' $(EXPLORE)
+	$(MAKE) test-mutants
+
+test-mutants: $(VENV)  ## plant faults into a copy, see that tests find them: the table of docs/reviewers.md, then random ones
+	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python tests/mutants/run.py --random
 
 # Java and Maven are all that these need beside Python: the engines come from Maven Central, once.
 $(ENGINES)/%/built: tests/engines/%/pom.xml

@@ -1,0 +1,150 @@
+"""A copy of the tree in which faults are planted, and a server in it that runs tests.
+
+In: the checkout. Out: how tests end in the copy, as it is or with the text of one module changed. Holds: the checkout is never
+changed; transforms/ and jobs/ lie inside the copy's dp_pipelines/, so that all of ours is found there and nowhere else; after
+each run the copy is as it was. Not covered: tests that need git.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+LEFT_OUT = shutil.ignore_patterns(
+    ".*", "build", "dist", "out", "data", "__pycache__", "*.egg-info", "htmlcov", "node_modules"
+)
+
+INSIDE = ("transforms", "jobs")
+"""Folders of the checkout that are imported as parts of dp_pipelines."""
+
+MARKED = itertools.count(946684800)
+"""The times of change of modules with a fault, each another one: no bytecode of a module is taken for another form of it."""
+
+
+class Answer(NamedTuple):
+    """How tests ended: pytest's exit code, whether they were cut off, how long they took, what they said, who called what."""
+
+    ended: int
+    late: bool
+    seconds: float
+    said: str
+    durations: dict[str, float]
+    calls: dict[str, list[str]]
+
+    @property
+    def found(self) -> bool:
+        """Whether a test failed, did not end, or could not even begin for what the module does when it is imported."""
+        at_import = self.ended == 4 and "while loading conftest" in self.said
+        return self.late or self.ended in (1, 2) or self.ended < 0 or at_import
+
+    @property
+    def word(self) -> str:
+        """For the line of a fault."""
+        if self.found:
+            return "too long" if self.late else "found"
+        return "SURVIVED" if self.ended == 0 else f"BROKEN {self.ended}"
+
+
+class Copy:
+    """A copy of a checkout, with a server.
+
+    Args:
+        root: the checkout.
+        folder: an empty folder.
+    """
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = folder
+        for path in root.iterdir():
+            if LEFT_OUT(str(root), [path.name]) or path.name in INSIDE:
+                continue
+            if path.is_dir():
+                shutil.copytree(path, folder / path.name, ignore=LEFT_OUT, symlinks=True)
+            else:
+                shutil.copy2(path, folder / path.name)
+        for name in INSIDE:
+            shutil.copytree(root / name, folder / "dp_pipelines" / name, ignore=LEFT_OUT)
+            (folder / name).symlink_to(Path("dp_pipelines") / name)
+        self._server = self._serve()
+
+    def _serve(self) -> subprocess.Popen[str]:
+        # CI=1: hypothesis repeats the same examples, so that what is found today is found tomorrow.
+        environment = {**os.environ, "PYTHONPATH": str(self.root), "CI": "1"}
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            environment[name] = "1"
+        server = subprocess.Popen(
+            [sys.executable, str(self.root / "tests" / "mutants" / "server.py")],
+            cwd=self.root,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stdout is not None
+        if not server.stdout.readline():
+            raise RuntimeError("the server of the copy did not start")
+        return server
+
+    def run(
+        self,
+        tests: Sequence[str],
+        *,
+        limit: float = 600,
+        options: Sequence[str] = (),
+        calls: bool = False,
+    ) -> Answer:
+        """Run tests in a new process."""
+        log = self.root / "run.log"
+        kept = log.with_name("run.log.json")
+        kept.unlink(missing_ok=True)
+        asked = {
+            "tests": list(tests),
+            "limit": limit,
+            "options": list(options),
+            "log": str(log),
+            "calls": calls,
+        }
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.write(json.dumps(asked) + "\n")
+        self._server.stdin.flush()
+        answer = json.loads(self._server.stdout.readline())
+        known = json.loads(kept.read_text()) if kept.exists() else {"durations": {}, "calls": {}}
+        return Answer(answer["ended"], answer["late"], answer["seconds"], log.read_text(errors="replace"), **known)
+
+    def run_with(self, path: str, text: str, tests: Sequence[str], *, limit: float) -> Answer:
+        """Run tests while a file of the copy holds another text.
+
+        Args:
+            path: of the file, under the copy's dp_pipelines/.
+            text: what it holds meanwhile.
+            tests: node ids.
+            limit: seconds after which they are cut off.
+        """
+        file = self.root / "dp_pipelines" / path
+        kept, times = file.read_bytes(), file.stat()
+        try:
+            file.write_text(text)
+            os.utime(file, (changed := next(MARKED), changed))
+            return self.run(tests, limit=limit)
+        finally:
+            file.write_bytes(kept)
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def close(self) -> None:
+        """End the server."""
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        self._server.wait(60)
+
+
+def copied(root: Path) -> tuple[Copy, tempfile.TemporaryDirectory[str]]:
+    """A copy in a temporary folder, which goes with it."""
+    folder = tempfile.TemporaryDirectory(prefix="mutants-")
+    return Copy(root, Path(folder.name)), folder
