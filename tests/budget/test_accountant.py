@@ -329,3 +329,20 @@ def test_importing_the_accountant_loads_neither_scipy_nor_dp_accounting():
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_as_many_runs_as_can_be_are_taken_and_one_more_is_refused():
+    assert tables_delta([laplace(3)], runs=10**9, epsilon=0.0) == pytest.approx(2e9 * 2**-100)
+    assert loss_distribution([laplace(1000)], runs=10**9).bounded == {Laplace(1 / 1000 * (1 + 2.0**-50)): 10**9}
+    with pytest.raises(RequestError, match="runs"):
+        loss_distribution([laplace(1000)], runs=10**9 + 1)
+    with pytest.raises(RequestError, match="runs"):
+        delta_of([laplace(1000)], 1.0, runs=10**9 + 1)
+
+
+@given(st.lists(st.tuples(st.floats(1e-300, 0.99), st.integers(1, 40)), min_size=1, max_size=4))
+def test_what_fails_is_rounded_up_and_never_below_the_exact_probability(parts: list[tuple[float, int]]):
+    records = [decision(0.5, delta, l0) for delta, l0 in parts]
+    stays = math.prod((1 - Fraction(delta)) ** l0 for delta, l0 in parts)
+    found = Fraction(loss_distribution(records).failure)
+    assert 1 - stays <= found <= (1 - stays) * (1 + Fraction(1, 2**40))

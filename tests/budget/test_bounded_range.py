@@ -169,3 +169,11 @@ def test_randomized_response_of_the_whole_epsilon_dominates_the_pair():
     assert (chosen <= response + 1e-15).all()
     half = Response(0.5).profile(losses)[0]
     assert (chosen >= half - 1e-15).all()
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 30.0, 1e9])
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 9.0])
+def test_the_divergence_of_a_record_is_no_more_than_its_formula(epsilon: float, order: float) -> None:
+    record = Mechanism(stage="s", name="c", kind="bounded_range", epsilon=epsilon, l0=3)
+    stated = 3 * min(epsilon, order * epsilon**2 / 8)
+    assert renyi.divergence([record], order) == pytest.approx(stated, rel=1e-9)

@@ -5,11 +5,13 @@ module of ours; one that finds ours elsewhere than in this copy says so, and is 
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import logging
 import os
 import pathlib
+import resource
 import signal
 import sys
 import time
@@ -60,6 +62,9 @@ QUIET = [
     "not bench",
 ]
 
+MOST_MEMORY = 6 * 2**30
+"""Bytes that a child may have: a fault may ask for any number."""
+
 ELSEWHERE = 99
 """How a child ends that has loaded our modules from another place than the copy."""
 
@@ -83,6 +88,7 @@ class Watch:
         sys.setprofile(None)
 
     def _begin(self, nodeid: str) -> None:
+        forget()
         seen: set[object] = set()
         names = self.calls.setdefault(nodeid, [])
         inside = str(ROOT / "dp_pipelines") + os.sep
@@ -95,6 +101,15 @@ class Watch:
                     names.append(f"{code.co_filename.removeprefix(inside)}:{code.co_firstlineno}")
 
         sys.setprofile(note)
+
+
+def forget() -> None:
+    """Empty the caches of our functions: what an earlier test has computed is called again."""
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("dp_pipelines", "tests"):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
 
 
 def loaded() -> list[str]:
@@ -112,6 +127,7 @@ def loaded() -> list[str]:
 def child(job: dict) -> int:
     """Run the tests of a job; gives how pytest has ended."""
     os.setsid()
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     null, log = os.open(os.devnull, os.O_RDONLY), os.open(job["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(null, 0)
     os.dup2(log, 1)

@@ -40,14 +40,18 @@ class Answer(NamedTuple):
     @property
     def found(self) -> bool:
         """Whether a test failed, did not end, or could not even begin for what the module does when it is imported."""
-        at_import = self.ended == 4 and "while loading conftest" in self.said
-        return self.late or self.ended in (1, 2) or self.ended < 0 or at_import
+        return self.late or self.ended in (1, 2) or self.ended < 0 or self.at_import
+
+    @property
+    def at_import(self) -> bool:
+        """Whether no test began, since what it imports fails: pytest then says that it does not find the test."""
+        return self.ended == 4 and any(words in self.said for words in ("ERROR collecting", "while loading conftest"))
 
     @property
     def word(self) -> str:
         """For the line of a fault."""
         if self.found:
-            return "too long" if self.late else "found"
+            return "too long" if self.late else "at import" if self.at_import else "found"
         return "SURVIVED" if self.ended == 0 else f"BROKEN {self.ended}"
 
 

@@ -121,3 +121,10 @@ def test_it_is_another_law_than_the_rounded_gaussian() -> None:
     whole = math.sqrt(2 * math.pi) * (1 + 2 * math.exp(-2 * math.pi**2))
     assert DiscreteGaussian(Fraction(1)).pmf(0) == pytest.approx(1 / whole, rel=1e-12)
     assert RoundedGaussian(Fraction(1)).pmf(0) < 0.39 < DiscreteGaussian(Fraction(1)).pmf(0)
+
+
+@pytest.mark.parametrize("parts", [12, 20, 25, 37])
+def test_a_scale_far_below_a_step_leaves_one_and_minus_one_as_good_as_alone(parts: int) -> None:
+    assert DiscreteGaussian(Fraction(1, parts)).stddev == pytest.approx(
+        math.sqrt(2) * math.exp(-(parts**2) / 4), rel=1e-9
+    )

@@ -15,6 +15,7 @@ from scipy import stats
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import FlooredLaplace, Law, RoundedGaussian, balls, entropy, samplers, tables
+from dp_pipelines.noise.laws import DiscreteGaussian
 from dp_pipelines.noise.samplers import Sampler
 
 N = 4_000_000
@@ -186,7 +187,11 @@ def test_every_draw_is_within_the_promised_distance_of_its_law(law: Law) -> None
     assert 0 < Sampler(law).total_variation_bound <= samplers.TOTAL_VARIATION_BOUND == Fraction(1, 2**100)
 
 
-@pytest.mark.parametrize("law", [RoundedGaussian(Fraction(2**14 + 1)), FlooredLaplace(Fraction(2**20) + 1)], ids=repr)
+@pytest.mark.parametrize(
+    "law",
+    [RoundedGaussian(Fraction(2**14 + 1)), DiscreteGaussian(Fraction(2**14 + 1)), FlooredLaplace(Fraction(2**20) + 1)],
+    ids=repr,
+)
 def test_a_scale_that_no_table_holds_is_refused_before_any_draw(law: Law) -> None:
     with pytest.raises(RequestError, match="coarser lattice"):
         Sampler(law)
@@ -198,7 +203,7 @@ def test_what_is_no_law_is_refused(law: object) -> None:
         Sampler(law)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("n", [-1, 1.0, True, "3", None, math.nan])
+@pytest.mark.parametrize("n", [-1, 2**40 + 1, 1.0, True, "3", None, math.nan])
 def test_a_number_of_draws_that_is_no_number_is_refused(n: object) -> None:
     with pytest.raises(RequestError, match="n: must"):
         Sampler(LAWS[0]).draw(n)  # type: ignore[arg-type]

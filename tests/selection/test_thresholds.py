@@ -236,3 +236,24 @@ def test_what_is_no_positive_whole_number_is_refused(wrong: object):
 def test_a_first_statistic_that_is_no_number_of_steps_is_refused(wrong: object):
     with pytest.raises(RequestError, match="one_user"):
         thresholds.count_threshold(LAW, wrong, 1, 1e-6)  # type: ignore[arg-type]
+
+
+def test_the_ends_of_the_ranges_are_taken_and_what_lies_beyond_is_refused():
+    unit, most = 2**30, 2**32
+    assert thresholds.count_threshold(LAW, 2**62, 1, 1e-6) > 2**62
+    assert thresholds.count_threshold(LAW, 1, most, 1e-6) > thresholds.count_threshold(LAW, 1, most // 2, 1e-6)
+    assert thresholds.weighted_l2_squared(unit, unit, most) >= most
+    assert thresholds.weighted_threshold(LAW, unit, 2**20, most, 1e-6) > 0
+    for arguments, named in [
+        ((2**62 + 1, 1), "one_user"),
+        ((1, most + 1), "max_partitions"),
+    ]:
+        with pytest.raises(RequestError, match=named):
+            thresholds.count_threshold(LAW, *arguments, 1e-6)
+    for beyond, named in [
+        ((unit + 1, 1, 1), "unit"),
+        ((1, unit + 1, 1), "q"),
+        ((1, 1, most + 1), "max_partitions"),
+    ]:
+        with pytest.raises(RequestError, match=named):
+            thresholds.weighted_l2_squared(*beyond)
