@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from dp_pipelines import block_child, checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, shard, sizes
+from dp_pipelines.kernels import gather, keys, shard, sizes
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.points import STEPS, Points
 from dp_pipelines.kernels.statistics import Statistic
@@ -242,7 +242,7 @@ class Blocks:
         names = [f"u{i}" for i in range(len(self.units))]
         for name in names:
             if whole.column(name).null_count:
-                whole = whole.filter(pc.is_valid(whole.column(name)))
+                whole = gather.filter_rows(whole, pc.is_valid(whole.column(name)))
         return [(0, whole.slice(0, 0)), *shard.slices(whole, names, salt, self.blocks)]
 
 

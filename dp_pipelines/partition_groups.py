@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from dp_pipelines.bounds import COLUMN
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import gather, keys, shard
 from dp_pipelines.metrics import Metric
 from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
 
@@ -50,6 +50,6 @@ def of(table: pa.Table, partition_by: Sequence[str], columns: Sequence[str], sal
     >>> found.column_names, found["_all"][0] == found["_all"][2]
     (['customer', '_all'], True)
     """
-    numbers = shard.shard_numbers([keys.plain(table.column(name)) for name in partition_by], salt, GROUPS)
+    numbers = shard.shard_numbers([keys.encoded(table.column(name)) for name in partition_by], salt, GROUPS)
     named = pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(NAMES, pa.string()))
-    return table.select(list(columns)).append_column(COLUMN, named.dictionary_decode())
+    return table.select(list(columns)).append_column(COLUMN, gather.decoded(named))

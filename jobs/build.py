@@ -149,7 +149,9 @@ def build(
     return files
 
 
-def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder: pathlib.Path, salt: int) -> None:
+def build_examples(
+    pipeline: beam.Pipeline, request: Request, name: str, folder: pathlib.Path, salt: int, key: bytes | None = None
+) -> None:
     """Add the steps that write the examples of a train stage to a pipeline.
 
     Args:
@@ -158,6 +160,7 @@ def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder:
         name: of the stage.
         folder: a private one, for the examples alone.
         salt: settles which rows and examples of a unit stay.
+        key: divides the units, as `training.fit` takes it; see `BoundedExamples`.
     """
     task = request.tasks[name]
     (
@@ -171,6 +174,7 @@ def build_examples(pipeline: beam.Pipeline, request: Request, name: str, folder:
             unit_columns=task.unit.expressions,
             num_shards=num_shards(request, pipeline.options),
             salt=salt,
+            key=key,
         )
     )
 

@@ -85,7 +85,13 @@ def run_pipeline(
 
 
 def run_examples(
-    request: Request, name: str, folder: pathlib.Path, salt: int, engine: "Engine", progress: Progress
+    request: Request,
+    name: str,
+    folder: pathlib.Path,
+    salt: int,
+    engine: "Engine",
+    progress: Progress,
+    key: bytes | None = None,
 ) -> None:
     """Run the pipeline that writes the examples of a train stage.
 
@@ -96,6 +102,7 @@ def run_examples(
         salt: settles which rows and examples of a unit stay.
         engine: what runs it.
         progress: is told each step.
+        key: divides the units, as `training.fit` takes it; see `BoundedExamples`.
 
     Raises:
         DamagedInputError, RunFailed: it failed.
@@ -103,7 +110,7 @@ def run_examples(
     from dp_pipelines.jobs import build
 
     pipeline = engine.pipeline(progress, len(request.source.files), [name])
-    build.build_examples(pipeline, request, name, folder, salt)
+    build.build_examples(pipeline, request, name, folder, salt, key)
     _wait(engine, pipeline, request, [name], progress)
 
 

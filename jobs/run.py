@@ -189,7 +189,7 @@ def carry_out(
                 )  # fmt: skip
 
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
-                run_examples(request, name, into, salt, engine, progress)
+                run_examples(request, name, into, salt, engine, progress, plan.digest.encode())
 
             key = dataflow.run_key(file.job.dataset, identity)
             with engine.attempt(engines.Attempt(key=key, folder=folder, submitted=submitted)):

@@ -1,7 +1,8 @@
 """The two shuffles of a stage: contributions to the shard of their unit, partial aggregates to the place of their partition.
 
 In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
-and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not.
+and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not;
+the text of a long partition key arrives wherever its digest does, once for each batch, and then for each shard.
 May import dp_pipelines and Beam.
 """
 
@@ -11,8 +12,9 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate, contributions, shard, sizes
+from dp_pipelines.kernels import accumulate, contributions, gather, shard, sizes
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
+from dp_pipelines.kernels.long_text import Texts, apart, restored, with_texts
 from dp_pipelines.transforms.ahead import AheadDoFn, GatheringDoFn
 
 Sharded = tuple[int, pa.Table]
@@ -28,27 +30,27 @@ class ToShards(GatheringDoFn):
     def compute(self, element: list[pa.Table]) -> list[Sharded]:
         """Wire tables of some tables of events, each with its shard; shard 0 also learns the types, were there no rows."""
         alike: dict[pa.Schema, list[pa.Table]] = {}
+        texts: Texts = {}
         for table in element:
-            for wire in self._wires(table):
+            for wire in self._wires(table, texts):
                 alike.setdefault(wire.schema, []).append(wire)
-        cut = []
+        cut: list[Sharded] = []
         # What differs in a type stays apart: where it matters, all of a shard together show it.
         for wires in alike.values():
             cut.append((0, wires[0].slice(0, 0)))
             whole = wires[0] if len(wires) == 1 else shard.joined(wires)
             cut += shard.slices(whole, self._layout.unit_names, self._salt, self._shards)
-        return cut
+        return list(with_texts(cut, self._layout.text_names, texts, sizes.ELEMENT_BYTES))
 
-    def _wires(self, table: pa.Table) -> Iterator[pa.Table]:
+    def _wires(self, table: pa.Table, texts: Texts) -> Iterator[pa.Table]:
         """The wire form of a table of events; of one without rows too."""
         for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
-            wire = self._layout.wire(table.slice(begin, LARGEST_BATCH))
-            pays = contributions.reducing_pays(wire, self._layout, self._salt)
-            yield contributions.reduce(wire, self._layout, self._salt) if pays else wire
+            wire = self._layout.wire(table.slice(begin, LARGEST_BATCH), texts)
+            yield contributions.reduce_frequent(wire, self._layout, self._salt)
 
 
 class BoundedWire(beam.DoFn):
-    """The kept rows of a shard, as a wire table."""
+    """The kept rows of a shard, as a wire table with whole partition keys."""
 
     def __init__(self, layout: Layout, salt: int) -> None:
         super().__init__()
@@ -56,8 +58,12 @@ class BoundedWire(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """One table with the kept contributions of a shard's units."""
-        wire = shard.joined(list(element[1]))
-        yield wire.take(pa.array(contributions.bound(wire, self._layout, self._salt).bounded.rows))
+        rows, texts = apart(element[1])
+        wire = shard.joined(rows)
+        kept = gather.take_rows(wire, contributions.bound(wire, self._layout, self._salt).bounded.rows)
+        for name in self._layout.text_names:
+            kept = kept.set_column(kept.schema.get_field_index(name), name, restored(kept.column(name), texts))
+        yield kept
 
 
 class ToPartials(AheadDoFn):
@@ -77,11 +83,13 @@ class ToPartials(AheadDoFn):
     def compute(self, element: tuple[int, list[pa.Table]]) -> list[Sharded]:
         """Partial tables of one shard, each with its place; shard 0 tells every place the types, were there no rows."""
         layout = self._stage.layout
-        partial = accumulate.partials(shard.joined(element[1]), layout, self._stage.statistics, self._salt)
+        rows, texts = apart(element[1])
+        partial = accumulate.partials(shard.joined(rows), layout, self._stage.statistics, self._salt)
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
             numbers = partial.column("p0").to_numpy() % self._places
-            cut = ((place, partial.filter(pa.array(numbers == place))) for place in range(self._places))
-            return [(place, piece) for place, rows in cut for piece in shard.pieces(rows)]
+            dealt = ((place, gather.filter_rows(partial, numbers == place)) for place in range(self._places))
+            return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]
         types = [(place, partial.slice(0, 0)) for place in range(self._places)] if element[0] == 0 else []
-        return [*types, *shard.slices(partial, layout.partition_names, self._salt, self._places)]
+        cut = shard.slices(partial, layout.partition_names, self._salt, self._places)
+        return [*types, *with_texts(cut, layout.text_names, texts, sizes.ELEMENT_BYTES)]

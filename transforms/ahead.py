@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dp_pipelines.kernels import gather
+from dp_pipelines.kernels.long_text import STAND_IN
+
 THREADS = min(2, os.cpu_count() or 1)
 
 
@@ -115,6 +118,11 @@ def plain_bytes(table: pa.Table) -> int:
             continue
         kind = column.type.value_type
         if kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
-            lengths = (pc.binary_length(chunk.dictionary).take(chunk.indices) for chunk in column.chunks)
-            size += sum(pc.sum(found).as_py() or 0 for found in lengths)
+            size += sum(_decoded_bytes(chunk) for chunk in column.chunks)
     return size
+
+
+def _decoded_bytes(column: pa.DictionaryArray) -> int:
+    """Bytes of the values of all rows, where a long text is its digest (`kernels.long_text`)."""
+    lengths = pc.min_element_wise(pc.binary_length(column.dictionary), STAND_IN)
+    return int(pc.sum(gather.take(lengths, column.indices.fill_null(0)) if len(lengths) else lengths).as_py() or 0)

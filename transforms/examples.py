@@ -24,6 +24,7 @@ from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import stored
+from dp_pipelines.training.split import COLUMN, with_answers
 from dp_pipelines.transforms.private_aggregate import check_input
 from dp_pipelines.transforms.whole_units import (
     MOST_ROWS,
@@ -32,6 +33,7 @@ from dp_pipelines.transforms.whole_units import (
     bounded,
     canonical,
     whole_units,
+    with_digests,
 )
 
 _OF_EXAMPLES = 0x6578616D706C6573
@@ -50,6 +52,8 @@ class BoundedExamples(beam.PTransform):
         unit_columns: None where examples are rows as they are.
         num_shards: into how many groups of units the data are cut.
         salt: a 64-bit number for the hashes of this run; drawn where left out. Who gives the same one gets the same examples.
+        key: divides the units (`training.split`): the digest of the plan, as `training.fit` takes it. With it units may be text
+            of any length; without it, those whose text is longer than 256 bytes have no examples.
 
     Input: a PCollection of pa.Table, bounded and in the global window; rows where a column of the unit is null are dropped.
     Output: the paths of the files, as text.
@@ -68,6 +72,7 @@ class BoundedExamples(beam.PTransform):
     unit_columns: UnitColumns | None = dataclasses.field(default=None, kw_only=True)
     num_shards: int = dataclasses.field(default=32, kw_only=True)
     salt: int | None = dataclasses.field(default=None, kw_only=True)
+    key: bytes | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -91,7 +96,9 @@ class BoundedExamples(beam.PTransform):
             self.max_rows_per_unit,
             self.num_shards,
             self.salt,
-            str(self.folder),
+            folder=str(self.folder),
+            key=self.key,
+            held_out=self.task.held_out,
         )
         write = _WriteShard(self.task, self.max_rows_per_unit, self.unit_columns, str(self.folder), self.salt)
         return (
@@ -106,10 +113,26 @@ class _SpillToShards(ToUnitShards):
     """As `ToUnitShards`, but the rows go through private files: a shuffle in memory would hold all of them at once."""
 
     def __init__(
-        self, reads: tuple[str, ...], unit: tuple[str, ...], most: int, shards: int, salt: int, folder: str
+        self,
+        reads: tuple[str, ...],
+        unit: tuple[str, ...],
+        most: int,
+        shards: int,
+        salt: int,
+        *,
+        folder: str,
+        key: bytes | None,
+        held_out: float,
     ) -> None:
         super().__init__(reads, unit, most, shards, salt)
-        self._folder = folder
+        self._folder, self._key, self._held_out = folder, key, held_out
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """As in the base class; who is held out is decided first, from the unit's own text."""
+        if self._key is None:
+            return canonical(table, self._reads, self._unit)
+        table = with_answers(table.select(self._reads), self._unit, key=self._key, held_out=self._held_out)
+        return canonical(with_digests(table, self._unit), (*self._reads, COLUMN), self._unit)
 
     def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
         """Where each part of one table stands, with its shard."""
@@ -146,4 +169,5 @@ def examples_of(
     found = whole_units(tables, unit, max_rows_per_unit, salt)
     if unit_columns is not None:
         found = unit_columns.apply(found)
-    return bounded(canonical(found, task.columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)
+    columns = [*task.columns, *(name for name in (COLUMN,) if name in found.column_names)]
+    return bounded(canonical(found, columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from dp_pipelines import one_partition, partition_bound
 from dp_pipelines.kernels import per_unit, shard
 from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.long_text import apart
 from dp_pipelines.query import PublicPartitions, Query
 from dp_pipelines.transforms.aggregate import ToShards
 
@@ -63,6 +64,7 @@ class _Count(beam.DoFn):
         self._layout, self._salt = layout, salt
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        found = per_unit.partitions_of_units(shard.joined(list(element[1])), self._layout, self._salt)
+        rows, _ = apart(element[1])
+        found = per_unit.partitions_of_units(shard.joined(rows), self._layout, self._salt)
         units = found.select(self._layout.unit_names).rename_columns(list(self._layout.units))
         yield one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))

@@ -17,8 +17,9 @@ import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.kernels import csv_lines
+from dp_pipelines.kernels import csv_lines, keys
 from dp_pipelines.kernels.csv_cells import cells_as
+from dp_pipelines.kernels.long_text import is_text
 from dp_pipelines.kernels.sizes import BATCH_BYTES
 from dp_pipelines.transforms import own_bundle
 
@@ -27,6 +28,13 @@ TOGETHER_BYTES = 64 * 2**20
 
 BATCH_ROWS = 2**19
 """Rows of a table at most."""
+
+TEXT_ROWS = 2**12
+"""Rows that are decoded at a time where texts are not read as codes: one long text may stand in all of them, though the file
+holds it once."""
+
+AS_CODES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"})
+"""Encodings of pages whose texts Arrow can read as codes."""
 
 
 @dataclasses.dataclass
@@ -150,21 +158,40 @@ class _ReadRowGroups(own_bundle.OwnBundleDoFn):
             empty = file.schema_arrow.empty_table()
             yield empty if self._columns is None else empty.select(self._columns)
             return
-        file = pa.parquet.ParquetFile(stream, read_dictionary=_repeating_text(file, group))
+        codes = _repeating_text(file, group)
+        file = pa.parquet.ParquetFile(stream, read_dictionary=codes)
         rows = _batch_rows(file, group, self._columns)
-        yield from _gathered(file.iter_batches(rows, row_groups=[group], columns=self._columns, use_threads=True), rows)
+        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, self._columns, codes) else rows
+        yield from _gathered(
+            file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=True), rows
+        )
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Tables of about `rows` rows: text that is read as codes comes in pieces that end where pages of the file do."""
+    """Tables of about `rows` rows, of fewer where they are large: text comes in smaller pieces than numbers."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(piece.num_rows for piece in held) >= 0.75 * rows:
+        enough = sum(piece.num_rows for piece in held) >= 0.75 * rows
+        if enough or sum(piece.nbytes for piece in held) >= 2 * BATCH_BYTES:
             yield pa.Table.from_batches(held)
             held = []
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _decodes_text(file: pa.parquet.ParquetFile, columns: list[str] | None, codes: list[str]) -> bool:
+    """Whether columns that are read hold texts, inside lists or not, that are not read as codes."""
+    read = [field for field in file.schema_arrow if columns is None or field.name in columns]
+    return any(field.name not in codes and _holds_text(field.type) for field in read)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+    if pa.types.is_dictionary(kind):  # a schema that Arrow has written: read as codes
+        return False
+    return is_text(keys.plain_type(kind))
 
 
 def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:
@@ -193,6 +220,7 @@ def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
         for chunk in chunks
         if chunk.path_in_schema in plain
         and chunk.has_dictionary_page
+        and AS_CODES.issuperset(chunk.encodings)
         and chunk.total_uncompressed_size < 4 * chunk.num_values
     ]
 

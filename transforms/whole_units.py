@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, shard, sizes
+from dp_pipelines.kernels import gather, keys, shard, sizes
 from dp_pipelines.kernels.bound import Positions, RowOrder, bound_rows
 from dp_pipelines.kernels.keys import Codes, Words
 from dp_pipelines.kernels.layout import LARGEST_BATCH
+from dp_pipelines.kernels.long_text import is_text
 from dp_pipelines.transforms.ahead import AheadDoFn
 from dp_pipelines.transforms.private_aggregate import check_input
 
@@ -30,7 +31,7 @@ MOST_ROWS = 2**20
 """Rows of one unit that its windows may look at."""
 
 LONGEST = 256
-"""Bytes of a text: a longer one counts as null where a stage looks at whole units."""
+"""Bytes of a text: a longer one counts as null where a stage looks at whole units, but for the unit itself."""
 
 PORTION = 2**20
 """Rows of a shard that are gathered before they are bounded."""
@@ -94,7 +95,10 @@ class WithUnitColumns(beam.PTransform):
 
 
 class ToUnitShards(AheadDoFn):
-    """Cut a table by the shard of the unit, each unit bounded first where it has too many rows."""
+    """Cut a table by the shard of the unit, each unit bounded first where it has too many rows.
+
+    Of a unit whose name is a long text, rows carry the digest (`kernels.long_text`).
+    """
 
     def __init__(self, reads: tuple[str, ...], unit: tuple[str, ...], most: int, shards: int, salt: int) -> None:
         super().__init__()
@@ -102,13 +106,17 @@ class ToUnitShards(AheadDoFn):
 
     def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
         """Parts of one table, each with its shard; shard 0 also learns the types, were there no rows."""
-        cut = [(0, canonical(element.slice(0, 0), self._reads, self._unit))]
+        cut = [(0, self.rows(element.slice(0, 0)))]
         for begin in range(0, element.num_rows, LARGEST_BATCH):
-            rows = canonical(element.slice(begin, LARGEST_BATCH), self._reads, self._unit)
+            rows = self.rows(element.slice(begin, LARGEST_BATCH))
             if _too_many(rows, self._unit, self._most):
                 rows = bounded(rows, self._unit, self._most, self._salt)
             cut += shard.slices(rows, self._unit, self._salt, self._shards)
         return cut
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """The columns that are read, of the rows that have a unit."""
+        return canonical(with_digests(table, self._unit), self._reads, self._unit)
 
 
 class _Compute(beam.DoFn):
@@ -145,6 +153,15 @@ def whole_units(tables: Iterable[pa.Table], unit: Sequence[str], most: int, salt
     return bounded(shard.joined(waiting), unit, most, salt)
 
 
+def with_digests(table: pa.Table, unit: Sequence[str]) -> pa.Table:
+    """The same rows, with a digest for each long text in the unit's columns."""
+    for name in unit:
+        if name in table.column_names and is_text(keys.plain_type(table.schema.field(name).type)):
+            column = keys.comparable(table.column(name))
+            table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
 def canonical(table: pa.Table, columns: Sequence[str], unit: Sequence[str]) -> pa.Table:
     """Some columns of the rows that have a unit, each plain: no dictionaries, NaN is null, -0.0 is 0.0, no metadata.
 
@@ -158,7 +175,7 @@ def canonical(table: pa.Table, columns: Sequence[str], unit: Sequence[str]) -> p
     plain = pa.table({name: keys.plain(_short(table.column(name))) for name in columns})
     for name in unit:
         if plain.column(name).null_count:
-            plain = plain.filter(pc.is_valid(plain.column(name)))
+            plain = gather.filter_rows(plain, pc.is_valid(plain.column(name)))
     return plain
 
 
@@ -180,7 +197,7 @@ def bounded(table: pa.Table, unit: Sequence[str], most: int, salt: int) -> pa.Ta
     columns = [keys.one_array(column) for column in table.columns]
 
     def content(positions: Positions) -> list[pa.Array]:
-        return [column.take(pa.array(positions)) for column in columns]
+        return [gather.take(column, positions) for column in columns]
 
     def row_hashes(positions: Positions) -> Words:
         return keys.hash_onto(hashes[units.codes[positions]], content(positions))
@@ -192,7 +209,7 @@ def bounded(table: pa.Table, unit: Sequence[str], most: int, salt: int) -> pa.Ta
     alike = keys.Keys(np.zeros(table.num_rows, np.int64), (pa.nulls(1),))
     order = RowOrder(hashes=row_hashes, ranks=row_ranks)
     found = bound_rows(_places(units, hashes)[units.codes], len(units), alike, order, max_rows=most)
-    return table.take(pa.array(found.rows))
+    return gather.take_rows(table, found.rows)
 
 
 def _places(units: keys.Keys, hashes: Words) -> Codes:

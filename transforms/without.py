@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import gather, keys
 
 
 class WithoutPartitions(beam.DoFn):
@@ -32,14 +32,12 @@ class WithoutPartitions(beam.DoFn):
             return
         both = []
         for name in self._released.column_names:
-            mine = keys.plain(element.column(name))
-            listed = keys.one_array(self._released.column(name))
+            # Digests of long keys on both sides: the rows' texts, each in its row, might be too many bytes.
+            mine = keys.plain(keys.encoded(element.column(name)))
+            listed = keys.comparable(self._released.column(name))
             # What was released came from such a column, so it fits back; a row need not fit what Parquet made of it.
-            both.append(
-                pa.concat_arrays(
-                    [listed, mine.cast(listed.type)] if pa.types.is_null(mine.type) else [listed.cast(mine.type), mine]
-                )
-            )
+            null = pa.types.is_null(mine.type)
+            both.append(gather.joined([listed, mine.cast(listed.type)] if null else [listed.cast(mine.type), mine]))
         codes = keys.dense(both).codes
         released = np.isin(codes[length:], codes[:length])
-        yield element.filter(pa.array(~released))
+        yield gather.filter_rows(element, ~released)

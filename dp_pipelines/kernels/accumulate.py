@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import contributions, distinct, keys, moments, shard, spread, vectors
+from dp_pipelines.kernels import contributions, distinct, gather, keys, long_text, moments, shard, spread, vectors
 from dp_pipelines.kernels.bound import Bounded
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.keys import Codes
@@ -49,20 +49,20 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
     codes = kept.partitions.codes[kept.bounded.rows]
     rows = _Shard(wire=wire, layout=layout, bounded=kept.bounded, codes=codes, size=size)
     units = rows.per_pair(None)
-    used = pa.array(np.flatnonzero(units))
-    columns = {n: c.take(used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
+    used = np.flatnonzero(units)
+    columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
     for i, statistic in enumerate(statistics):
         if not _in_lists(statistic):
-            columns[f"a{i}"] = pa.array(rows.statistic(statistic)).take(used)
+            columns[f"a{i}"] = pa.array(rows.statistic(statistic)[used])
     for j, (column, cells) in enumerate(cells_of(statistics)):
         found = spread.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
-        columns[f"n{j}"], columns[f"m{j}"] = (lists.take(used) for lists in found.lists(size))
+        columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in found.lists(size))
     for j, declared in enumerate(distinct_of(statistics)):
         pairs, values = contributions.different_values(wire, layout, kept, layout.distinct.index(declared))
         of_partitions = distinct.each_once(codes[kept.bounded.starts][pairs], values)
-        columns[f"d{j}"] = distinct.listed(*of_partitions, size).take(used)
+        columns[f"d{j}"] = gather.take(distinct.listed(*of_partitions, size), used)
     for j, statistic in enumerate(vectors_of(statistics)):
-        columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used.to_numpy()]))
+        columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used]))
     return pa.table(columns)
 
 
@@ -194,6 +194,7 @@ class Totals:
         high, low: for each statistic the words of its total, high * 2**32 + low; zero for one with cells or vectors.
         cells: for each statistic with cells what they count, by the statistic's place.
         vectors: for each statistic with vectors their partial sums, by the statistic's place.
+        texts: the texts of long partition keys, whose digests stand in `partitions`.
     """
 
     partitions: tuple[pa.Array, ...]
@@ -201,6 +202,14 @@ class Totals:
     low: tuple[Integers, ...]
     cells: Mapping[int, Spread] = dataclasses.field(default_factory=dict)
     vectors: Mapping[int, Parts] = dataclasses.field(default_factory=dict)
+    texts: Mapping[bytes, bytes] = dataclasses.field(default_factory=dict)
+
+    def keys(self, positions: Integers) -> list[pa.ChunkedArray]:
+        """The whole keys of some partitions, as columns that share no memory with those of other partitions."""
+        taken = [gather.take(column, positions) for column in self.partitions]
+        return [
+            long_text.restored(column, self.texts) if self.texts else pa.chunked_array([column]) for column in taken
+        ]
 
     def coarse(self, statistic: int, *, shift: int, step: int) -> Integers:
         """Totals * 2**shift in units of `step` fine lattice steps, rounded to the nearest (halves up).
@@ -227,13 +236,14 @@ def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics
     """The totals of partial aggregates, per partition that occurs.
 
     Args:
-        tables: partial aggregates with columns p0.., a0..; at least one, possibly without rows.
+        tables: partial aggregates with columns p0.., a0..; at least one, possibly without rows; and the texts of long keys.
         partition_names: p0..
         statistics: what the columns a0.. hold.
     """
-    table = shard.joined(tables)
+    rows, texts = long_text.apart(tables)
+    table = shard.joined(rows)
     merged = keys.dense([keys.plain(table.column(name)) for name in partition_names])
-    return _summed(table, merged.columns, merged.codes, len(merged), statistics)
+    return dataclasses.replace(_summed(table, merged.columns, merged.codes, len(merged), statistics), texts=texts)
 
 
 def no_partials(partition_names: Sequence[str], statistics: Sequence[Statistic]) -> pa.Table:
@@ -263,7 +273,7 @@ def merge_public(
     """
     listed = layout.listed_columns()
     mine = np.arange(place, len(listed[0]), places)
-    partitions = tuple(column.take(pa.array(mine)) for column in listed)
+    partitions = tuple(gather.take(column, mine) for column in listed)
     table = shard.joined(tables or [no_partials(["p0"], statistics)])
     codes = np.zeros(0, np.int64) if table.num_rows == 0 else table.column("p0").to_numpy() // places
     return _summed(table, partitions, codes, len(mine), statistics)
@@ -286,7 +296,7 @@ def _summed(
     for i, statistic in enumerate(statistics):
         if statistic.kind == "distinct":
             j = distinct_of(statistics).index((statistic.column or "", statistic.most))
-            rows, values = distinct.flat(keys.one_array(table.column(f"d{j}")))
+            rows, values = distinct.flat(table.column(f"d{j}"))
             once, _ = distinct.each_once(codes[rows], values)
             words.append((np.zeros(size, np.int64), np.bincount(once, minlength=size)))
         elif statistic.vectors is not None:

@@ -10,13 +10,16 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import distinct, keys, vectors
-from dp_pipelines.kernels.bound import Bounded, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
+from dp_pipelines.kernels import distinct, gather, keys, shard, vectors
+from dp_pipelines.kernels.bound import Bounded, Flags, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
 from dp_pipelines.kernels.keys import Codes, Keys, Words
 from dp_pipelines.kernels.layout import Layout
 
-SAMPLE = 4096
-"""Rows that are looked at to judge whether bounding a batch before the shuffle pays. It never changes a result."""
+FREQUENT = 64
+"""A unit with more rows in a batch is bounded before the shuffle. Which units are never changes a result."""
+
+BUCKETS = 2**18
+"""Counters of rows by the hash of their unit: many enough that hardly a unit with few rows shares one with a frequent unit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,7 @@ def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
     """
     kept = bound(wire, layout, salt)
     bounded = kept.bounded
-    reduced = wire.take(pa.array(bounded.rows))
+    reduced = gather.take_rows(wire, bounded.rows)
     for i in range(len(layout.summands)):
         carried = np.zeros(len(bounded.rows), np.int64)
         carried[bounded.starts] = sums_of_pairs(wire, bounded, i)
@@ -95,12 +98,12 @@ def different_values(wire: pa.Table, layout: Layout, kept: Contributions, index:
         places among the kept pairs, rising, and the values.
     """
     most = layout.distinct[index][1] or layout.max_rows_per_partition
-    rows, values = distinct.flat(keys.one_array(wire.column(f"d{index}")))
+    rows, values = distinct.flat(wire.column(f"d{index}"))
     assert kept.bounded.pair_of_row is not None, "rows in all are not bounded beside different values"
     pairs = kept.bounded.pair_of_row[rows]
     inside = pairs >= 0
     hashes = kept.pair_hashes[kept.bounded.rows[kept.bounded.starts]]
-    return distinct.least(pairs[inside], hashes, values.filter(pa.array(inside)), most)
+    return distinct.least(pairs[inside], hashes, gather.filtered(values, inside), most)
 
 
 def rows_of_pairs(bounded: Bounded) -> tuple[Positions, Positions]:
@@ -123,22 +126,40 @@ def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:
     return sums
 
 
-def reducing_pays(wire: pa.Table, layout: Layout, salt: int) -> bool:
-    """Whether units repeat so much in a batch that bounding it before the shuffle saves more than it costs."""
-    rows = wire.num_rows
-    if rows < 2:
-        return False
-    positions = np.linspace(0, rows - 1, min(SAMPLE, rows)).astype(np.int64)
-    sample = wire.select(layout.unit_names).take(pa.array(positions))
-    hashes = keys.hash_columns([keys.one_array(column) for column in sample.columns], salt)
-    # Thinned to one row in `rows / SAMPLE`, a unit with that many rows is seen about once: repeats mean heavy units.
-    return bool(len(np.unique(hashes)) < 0.75 * len(hashes))
+def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
+    """The same contributions, those of the units with more than `FREQUENT` rows reduced.
+
+    Whether a unit is reduced depends on that unit's rows alone, so no other unit's rows can make one unit's travel in full.
+    """
+    frequent = frequent_rows(wire, layout, salt)
+    if not frequent.any():
+        return wire
+    if frequent.all():
+        return reduce(wire, layout, salt)
+    few, many = (gather.filter_rows(wire, rows) for rows in (~frequent, frequent))
+    return shard.joined([few, reduce(many, layout, salt)])
+
+
+def frequent_rows(wire: pa.Table, layout: Layout, salt: int) -> Flags:
+    """Which rows are of a unit that has more than `FREQUENT` rows in the table."""
+    if wire.num_rows <= FREQUENT:
+        return np.zeros(wire.num_rows, np.bool_)
+    units = [keys.one_array(wire.column(name)) for name in layout.unit_names]
+    buckets = (keys.hash_columns(units, salt) % np.uint64(BUCKETS)).astype(np.int64)
+    counts = np.bincount(buckets, minlength=BUCKETS)
+    if counts.max() <= FREQUENT:
+        return np.zeros(wire.num_rows, np.bool_)
+    # A bucket may hold rows of several units: those that look frequent are counted again by their whole keys.
+    places = np.flatnonzero(counts[buckets] > FREQUENT)
+    codes = keys.dense([gather.take(column, places) for column in units]).codes
+    frequent = np.zeros(wire.num_rows, np.bool_)
+    frequent[places] = np.bincount(codes)[codes] > FREQUENT
+    return frequent
 
 
 def _row_order(wire: pa.Table, layout: Layout, partitions: Keys, pair_hashes: Words) -> RowOrder:
     def content(positions: Positions, names: list[str]) -> list[pa.Array]:
-        taken = pa.array(positions)
-        return [keys.one_array(wire.column(name)).take(taken) for name in names]
+        return [gather.take(wire.column(name), positions) for name in names]
 
     def hashes(positions: Positions) -> Words:
         return keys.hash_onto(pair_hashes[positions], content(positions, layout.content_names))

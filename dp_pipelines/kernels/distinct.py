@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import gather, keys
 from dp_pipelines.kernels.keys import Codes, Words
 
 
@@ -50,20 +50,24 @@ def one_each(column: pa.Array | pa.ChunkedArray) -> pa.ListArray:
     >>> one_each(pa.array(["a", None])).to_pylist()
     [['a'], []]
     """
-    plain = keys.plain(column)
+    plain = keys.comparable(column)
     valid = pc.is_valid(plain).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(valid))).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), plain.drop_null())
 
 
-def flat(lists: pa.ListArray) -> tuple[Codes, pa.Array]:
+def flat(lists: pa.ListArray | pa.ChunkedArray) -> tuple[Codes, pa.Array]:
     """All values of some lists, and for each the place of its list.
 
     >>> rows, values = flat(pa.array([["a", "b"], [], ["a"]]))
     >>> rows.tolist(), values.to_pylist()
     ([0, 0, 2], ['a', 'b', 'a'])
     """
-    return pc.list_parent_indices(lists).to_numpy().astype(np.int64, copy=False), lists.flatten()
+    chunks = lists.chunks if isinstance(lists, pa.ChunkedArray) else [lists]
+    begins = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+    rows = [pc.list_parent_indices(c).to_numpy().astype(np.int64) + at for c, at in zip(chunks, begins, strict=False)]
+    values = [chunk.flatten() for chunk in chunks]
+    return (np.concatenate(rows), gather.joined(values)) if chunks else (np.zeros(0, np.int64), pa.nulls(0))
 
 
 def listed(groups: Codes, values: pa.Array, size: int) -> pa.ListArray:
@@ -87,7 +91,7 @@ def each_once(groups: Codes, values: pa.Array) -> tuple[Codes, pa.Array]:
     # Groups and values are fewer than 2**31 each, so that the pairs stay below 2**62.
     number = np.int64(max(len(different), 1))
     pairs = np.unique(groups * number + different.codes)
-    return pairs // number, different.columns[0].take(pa.array(pairs % number))
+    return pairs // number, gather.take(different.columns[0], pairs % number)
 
 
 def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Codes, pa.Array]:
@@ -111,4 +115,4 @@ def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Co
         order = np.lexsort((different.ranks()[different.codes], by_hash, groups))
     begins = np.searchsorted(groups[order], groups[order], side="left")
     kept = order[np.arange(len(order)) - begins < most]
-    return groups[kept], values.take(pa.array(kept))
+    return groups[kept], gather.take(values, kept)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from dp_pipelines.kernels import gather
+
 _QUICK = (pa.float32(), pa.float64(), pa.string(), pa.bool_())
 """Types of cells that no number takes long to become, or to be refused by."""
 
@@ -32,7 +34,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
         if len(cells) == 1:
             return pa.nulls(1, kind)
         middle = len(cells) // 2
-        return pa.concat_arrays([column(cells[:middle], kind), column(cells[middle:], kind)])
+        return gather.joined([column(cells[:middle], kind), column(cells[middle:], kind)])
 
 
 def _moderate(cell: Any) -> Any:

@@ -1,18 +1,14 @@
 """Canonical keys: the one place that decides when two units or two partitions are the same.
 
-In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if
-equal keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, never by a hash; -0.0 is 0.0, NaN is null,
-text that is not valid UTF-8 is null; integers of all widths hash by their value; a privacy unit of more than 4,096 bytes
-is known by its SHA-256. Not covered: Unicode normalisation (two
-spellings of a character are two keys).
-
-Float columns are refused as partitions (equality of floats is an accident of arithmetic) and allowed as units, where data
-frames turn integers with nulls into floats. May import errors, numpy and pyarrow.
+In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if equal
+keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, or by a 256-bit digest of a text of more than 64 bytes
+(`kernels.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of all
+widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
+frames turn integers with nulls into floats. Not covered: Unicode normalisation (two spellings of a character are two keys).
 """
 
 import dataclasses
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import gather, long_text
+from dp_pipelines.kernels.gather import one_array as one_array
+from dp_pipelines.kernels.long_text import LONGEST_KEY, Texts
 
 Words = NDArray[np.uint64]
 Codes = NDArray[np.int64]
@@ -28,8 +27,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _NULL = np.uint64(0xD6E8FEB86659FD93)
 
 
-LONGEST_UNIT = 4096
-"""Bytes of a privacy unit: a longer one is known by its SHA-256."""
+VALIDATED = 2**10
+"""Values of a text column that are validated together, so that one that is not UTF-8 costs no more than so many."""
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
@@ -79,7 +78,7 @@ def check_key_type(data_type: pa.DataType, column: str, *, partition: bool) -> N
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array of plain type, canonical in each value.
+    """One array of plain type, canonical in each value; with offsets of 64 bits where its texts are too many bytes for 32.
 
     >>> plain(pa.array([0.0, -0.0, float("nan")])).to_pylist()
     [0.0, 0.0, None]
@@ -89,60 +88,59 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
     if pa.types.is_dictionary(column.type):
-        column = _decoded(column)
+        column = gather.decoded(column)
+    if long_text.is_text(kind):
+        column = _plain_text(column)
+        return _valid_text(column) if pa.types.is_string(kind) else column
     if column.type != kind:
         column = column.cast(kind)
     if pa.types.is_floating(kind):
         not_numbers = pc.is_nan(column.cast(pa.float64()))
         column = pc.if_else(not_numbers, pa.scalar(None, kind), pc.add(column.cast(pa.float64()), 0.0).cast(kind))
-    elif pa.types.is_string(kind):
-        column = _valid_text(column)
     return column
 
 
+def comparable(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """As `plain`, but a text of more than 64 bytes is its digest: for values that are compared and never published.
+
+    >>> len(comparable(pa.array(["a" * 5000]))[0].as_py())
+    65
+    """
+    return plain(_short(column))
+
+
 def plain_unit(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array for a privacy unit: as `plain`, but text as its bytes, and integers in 32 bits where all fit.
+    """One array for a privacy unit: as `comparable`, but text as its bytes, and integers in 32 bits where all fit.
 
     A unit is never published, so that its bytes need not be text.
 
     >>> plain_unit(pa.array(["a", None])).to_pylist(), plain_unit(pa.array([1])).type
     ([b'a', None], DataType(int32))
     """
-    column = one_array(column)
     if is_text(column.type):
-        if not pa.types.is_dictionary(column.type):
-            return _short_unit(column.cast(pa.binary()))
-        return _short_unit(column.dictionary.cast(pa.binary())).take(column.indices)
-    column = plain(column)
+        column = one_array(_short(column, as_bytes=True))
+        return gather.decoded(column) if pa.types.is_dictionary(column.type) else column
+    column = comparable(column)
     if not pa.types.is_int64(column.type) or len(column) == column.null_count:
         return column
     ends = pc.min_max(column)
     return column.cast(pa.int32()) if ends["min"].as_py() >= -(2**31) and ends["max"].as_py() < 2**31 else column
 
 
-def _short_unit(values: pa.Array) -> pa.Array:
-    """Units as bytes, those beyond `LONGEST_UNIT` as their SHA-256.
+def encoded(column: pa.Array | pa.ChunkedArray, texts: Texts | None = None) -> pa.Array:
+    """One dictionary-encoded array of plain type for a partition, with a dictionary that has neither doubles nor nulls.
 
-    A dictionary may hold one text for a million rows: what a file has in a few bytes would take all memory as rows.
-    """
-    long = np.flatnonzero(pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False) > LONGEST_UNIT)
-    if not len(long):
-        return values
-    digests = [b"\0sha256:" + hashlib.sha256(values[int(place)].as_py()).digest() for place in long]
-    places = np.zeros(len(values), np.bool_)
-    places[long] = True
-    return pc.replace_with_mask(values, pa.array(places), pa.array(digests, pa.binary()))
+    Canonical values are made of the dictionary alone, since the rows of a partition column repeat. A text of more than 64
+    bytes is its digest; one of more than `LONGEST_KEY` bytes is null.
 
-
-def encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One dictionary-encoded array of plain type, with a dictionary that has neither doubles nor nulls.
-
-    Canonical values are made of the dictionary alone, since the rows of a partition column repeat.
+    Args:
+        column: of a partition.
+        texts: takes up the texts of the digests.
 
     >>> encoded(pa.array(["a", None, "a"])).indices.to_pylist()
     [0, None, 0]
     """
-    column = one_array(column)
+    column = one_array(_short(column, texts=texts, longest=LONGEST_KEY))
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType) or pa.types.is_null(kind) or pa.types.is_decimal(kind):
         column = plain(column)  # what Arrow cannot encode as it is
@@ -153,43 +151,60 @@ def encoded(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     values = plain(column.dictionary).dictionary_encode()
     indices = column.indices
     if len(values.dictionary) != len(column.dictionary):
-        indices = values.indices.take(indices)
+        indices = gather.take(values.indices, indices) if not indices.null_count else values.indices.take(indices)
     narrow = pa.int16() if len(values.dictionary) < 2**15 else pa.int32()
     return pa.DictionaryArray.from_arrays(indices.cast(narrow), values.dictionary)
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece; the dictionaries of its pieces become one.
+def _short(
+    column: pa.Array | pa.ChunkedArray,
+    *,
+    as_bytes: bool = False,
+    texts: Texts | None = None,
+    longest: int | None = None,
+) -> pa.Array | pa.ChunkedArray:
+    """A column with a digest for each long text, piece by piece: joined first, its texts might be too many bytes."""
 
-    >>> one_array(pa.chunked_array([[1], [2]])).to_pylist()
-    [1, 2]
-    """
-    if isinstance(column, pa.Array):
+    def short(values: pa.Array) -> pa.Array:
+        values = _plain_text(values)
+        # Published text must be text; what is only compared may be any bytes.
+        values = values.cast(_bytes_type(values.type)) if as_bytes else _valid_text(values)
+        return long_text.shortened(values, texts=texts, longest=longest)
+
+    if not long_text.is_text(plain_type(column.type)):
         return column
-    if column.num_chunks == 0:
-        return pa.nulls(0, column.type)  # pa.array knows no empty dictionary of dates
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    if pa.types.is_dictionary(column.type):
-        try:
-            column = pa.chunked_array([_with_room(chunk) for chunk in column.chunks]).unify_dictionaries()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # e.g. nulls inside a dictionary
-            return pa.concat_arrays([_decoded(chunk) for chunk in column.chunks])
-    return pa.concat_arrays(column.chunks)
+    if isinstance(column, pa.ChunkedArray) and column.num_chunks != 1:
+        pieces = [_of_values(chunk, short) for chunk in column.chunks]
+        return pa.chunked_array(pieces) if pieces else _of_values(one_array(column), short)
+    return _of_values(one_array(column), short)
 
 
-def _with_room(column: pa.DictionaryArray) -> pa.DictionaryArray:
-    """The same array with indices that fit the values of many dictionaries together."""
-    if column.indices.type.bit_width >= 32:
-        return column
-    return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), column.dictionary)
+def _of_values(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """An array with its values changed; those of a dictionary alone where it has one."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        return _of_values(column.storage, change)
+    if not pa.types.is_dictionary(column.type):
+        return _plain_or_wide(change(column))
+    return pa.DictionaryArray.from_arrays(column.indices, _plain_or_wide(_of_values(column.dictionary, change)))
 
 
-def _decoded(column: pa.DictionaryArray) -> pa.Array:
-    values = column.dictionary
-    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # cannot be taken from
-        values = values.cast(plain_type(values.type))
-    return values.take(column.indices)
+def _plain_text(values: pa.Array) -> pa.Array:
+    """Text or bytes with offsets of 32 bits where they suffice; not of the kind that Arrow calls views."""
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
+    elif pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
+    return _plain_or_wide(values)
+
+
+def _plain_or_wide(values: pa.Array) -> pa.Array:
+    kind = plain_type(values.type)
+    wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    return values.cast(kind) if wide and (pc.sum(pc.binary_length(values)).as_py() or 0) <= gather.LIMIT else values
+
+
+def _bytes_type(kind: pa.DataType) -> pa.DataType:
+    return pa.large_binary() if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else pa.binary()
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -245,8 +260,8 @@ def dense(columns: Sequence[pa.Array]) -> Keys:
         more, values = _dense_column(column)
         # Codes stay below the number of rows, so the product of two counts cannot overflow below 2**31 rows.
         codes, combined = _dense_integers(codes * len(values) + more)
-        parts = [part.take(pa.array(combined // len(values))) for part in parts]
-        parts.append(values.take(pa.array(combined % len(values))))
+        parts = [gather.take(part, combined // len(values)) for part in parts]
+        parts.append(gather.take(values, combined % len(values)))
     return Keys(codes, tuple(parts))
 
 
@@ -259,7 +274,7 @@ def _dense_column(column: pa.Array) -> tuple[Codes, pa.Array]:
     values, indices = column.dictionary, column.indices
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), len(values))
-        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+        values = gather.joined([values, pa.nulls(1, values.type)])
     return indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), values
 
 
@@ -305,14 +320,14 @@ def hash_onto(hashes: Words, columns: Sequence[pa.Array]) -> Words:
 def _absorb(hashes: Words, column: pa.Array) -> Words:
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column = column.dictionary_decode()
+        column = gather.decoded(column)
         kind = column.type
     valid = None
     if column.null_count:
         valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
     if pa.types.is_null(kind):
         return mix(hashes ^ _NULL)
-    mixed = _absorb_bytes(hashes, column) if pa.types.is_binary(kind) or pa.types.is_string(kind) else hashes
+    mixed = _absorb_bytes(hashes, column) if long_text.is_text(kind) else hashes
     if mixed is hashes:
         for word in _fixed_words(column):
             mixed = mix((mixed ^ word) + _GOLDEN)
@@ -342,7 +357,10 @@ def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
     """Hashes of text or bytes, eight bytes at a time over all rows at once."""
     if len(column) == 0:  # may lack its buffers
         return hashes.copy()
-    offsets = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    width = np.dtype(np.int64 if wide else np.int32)
+    raw_offsets = np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
+    offsets = raw_offsets.astype(np.int64)
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     size, data = int(offsets[-1] - offsets[0]), column.buffers()[2]
     # Eight bytes more, so that a word that begins at the last byte can be read.
@@ -386,15 +404,21 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _valid_text(column: pa.Array) -> pa.Array:
+    """Text with null for what is not UTF-8; bytes as they are."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or _is_valid(column):
+        return column
+    pieces = [column[begin : begin + VALIDATED] for begin in range(0, len(column), VALIDATED)]
+    return gather.joined([piece if _is_valid(piece) else _valid_one_by_one(piece) for piece in pieces])
+
+
+def _is_valid(column: pa.Array) -> bool:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        return pa.array([_text_or_none(value) for value in column.cast(pa.binary()).to_pylist()], pa.string())
-    return column
+        return False
+    return True
 
 
-def _text_or_none(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
+def _valid_one_by_one(column: pa.Array) -> pa.Array:
+    sound = np.array([_is_valid(column[place : place + 1]) for place in range(len(column))])
+    return gather.replaced(column, ~sound, None)

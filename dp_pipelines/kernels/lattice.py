@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import gather
 
 VALUE_BITS = 30
 """A clamped value spans at most 2**30 lattice steps: 2**31 rows of them still fit into an int64."""
@@ -206,7 +207,7 @@ def numbers_and_nulls(column: pa.Array) -> tuple[Floats, Flags | None]:
     [False, True, True]
     """
     if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
+        column = gather.decoded(column)
     if pa.types.is_float16(column.type) or pa.types.is_float32(column.type):
         column = column.cast(pa.float64())
     elif not pa.types.is_float64(column.type):

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import gather, keys
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import arrow_values, check_value_type, public_column
 from dp_pipelines.kernels.distinct import check_values, one_each
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, numbers_and_nulls
 from dp_pipelines.kernels.lists import check_lists
+from dp_pipelines.kernels.long_text import LONGEST_KEY, Texts, is_text
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.vectors import VectorLattice
 
@@ -73,6 +74,11 @@ class Layout:
         return [f"p{i}" for i in range(len(self.partitions))]
 
     @property
+    def text_names(self) -> list[str]:
+        """Wire names of the columns in which a digest may stand for a long text that is published."""
+        return [] if self.public is not None else self.partition_names
+
+    @property
     def content_names(self) -> list[str]:
         """Wire names of the columns that tell rows of one unit and partition apart: the row id, or else the values.
 
@@ -91,8 +97,12 @@ class Layout:
         before = sum(len(other.columns) for other in self.moments[: self.moments.index(moments)])
         return [f"x{before + i}" for i in range(len(moments.columns))]
 
-    def wire(self, table: pa.Table) -> pa.Table:
+    def wire(self, table: pa.Table, texts: Texts | None = None) -> pa.Table:
         """The wire form of a table of events.
+
+        Args:
+            table: events.
+            texts: takes up the texts of long partition keys, of which the rows carry a digest; listed ones are known.
 
         Raises:
             RequestError: for a missing column or a type that cannot play its part (both public).
@@ -102,7 +112,7 @@ class Layout:
         for name, column in zip(self.unit_names, self.units, strict=True):
             columns[name] = keys.plain_unit(table.column(column))
         for name, column in zip(self.partition_names, self.partitions, strict=True):
-            columns[name] = keys.encoded(table.column(column))
+            columns[name] = keys.encoded(table.column(column), texts if self.public is None else None)
         read = dict.fromkeys(column for column, _ in (*self.values, *self.summands))
         numbers = {column: numbers_and_nulls(keys.one_array(table.column(column))) for column in read}
         for i, (column, lattice) in enumerate(self.values):
@@ -113,7 +123,7 @@ class Layout:
         for i, (column, _) in enumerate(self.distinct):
             columns[f"d{i}"] = one_each(table.column(column))
         if self.row_id is not None:
-            columns["r"] = keys.plain(table.column(self.row_id))
+            columns["r"] = keys.comparable(table.column(self.row_id))
         for i, (column, summand) in enumerate(self.summands):
             columns[f"s{i}"] = pa.array(summand.integers(numbers[column][0]))
         for i, (column, vectors) in enumerate(self.vectors):
@@ -123,7 +133,7 @@ class Layout:
             columns |= dict(zip(self.feature_names(moments), moments.integers(features), strict=True))
         wire = pa.table(columns)
         keep = self.kept_rows(wire)
-        return wire if keep is None else wire.filter(keep)
+        return wire if keep is None else gather.filter_rows(wire, keep)
 
     def kept_rows(self, wire: pa.Table) -> pa.Array | None:
         """Which rows of a wire table have a unit and, with a public list, a partition of it; None: all."""
@@ -148,13 +158,15 @@ class Layout:
         columns = []
         for name, values in zip(self.partitions, self.public, strict=True):
             try:
-                columns.append(keys.plain(arrow_values(values)))
+                column = keys.plain(arrow_values(values))
             except (pa.ArrowException, OverflowError, UnicodeError):
                 raise RequestError(
                     field=f"public, column {name!r}",
                     rule="lists values of different kinds",
                     mend="use one kind of value",
                 ) from None
+            check_listed_length(name, column)
+            columns.append(column)
         return columns
 
     def public_places(self, table: pa.Table) -> tuple[keys.Codes, int]:
@@ -173,14 +185,29 @@ class Layout:
         ):
             mine = keys.plain(table.column(f"p{i}"))
             if pa.types.is_null(mine.type):
-                mine = mine.cast(listed.type)
-            both.append(pa.concat_arrays([public_column(name, mine.type, values), mine]))
+                mine = mine.cast(keys.plain_type(listed.type))
+            # The rows carry digests of long keys: so must the list, to be compared with them.
+            both.append(gather.joined([keys.comparable(public_column(name, mine.type, values)), mine]))
         length = len(self.public[0])
         # Codes are given in order of first appearance: those of the list are 0, 1, 2, ...
         codes = keys.dense(both).codes
         if not np.array_equal(codes[:length], np.arange(length)):
             raise RequestError(field="public", rule="lists a partition twice", mend="list each partition once")
         return codes[length:], length
+
+
+def check_listed_length(name: str, column: pa.Array) -> None:
+    """Refuse a public key that no row can have: one that is too long, which counts as null in rows.
+
+    Raises:
+        RequestError: as said.
+    """
+    if is_text(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_KEY:
+        raise RequestError(
+            field=f"public, column {name!r}",
+            rule=f"lists a key of more than {LONGEST_KEY:,} bytes",
+            mend="leave it out: such a key counts as null in rows",
+        )
 
 
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:

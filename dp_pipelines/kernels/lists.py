@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import gather
 from dp_pipelines.kernels.columns import check_value_type
 from dp_pipelines.kernels.lattice import Flags, numbers_and_nulls
 
@@ -65,19 +66,19 @@ def numbers_of_lists(column: pa.Array, size: int) -> tuple[NDArray[Any], Flags |
     (array([[ 1., nan]]), array([ True, False]))
     """
     while isinstance(column.type, pa.BaseExtensionType) or pa.types.is_dictionary(column.type):
-        column = column.storage if isinstance(column.type, pa.BaseExtensionType) else _decoded(column)
+        column = column.storage if isinstance(column.type, pa.BaseExtensionType) else gather.decoded(column)
     if pa.types.is_null(column.type):
         return np.zeros((0, size)), np.zeros(len(column), np.bool_)
     good = None
     lengths = pc.fill_null(pc.list_value_length(column), -1)
     even = pc.equal(lengths, size)
     if not pc.all(even, min_count=0).as_py():
-        good, column = even.to_numpy(zero_copy_only=False), column.filter(even)
+        good, column = even.to_numpy(zero_copy_only=False), gather.filtered(column, even)
     values = column.flatten()
     if isinstance(values.type, pa.BaseExtensionType):
         values = values.storage
     if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+        values = gather.decoded(values)
     if pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
     if not (pa.types.is_float32(values.type) or pa.types.is_float64(values.type)):
@@ -86,7 +87,3 @@ def numbers_of_lists(column: pa.Array, size: int) -> tuple[NDArray[Any], Flags |
     else:
         numbers = (values.fill_null(math.nan) if values.null_count else values).to_numpy(zero_copy_only=False)
     return numbers.reshape(-1, size), good
-
-
-def _decoded(column: pa.DictionaryArray) -> pa.Array:
-    return column.dictionary.take(column.indices)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import keys, shard
+from dp_pipelines.kernels import gather, keys, shard
 from dp_pipelines.kernels.kept import Pairs
 from dp_pipelines.kernels.lattice import numbers_and_nulls
 from dp_pipelines.kernels.layout import Layout
@@ -33,7 +33,7 @@ def wire(table: pa.Table, layout: Layout, columns: Sequence[str]) -> pa.Table:
         found[f"x{i}"] = pa.array(values if nulls is None else np.where(nulls, np.nan, values))
     rows = pa.table(found)
     keep = layout.kept_rows(rows)
-    return rows if keep is None else rows.filter(keep)
+    return rows if keep is None else gather.filter_rows(rows, keep)
 
 
 def of_units(rows: pa.Table, layout: Layout, columns: int) -> pa.Table:
@@ -50,9 +50,8 @@ def of_units(rows: pa.Table, layout: Layout, columns: int) -> pa.Table:
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     sizes = np.diff(np.append(starts, len(codes)))
     unit_of_pair, of_pair = np.divmod(codes[starts], max(len(partitions), 1))
-    taken = pa.array(of_pair)
     named = zip(layout.partition_names, partitions.columns, strict=True)
-    found = {name: keys.encoded(column).take(taken) for name, column in named}
+    found = {name: gather.take(keys.encoded(column), of_pair) for name, column in named}
     found["c"] = pa.array(np.bincount(unit_of_pair, minlength=len(units))[unit_of_pair].astype(np.int32))
     if not columns:
         found["r"] = pa.array(sizes)
@@ -81,7 +80,7 @@ def of_partitions(tables: Sequence[pa.Table], layout: Layout, columns: Sequence[
         if order is not None:
             sorted_codes = partitions.codes[order]
             mine = order[np.searchsorted(sorted_codes, first) : np.searchsorted(sorted_codes, first + size)]
-            part, codes, c = table.take(pa.array(mine)), partitions.codes[mine] - first, of_unit[mine]
+            part, codes, c = gather.take_rows(table, mine), partitions.codes[mine] - first, of_unit[mine]
         rows, values = _numbers(part, columns)
         yield Pairs(partitions=codes, size=size, of_unit=c, rows=rows, values=values)
 

@@ -8,7 +8,7 @@ same (the first partitions by keyed hash of a union are among the first of each 
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import contributions
+from dp_pipelines.kernels import contributions, gather
 from dp_pipelines.kernels.layout import Layout
 
 
@@ -30,6 +30,6 @@ def partitions_of_units(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
     """
     bounded = contributions.bound(wire, layout, salt).bounded
     first = np.flatnonzero(bounded.first_of_unit)
-    rows = pa.array(bounded.rows[bounded.starts[first]])
-    columns = {name: wire.column(name).take(rows) for name in layout.unit_names}
+    rows = bounded.rows[bounded.starts[first]]
+    columns = {name: gather.take(wire.column(name), rows) for name in layout.unit_names}
     return pa.table({**columns, "partitions": pa.array(bounded.partitions_of_unit()[first])})

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import keys, vectors
+from dp_pipelines.kernels import gather, keys, long_text, vectors
 from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SMALL_DICTIONARY = 256
@@ -45,7 +45,7 @@ def slices(table: pa.Table, key_names: Sequence[str], salt: int, shards: int) ->
     if shards <= 256:
         numbers = numbers.astype(np.uint8)  # one pass of the radix sort instead of two
     order = np.argsort(numbers, kind="stable")
-    taken = table.take(pa.array(order))
+    taken = gather.take_rows(table, order)
     ends = np.cumsum(np.bincount(numbers, minlength=shards))
     begin = 0
     for shard, end in enumerate(ends.tolist()):
@@ -97,11 +97,22 @@ def pieces(table: pa.Table, most: int = ELEMENT_BYTES) -> Iterator[pa.Table]:
     [2, 3, 2, 3]
     """
     if table.num_rows <= 1 or table.nbytes <= most:
-        yield table
+        yield _plain_offsets(table)
         return
     middle = table.num_rows // 2
     for half in (table.slice(0, middle), table.slice(middle)):
         yield from pieces(compact(half, spare=0), most)
+
+
+def _plain_offsets(table: pa.Table) -> pa.Table:
+    """The same table with offsets of 32 bits, which suffice for a piece: all pieces have one type, whatever their rows hold."""
+    for index, field in enumerate(table.schema):
+        kind = keys.plain_type(field.type) if long_text.is_text(field.type) else field.type
+        if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and long_text.is_text(kind.value_type):
+            kind = pa.list_(keys.plain_type(kind.value_type))
+        if kind != field.type:
+            table = table.set_column(index, field.name, table.column(index).cast(kind))
+    return table
 
 
 def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
@@ -115,6 +126,6 @@ def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
         if pa.types.is_dictionary(field.type):
             column = keys.one_array(table.column(index))
             if len(column.dictionary) > max(spare, 2 * table.num_rows):
-                column = column.dictionary_decode().dictionary_encode()
+                column = gather.decoded(column).dictionary_encode()
             table = table.set_column(index, field.name, column)
     return table

@@ -42,6 +42,6 @@ def draw_best(totals: Totals, stage: StagePlan, *, words: Callable[[int], NDArra
         words=words,
     )
     names = stage.query.partition_columns
-    columns = {name: column.take(pa.array(chosen)) for name, column in zip(names, totals.partitions, strict=True)}
+    columns = dict(zip(names, totals.keys(chosen), strict=True))
     columns[RANK] = pa.array(np.arange(1, best.k + 1))
     return sorted_by_key(pa.table(columns), names)

@@ -132,11 +132,8 @@ def _table(
         elif noise is not None:
             found = steps[statistic][kept] if statistic.width is None else noisy_cells(index, noise, kept)
             noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)
-    # take() builds new plain arrays: nothing of a partition that was not selected stays behind in a buffer.
-    columns = {
-        name: column.take(pa.array(kept))
-        for name, column in zip(stage.query.partition_columns, totals.partitions, strict=True)
-    }
+    # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
+    columns = dict(zip(stage.query.partition_columns, totals.keys(kept), strict=True))
     for name, metric in stage.query.metrics.items():
         values, stddevs = metric.finish(noisy, stage.basis(metric))
         columns[name] = _column(values)

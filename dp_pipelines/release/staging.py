@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.kernels import gather
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that an attempt is still writing, or was when it was killed."""
@@ -31,9 +32,10 @@ def sorted_by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """
     by = [(name, "ascending") for name in keys if not pa.types.is_null(table.schema.field(name).type)]
     if by and table.num_rows:
-        table = table.take(pc.sort_indices(table, sort_keys=by))
+        table = gather.take_rows(table, pc.sort_indices(table, sort_keys=by))
     plain = pa.schema([pa.field(field.name, field.type) for field in table.schema])
-    return pa.table([column.combine_chunks() for column in table.columns], schema=plain)
+    # What has too many bytes for one array stays in several.
+    return pa.table([gather.whole(column) for column in table.columns], schema=plain)
 
 
 def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ May import errors, query, release.staging, pyarrow.
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.kernels import gather
 from dp_pipelines.query import Query
 from dp_pipelines.release.staging import sorted_by_key
 
@@ -26,4 +27,4 @@ def largest(table: pa.Table, query: Query) -> pa.Table:
     # A stable sort of the rows in the order of their keys: which of two equal ones stays, the keys say.
     first = pc.sort_indices(ordered, sort_keys=[(query.top.by, "descending")])
     kept = pc.sort_indices(first[: query.top.k])
-    return sorted_by_key(ordered.take(first[: query.top.k].take(kept)), query.partition_columns)
+    return sorted_by_key(gather.take_rows(ordered, gather.take(first[: query.top.k], kept)), query.partition_columns)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels import gather, keys
 from dp_pipelines.release.staging import UNFINISHED, attempt_name
 
 Features = NDArray[np.float32]
@@ -184,7 +184,7 @@ class Examples:
                 kept, counts = _by_unit(table, unit, ~np.isnan(found))
                 portion = max(1, PORTION // encoder.width)
                 for begin in range(0, len(kept), portion):
-                    rows.write(encoder.encode(table.take(pa.array(kept[begin : begin + portion]))), encoder.width)
+                    rows.write(encoder.encode(gather.take_rows(table, kept[begin : begin + portion])), encoder.width)
                 labels.write(found[kept].astype(np.float64))
                 sizes.append(counts)
         return cls(rows_path, labels_path, np.cumsum(np.concatenate(sizes)), encoder.width)
@@ -265,7 +265,7 @@ def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> t
     places = np.flatnonzero(kept)
     if not len(places):
         return places, np.zeros(0, np.int64)
-    codes = keys.dense([column.take(pa.array(places)) for column in columns]).codes
+    codes = keys.dense([gather.take(column, places) for column in columns]).codes
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes)
     return places[order], counts[counts > 0].astype(np.int64)

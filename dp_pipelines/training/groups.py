@@ -17,9 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.kernels import gather
 from dp_pipelines.train_stages import HELD_OUT, TRAINING
 from dp_pipelines.training.examples import Encodes, Examples
-from dp_pipelines.training.split import split
+from dp_pipelines.training.split import answers_of
 
 Tables = Callable[[], Iterator[pa.Table]]
 Flags = NDArray[np.bool_]
@@ -80,9 +81,8 @@ class _Divided(abc.ABC):
 
     def _rows(self) -> Iterator[pa.Table]:
         for table in self._all.tables():
-            units = [table.column(name) for name in self._all.unit]
-            held_out = split(units, key=self._all.key, held_out=self._all.held_out)
-            yield table.filter(pa.array(self._own(held_out)))
+            held_out = answers_of(table, self._all.unit, key=self._all.key, held_out=self._all.held_out)
+            yield gather.filter_rows(table, self._own(held_out))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

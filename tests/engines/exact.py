@@ -83,7 +83,7 @@ def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.
         for name in asked.tasks:
             examples = folder / f"{name}.examples"
             examples.mkdir(mode=0o700)
-            pipeline.run_examples(asked, name, examples, SALT, engine, progress)
+            pipeline.run_examples(asked, name, examples, SALT, engine, progress, b"key")
             for path in sorted(examples.glob("shard-*")):
                 found[f"{name}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bound, contributions, keys, shard
+from dp_pipelines.kernels import accumulate, bound, contributions, keys, long_text, shard, sizes
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
@@ -31,6 +31,8 @@ Sums = dict[tuple[Any, ...], tuple[int, ...]]
 _DAY = datetime.date(2026, 1, 1)
 _UTC = datetime.timezone.utc
 
+LONG = "longer than what travels as it is: " + "z" * 50
+
 UNITS: list[tuple[pa.DataType, Values]] = [
     (pa.int64(), [2**53 + 1, 2**53, -(2**63), 2**63 - 1]),
     (pa.uint64(), [2**64 - 1, 2**63, 0, 2**53 + 1]),
@@ -39,6 +41,9 @@ UNITS: list[tuple[pa.DataType, Values]] = [
     # Minus zero and zero are one unit; NaN is none.
     (pa.float64(), [0.0, 5e-324, math.inf, -math.inf]),
     (pa.decimal128(20, 2), [decimal.Decimal(v) for v in ("0.00", "0.01", "-0.01", "999999999999999999.99")]),
+    # Long texts, of which rows carry a digest; and one that looks like the digest of another.
+    (pa.string(), [LONG, long_text.stand_in(LONG.encode()).decode(), LONG + "x", "x" * 5000]),
+    (pa.dictionary(pa.int32(), pa.binary()), [b"\xff" * 65, b"\xff" * 64, b"\xff" * 66, b""]),
     (pa.timestamp("us", "Europe/Berlin"), [datetime.datetime(2026, 1, d, tzinfo=_UTC) for d in (1, 2, 3, 4)]),
 ]
 """Types of unit columns with four different units each; the first is the one unit more."""
@@ -49,6 +54,8 @@ PARTITIONS: list[tuple[pa.DataType, Values]] = [
     (pa.bool_(), [None, True, False]),
     (pa.date32(), [None, _DAY, _DAY + datetime.timedelta(1), _DAY - datetime.timedelta(1)]),
     (pa.dictionary(pa.int16(), pa.string()), ["n", "s", None]),
+    (pa.string(), [None, LONG, long_text.stand_in(LONG.encode()).decode(), "y" * long_text.LONGEST_KEY]),
+    (pa.dictionary(pa.int16(), pa.large_binary()), [b"\xff" * 65, b"\xff" * 64, None]),
 ]
 
 NUMBERS: list[tuple[pa.DataType, Values]] = [
@@ -225,15 +232,19 @@ def totals(
 ) -> list[accumulate.Totals]:
     """The merged statistics of a table, one `Totals` for each place: all kernels, in the order of the transforms."""
     of_shard: dict[int, list[pa.Table]] = {0: [layout.wire(table.slice(0, 0))]}
+    names, most = layout.text_names, sizes.ELEMENT_BYTES
     for number, (begin, end) in enumerate(_batches(table.num_rows, way.cuts)):
-        wire = layout.wire(table.slice(begin, end - begin))
+        texts: long_text.Texts = {}
+        wire = layout.wire(table.slice(begin, end - begin), texts)
         if way.reduced[number % len(way.reduced)]:
             wire = contributions.reduce(wire, layout, salt)
-        for index, part in shard.slices(wire, layout.unit_names, salt, way.shards):
+        cut = shard.slices(wire, layout.unit_names, salt, way.shards)
+        for index, part in long_text.with_texts(cut, names, texts, most):
             of_shard.setdefault(index, []).append(part)
     of_place: list[list[pa.Table]] = [[] for _ in range(way.places)]
     for tables in of_shard.values():
-        joined = shard.joined(tables[::-1] if way.backwards else tables)
+        rows, texts = long_text.apart(tables)
+        joined = shard.joined(rows[::-1] if way.backwards else rows)
         partial = accumulate.partials(joined, layout, statistics, salt)
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
@@ -243,7 +254,8 @@ def totals(
             continue
         for place in range(way.places):
             of_place[place].append(partial.slice(0, 0))
-        for place, part in shard.slices(partial, layout.partition_names, salt, way.places):
+        cut = shard.slices(partial, layout.partition_names, salt, way.places)
+        for place, part in long_text.with_texts(cut, names, texts, most):
             of_place[place].append(part)
     if layout.public is not None:
         return [
@@ -282,15 +294,16 @@ def coarse(merged: Sequence[accumulate.Totals], statistic: int, shift: int, step
 
 
 def _keys(part: accumulate.Totals) -> list[tuple[Any, ...]]:
-    # By representation: True is not 1, and a listed 1.0 is not 1.
-    return list(
-        zip(*([repr(value) for value in _plain(column).to_pylist()] for column in part.partitions), strict=True)
-    )
+    # By representation: True is not 1, and a listed 1.0 is not 1. Whole keys: each digest has its text.
+    columns = part.keys(np.arange(len(part.partitions[0])))
+    return list(zip(*([repr(value) for value in _plain(column).to_pylist()] for column in columns), strict=True))
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Days and times as the integers that they are: Python cannot write all of them."""
-    return column.view(f"int{column.type.bit_width}") if pa.types.is_temporal(column.type) else column
+    if not pa.types.is_temporal(column.type):
+        return column
+    return pa.chunked_array([chunk.view(f"int{column.type.bit_width}") for chunk in column.chunks])
 
 
 def distances(one: dict[Any, int], other: dict[Any, int]) -> list[int]:

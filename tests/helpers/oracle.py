@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dp_pipelines.kernels import bound, keys
+from dp_pipelines.kernels import bound, keys, long_text
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
 
@@ -34,7 +34,8 @@ class Row:
 
 def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
     """The rows of a table that have a unit and, with a public list, a listed partition."""
-    wire = layout.wire(table)
+    texts: long_text.Texts = {}
+    wire = layout.wire(table, texts)
     columns = {name: keys.plain(wire.column(name)) for name in wire.column_names}
     unit_hashes = keys.hash_columns([columns[name] for name in layout.unit_names], salt)
     partition_hashes = keys.hash_columns([columns[name] for name in layout.partition_names], salt)
@@ -47,7 +48,7 @@ def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
         made.append(
             Row(
                 unit=tuple(value[name] for name in layout.unit_names),
-                partition=tuple(value[name] for name in layout.partition_names),
+                partition=tuple(_whole(value[name], texts) for name in layout.partition_names),
                 numbers={name: value[name] for name in names},
                 pair_hash=int(pair_hashes[i]),
                 hash=int(hashes[i]),
@@ -55,6 +56,13 @@ def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
             )
         )
     return made
+
+
+def _whole(value: Any, texts: long_text.Texts) -> Any:
+    """A partition key as it is published: the text of a digest."""
+    if isinstance(value, str):
+        return texts.get(value.encode(), value.encode()).decode()
+    return texts.get(value, value) if isinstance(value, bytes) else value
 
 
 def _nulls_last(key: Key) -> list[tuple[bool, Any]]:

@@ -119,7 +119,8 @@ def test_encoded_examples_keep_their_group(tmp_path: pathlib.Path) -> None:
 # One place for each thing, by the source.
 
 ONE_PLACE = {
-    "split": {"dp_pipelines.training.groups", "dp_pipelines.audit.made_up"},
+    "split": {"dp_pipelines.training.split", "dp_pipelines.audit.made_up"},
+    "answers_of": {"dp_pipelines.training.groups"},
     "AllUnits": {"dp_pipelines.training.fit"},
     "TrainingUnits": {"dp_pipelines.training.groups"},
     "HeldOutUnits": {"dp_pipelines.training.groups"},

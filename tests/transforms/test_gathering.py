@@ -52,13 +52,15 @@ def test_what_a_failed_bundle_had_gathered_is_in_no_other(enough):
 
 
 def test_texts_that_are_read_as_codes_count_as_long_as_they_will_stand_in_rows():
-    # Four bytes a row when they are read, and 400 once a unit's texts stand in each row: by their codes 16 million rows would
-    # be gathered where there are many shards, whose texts are more than Arrow holds in one array.
-    whos = pa.array([f"{number:0400}" for number in range(10)])
+    # Four bytes a row when they are read, and 60 once a unit's texts stand in each row: by their codes 16 million rows would
+    # be gathered where there are many shards. A text of more than 64 bytes stands there as a digest of 65.
+    whos = pa.array([f"{number:060}" for number in range(10)])
     codes = pa.DictionaryArray.from_arrays(pa.array([number % 10 for number in range(1000)], pa.int32()), whos)
     read = pa.table({"who": codes, "number": pa.array([0] * 1000, pa.int64())})
     assert read.nbytes < 20_000
-    assert bundles(100_000, [read] * 3) == [[[0], [0], [0]]]
+    assert bundles(70_000, [read] * 3) == [[[0], [0], [0]]]
+    long = pa.DictionaryArray.from_arrays(codes.indices, pa.array([f"{number:05000}" for number in range(10)]))
+    assert ahead.plain_bytes(read.set_column(0, "who", long)) < 65 * 1000 + 10 * 5000 + 20_000
     assert bundles(100_000, [read.set_column(0, "who", codes.indices)] * 3) == [[[0, 0, 0]]]
 
 

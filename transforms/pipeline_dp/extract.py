@@ -18,8 +18,8 @@ from typing import Any, Literal
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dp_pipelines.kernels import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
 from dp_pipelines.transforms.row_batches import tables_of
@@ -86,13 +86,13 @@ class RowReader:
                 yield self._table(units.slice(begin, self.most), rows[begin : begin + self.most])
             return
         for found, origins in _stepped(*steps[0], rows, self.most):
-            yield from self._after(steps[1:], units.take(pa.array(origins, pa.int64())), found)
+            yield from self._after(steps[1:], gather.take(units, np.array(origins, np.int64)), found)
 
     def _table(self, units: pa.Array, found: list[Any]) -> pa.Table:
         partitions = keys.encoded(_each(self.partition, found))
         if partitions.null_count:
             # Without a key the row is no row: rows without a unit are dropped.
-            units = pc.if_else(partitions.is_valid(), units, pa.scalar(None, pa.binary()))
+            units = gather.replaced(units, partitions.is_null().to_numpy(zero_copy_only=False), None)
             partitions = partitions.fill_null(b"n")
         columns = {UNIT: units, PARTITION: partitions}
         if self.value is not None:
