@@ -121,6 +121,7 @@ def test_encoded_examples_keep_their_group(tmp_path: pathlib.Path) -> None:
 ONE_PLACE = {
     "split": {"dp_pipelines.training.split", "dp_pipelines.audit.made_up"},
     "answers_of": {"dp_pipelines.training.groups"},
+    "with_answers": {"dp_pipelines.transforms.examples"},
     "AllUnits": {"dp_pipelines.training.fit"},
     "TrainingUnits": {"dp_pipelines.training.groups"},
     "HeldOutUnits": {"dp_pipelines.training.groups"},
