@@ -40,7 +40,7 @@ class ToShards(GatheringDoFn):
             cut.append((0, wires[0].slice(0, 0)))
             whole = wires[0] if len(wires) == 1 else shard.joined(wires)
             cut += shard.slices(whole, self._layout.unit_names, self._salt, self._shards)
-        return list(with_texts(cut, self._layout.text_names, texts, sizes.ELEMENT_BYTES))
+        return list(with_texts(cut, self._layout.text_names, texts))
 
     def _wires(self, table: pa.Table, texts: Texts) -> Iterator[pa.Table]:
         """The wire form of a table of events; of one without rows too."""
@@ -92,4 +92,4 @@ class ToPartials(AheadDoFn):
             return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]
         types = [(place, partial.slice(0, 0)) for place in range(self._places)] if element[0] == 0 else []
         cut = shard.slices(partial, layout.partition_names, self._salt, self._places)
-        return [*types, *with_texts(cut, layout.text_names, texts, sizes.ELEMENT_BYTES)]
+        return [*types, *with_texts(cut, layout.text_names, texts)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.kernels import gather
+from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SHORT = 64
 """Bytes of a text that travels as it is; a longer one travels as its digest."""
@@ -94,7 +95,7 @@ def _stand_ins(long: pa.Array, texts: Texts | None) -> pa.Array:
 
 
 def with_texts(
-    cut: Iterable[tuple[int, pa.Table]], names: Sequence[str], texts: Mapping[bytes, bytes], most: int
+    cut: Iterable[tuple[int, pa.Table]], names: Sequence[str], texts: Mapping[bytes, bytes], most: int = ELEMENT_BYTES
 ) -> Iterator[tuple[int, pa.Table]]:
     """Tables of rows with their destinations, and for each destination the texts of its long keys, each once.
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bound, contributions, keys, long_text, shard, sizes
+from dp_pipelines.kernels import accumulate, bound, contributions, keys, long_text, shard
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
@@ -232,14 +232,14 @@ def totals(
 ) -> list[accumulate.Totals]:
     """The merged statistics of a table, one `Totals` for each place: all kernels, in the order of the transforms."""
     of_shard: dict[int, list[pa.Table]] = {0: [layout.wire(table.slice(0, 0))]}
-    names, most = layout.text_names, sizes.ELEMENT_BYTES
+    names = layout.text_names
     for number, (begin, end) in enumerate(_batches(table.num_rows, way.cuts)):
         texts: long_text.Texts = {}
         wire = layout.wire(table.slice(begin, end - begin), texts)
         if way.reduced[number % len(way.reduced)]:
             wire = contributions.reduce(wire, layout, salt)
         cut = shard.slices(wire, layout.unit_names, salt, way.shards)
-        for index, part in long_text.with_texts(cut, names, texts, most):
+        for index, part in long_text.with_texts(cut, names, texts):
             of_shard.setdefault(index, []).append(part)
     of_place: list[list[pa.Table]] = [[] for _ in range(way.places)]
     for tables in of_shard.values():
@@ -255,7 +255,7 @@ def totals(
         for place in range(way.places):
             of_place[place].append(partial.slice(0, 0))
         cut = shard.slices(partial, layout.partition_names, salt, way.places)
-        for place, part in long_text.with_texts(cut, names, texts, most):
+        for place, part in long_text.with_texts(cut, names, texts):
             of_place[place].append(part)
     if layout.public is not None:
         return [

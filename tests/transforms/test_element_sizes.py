@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Histogram, PublicPartitions, Query, Sum
-from dp_pipelines.kernels import shard, sizes
+from dp_pipelines.kernels import long_text, shard, sizes
 from dp_pipelines.transforms.coder import ArrowTableCoder
 from tests.helpers.pipelines import one_stage, publish
 
@@ -23,6 +23,7 @@ ROWS = 10_000
 def largest(monkeypatch):
     """The cap made small; and the largest element so far."""
     monkeypatch.setattr(shard.pieces, "__defaults__", (CAP,))
+    monkeypatch.setattr(long_text.with_texts, "__defaults__", (CAP,))
     found, encode = [0], ArrowTableCoder.encode
 
     def watched(self, value):
