@@ -358,4 +358,4 @@ def _header(path: str, quoted: bool) -> tuple[str, ...] | None:
             found = csv_lines.header(stream.read(csv_lines.LONGEST_HEADER + 1), quoted=quoted)
     except (OSError, ValueError):
         return None
-    return found and found.names
+    return found.names if found is not None else None

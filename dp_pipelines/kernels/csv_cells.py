@@ -11,6 +11,8 @@ import functools
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.kernels import gather
+
 _UTF_8 = (
     r"\A(?:[\x00-\x7F]|[\xC2-\xDF][\x80-\xBF]|\xE0[\xA0-\xBF][\x80-\xBF]|[\xE1-\xEC\xEE\xEF][\x80-\xBF]{2}"
     r"|\xED[\x80-\x9F][\x80-\xBF]|\xF0[\x90-\xBF][\x80-\xBF]{2}|[\xF1-\xF3][\x80-\xBF]{3}|\xF4[\x80-\x8F][\x80-\xBF]{2})*\z"
@@ -63,7 +65,7 @@ def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
         if len(text) == 1:
             return pa.nulls(1, kind)
         middle = len(text) // 2
-        return pa.concat_arrays([_converted(text[:middle], kind), _converted(text[middle:], kind)])
+        return gather.joined([_converted(text[:middle], kind), _converted(text[middle:], kind)])
 
 
 @functools.cache
