@@ -35,7 +35,7 @@ BORN = time.monotonic()
 """When this process began: of all processes of a machine by the same clock."""
 
 Standing = dict[str, Any]
-"""A worker at a step: its process `worker`, the `parent` that the engine started it from, when it was `born`."""
+"""A worker at a step: its process `worker`, the `parent` that the engine started it from, when it `reached` the step."""
 
 
 def plant(place: str) -> None:
@@ -80,7 +80,8 @@ def _before(owner: type, name: str, call: Callable[[], None]) -> None:
 
 def _reached(folder: pathlib.Path, step: str) -> None:
     """Say that a step begins; stop there if this is the first worker since it was armed, and not older than was asked."""
-    here = {"worker": os.getpid(), "parent": int(os.environ.get(deaths.ENGINE, os.getppid())), "born": BORN}
+    parent = int(os.environ.get(deaths.ENGINE, os.getppid()))
+    here = {"worker": os.getpid(), "parent": parent, "reached": time.time()}
     own = folder / f"{uuid.uuid4().hex}.own"
     own.write_text(json.dumps(here))
     try:
@@ -121,9 +122,11 @@ class Points:
             after: pass workers by that were born before.
         """
         self._times[step] = self._times.get(step, 0) + 1
-        own = self.folder / f"{step}.own"
-        own.write_text(json.dumps({"time": self._times[step], "after": after}))
-        own.rename(self.folder / f"{step}.armed")
+        self._ask(step, after)
+
+    def take_any(self, step: str) -> None:
+        """Let no worker pass by any more, whenever it was born."""
+        self._ask(step, 0.0)
 
     def reached(self, step: str) -> Standing | None:
         """The worker that has stopped at a step since it was armed last; None while there is none."""
@@ -145,10 +148,15 @@ class Points:
         """Whether the worker that was found at a step is still alive and there."""
         return not (self.folder / f"{self._standing(step)['worker']}.died").exists() and not self._left(step)
 
-    def begun_again(self, step: str, after: float) -> bool:
-        """Whether a step has come to its work in a worker that was born after some time."""
+    def begun_since(self, step: str, since: float) -> bool:
+        """Whether a step has come to its work in some worker after some time, in seconds since 1970."""
         found = [json.loads(path.read_text()) for path in self.folder.glob(f"{step}.*.begun")]
-        return any(one["born"] > after for one in found)
+        return any(one["reached"] > since for one in found)
+
+    def _ask(self, step: str, after: float) -> None:
+        own = self.folder / f"{step}.own"
+        own.write_text(json.dumps({"time": self._times[step], "after": after}))
+        own.rename(self.folder / f"{step}.armed")
 
     def _standing(self, step: str) -> Standing:
         found = self.reached(step)

@@ -7,12 +7,15 @@ Slow: skipped where the jar is not built.
 """
 
 import contextlib
+import itertools
+import json
 import pathlib
 import random
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pyarrow.parquet
@@ -58,7 +61,8 @@ def at_work(folder: pathlib.Path, options: list[str]) -> Iterator["subprocess.Po
         yield process
     finally:
         process.kill()
-        process.communicate()
+        with contextlib.suppress(ValueError):  # somebody has read all of it
+            process.communicate()
 
 
 def standing(watched: Points, step: str, driver: "subprocess.Popen[str]") -> Standing:
@@ -86,32 +90,41 @@ def released(folder: pathlib.Path, attempts: int) -> Run:
     return run
 
 
-def hit(watched: Points, step: str, driver: "subprocess.Popen[str]", after: float, running: Cluster | None) -> Standing:
-    """Kill a worker, or the task manager that it works for, while it stands at a step; again until it was alive till then.
+def killed(watched: Points, step: str, found: Standing, running: Cluster | None) -> bool:
+    """Kill a worker at a step, or the task manager that it works for; whether the worker was alive and there until then.
 
     Args:
         watched: the steps.
         step: the one.
-        driver: the command of the job.
-        after: pass workers by that were born before: the engine may be about to end them.
+        found: who stands there.
         running: of whose task managers one is to be killed; None for the worker alone.
     """
-    for _ in range(5):
-        watched.arm(step, after)
-        found = standing(watched, step, driver)
-        if running is None:
-            if watched.killed(step):
-                return found
-            continue
-        names = [name for name, one in running.processes.items() if one.pid == found["parent"]]
-        for name in names:
-            running.kill(name)
-            alive = watched.stands(step)
-            assert running.processes[name].returncode == -signal.SIGKILL
-            running.start_worker(name)
-            if alive:
-                return found
-    raise AssertionError(f"nobody at {step} lived until the kill")
+    if running is None:
+        return watched.killed(step)
+    names = [name for name, one in running.processes.items() if one.pid == found["parent"]]
+    for name in names:
+        running.kill(name)
+    alive = watched.stands(step)
+    for name in names:
+        assert running.processes[name].returncode == -signal.SIGKILL
+        running.start_worker(name)
+    return bool(names) and alive
+
+
+def began_anew(running: Cluster, since: float) -> float:
+    """When the cluster's job began to run again after some time: then the tasks of the attempt before have all ended."""
+    found: list[float] = []
+
+    def anew() -> bool:
+        [job] = [name for name, state in jobs(running).items() if state not in ("FINISHED", "CANCELED")] or [None]
+        if job is not None:
+            with urllib.request.urlopen(f"http://{running.address}/jobs/{job}", timeout=60) as answer:
+                told = json.load(answer)
+            found.append(told["timestamps"]["RUNNING"] / 1000 if told["state"] == "RUNNING" else 0.0)
+        return found[-1:] > [since]
+
+    until(anew, PATIENCE)
+    return found[-1]
 
 
 @pytest.mark.parametrize("what", ["Python worker", "task manager"])
@@ -119,26 +132,29 @@ def test_a_run_outlives_the_death_of_one_in_the_middle_of_every_step(
     what: str, running: Cluster, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "points").mkdir()
-    watched, left, last = Points(tmp_path / "points"), [], dict[str, float]()
+    watched, left, again = Points(tmp_path / "points"), [], dict[str, float]()
     a_job(tmp_path)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
         with at_work(tmp_path, [*setups.on(running, 2), *options]) as driver:
-            for step in STEPS:
-                left.append(
-                    hit(
-                        watched,
-                        step,
-                        driver,
-                        max(last.values(), default=0.0),
-                        running if what == "task manager" else None,
-                    )
-                )
-                last[step] = time.monotonic()
+            watched.arm(STEPS[0])
+            for step, following in itertools.zip_longest(STEPS, STEPS[1:]):
+                left.append(standing(watched, step, driver))
+                # What the engine has ended itself by now was no death in the middle of this step: another one is awaited.
+                while not killed(watched, step, left[-1], running if what == "task manager" else None):
+                    watched.arm(step)
+                    left.append(standing(watched, step, driver))
+                died = time.time()
+                if following is not None:
+                    # Workers of the attempt that has failed with this one may still be at work: they pass by.
+                    watched.arm(following, after=time.monotonic())
+                again[step] = began_anew(running, died)
+                if following is not None:
+                    watched.take_any(following)
             _, said = driver.communicate(timeout=240)
         assert driver.returncode == 0, said
         released(tmp_path, attempts=1)
-        # Each death was followed by the same step, in a worker that was not there before.
-        assert {step: watched.begun_again(step, last[step]) for step in STEPS} == dict.fromkeys(STEPS, True)
+        # After each death came a new attempt, and in it the same step.
+        assert {step: watched.begun_since(step, again[step]) for step in STEPS} == dict.fromkeys(STEPS, True)
         draws = watched.draws("weekly")
         table = pyarrow.parquet.read_table(tmp_path / "out" / "weekly.parquet")
         assert points.mixed(table, draws, ["product"]) == []
