@@ -54,11 +54,10 @@ class ShapeRows(beam.DoFn):
         self._rows, self._lookup, self._columns = rows, lookup, columns
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
-        """The rows of one table that are kept, with the columns that the stages read."""
-        table = self._rows.apply(element if self._window is None else self._window.apply(element))
-        if self._lookup is not None:
-            table = self._lookup.apply(table)
-        yield table.select(list(self._columns))
+        """The rows of one table that are kept, with the columns that the stages read: several tables where texts are long."""
+        for table in self._rows.tables(element if self._window is None else self._window.apply(element)):
+            found = table if self._lookup is None else self._lookup.apply(table)
+            yield found.select(list(self._columns))
 
 
 class InGroups(beam.DoFn):

@@ -4,11 +4,10 @@ In: an Arrow table and SQL expressions. Out: one array for each expression, as l
 expression fails on a row. Holds: the connection reads no file, loads no extension, keeps no state; one thread, a fixed time
 zone, no optimizer, so that nothing about other rows or about time decides a value; a row that makes DuckDB itself fail costs
 that row its value and nothing else, and no text of such a failure is shown. Not covered: which expressions are allowed
-(`sql_tree`); the time that a damaged row costs.
-
-May import errors, kernels.keys, duckdb, pyarrow. Imported by jobs.expressions.
+(`sql_tree`); functions whose work is more than a row's bytes (`sql_guards`).
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.jobs import row_slices
 from dp_pipelines.jobs.params import SQL_PREFIX, Value
 from dp_pipelines.kernels import keys
 
@@ -42,12 +42,23 @@ _SETTINGS = (
 
 _PARAMETERS = re.compile(re.escape(f"${SQL_PREFIX}") + r"(\w+)")
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
+_FIRST, _LAST = -9_223_372_022_400_000_000, 2**63 - 2
+"""Microseconds of the first day that DuckDB's calendar has (in 290309 BC), and of the last moment before its infinity."""
+
+LONGEST_RESULT = 2**20
+"""Bytes of a text or bytes that an expression gives; a longer one is null."""
+
+MOST_GROWTH = 64
+"""Slices get smaller where texts grow, down to this part."""
+
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
     """A new database in memory, locked."""
-    connection = duckdb.connect(":memory:", config={"threads": "1"})
+    # A value for which a function fails that DuckDB holds to be sound (as a cast of a time before its calendar) would end the
+    # whole database. Nothing is stored in it that could be damaged, and a new one takes 0.1 s.
+    connection = duckdb.connect(":memory:", config={"threads": "1", "disable_database_invalidation": "true"})
     for setting in _SETTINGS:
         connection.execute(setting).fetchall()
     return connection
@@ -75,21 +86,69 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str, params: Mapping[str, 
     return connection.sql(sql, params=used).to_arrow_table() if used else connection.sql(sql).to_arrow_table()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Item:
+    """An expression to evaluate.
+
+    Args:
+        sql: its text.
+        type: of its values.
+        columns: that it names.
+        growth: how many times longer its text may be than what it reads.
+    """
+
+    sql: str
+    type: pa.DataType
+    columns: tuple[str, ...]
+    growth: int = 1
+
+
+def read_by(items: Sequence[Item]) -> tuple[list[str], int]:
+    """The columns that expressions read, and how many of their bytes are evaluated at once."""
+    longer = sum(item.growth for item in items if _is_text(item.type))
+    longer = max([longer, 1, *(item.growth for item in items)])
+    names = dict.fromkeys(name for item in items for name in item.columns)
+    return list(names), row_slices.SLICE_BYTES // min(longer, MOST_GROWTH)
+
+
 def clean(column: pa.ChunkedArray) -> pa.Array:
     """A column as expressions see it: plain, NaN and invalid text null, times in microseconds, what is out of range null.
 
     >>> clean(pa.chunked_array([pa.array([1.0, float("nan")])])).to_pylist()
     [1.0, None]
     """
-    array = keys.plain(column)
+    # Chunk by chunk: one dictionary of all chunks might not fit where the decoded rows do.
+    pieces = [_clean(chunk) for chunk in column.chunks]
+    if len(pieces) == 1:
+        return pieces[0]
+    return pa.concat_arrays(pieces) if pieces else _clean(pa.nulls(0, column.type))
+
+
+def _clean(array: pa.Array) -> pa.Array:
+    if pa.types.is_nested(array.type) and array.offset:
+        array = pa.concat_arrays([array, array.slice(0, 0)])  # without the rows of other slices
+    array = keys.plain(_held(array))
+    if pa.types.is_nested(array.type):
+        return _times_inside(_deeply_plain(_valid(array)))
+    return _in_range(array)
+
+
+def _held(array: pa.Array) -> pa.Array:
+    """Large text without values that no array of plain text holds."""
+    if array.type not in (pa.large_string(), pa.large_binary()) or array.nbytes < 2**30:
+        return array
+    return pc.if_else(pc.less_equal(pc.binary_length(array), 2**30), array, pa.scalar(None, array.type))
+
+
+def _in_range(array: pa.Array) -> pa.Array:
+    """A plain array of one level, times as DuckDB's calendar has them."""
     kind = array.type
-    if pa.types.is_nested(kind):
-        return _deeply_plain(_valid(array))
     if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
         factor = _MICROSECONDS[kind.unit]
-        array = _within(array, -(2**63 - 1) // factor + 1, (2**63 - 1) // factor - 1)
-        return array.cast(pa.timestamp("us", kind.tz))
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return _within(array, -(-_FIRST // factor), _LAST // factor).cast(pa.timestamp("us", kind.tz))
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return _within(array, _FIRST, _LAST)
+    if pa.types.is_timestamp(kind):
         return _floor_to_microseconds(array).view(pa.timestamp("us", kind.tz))
     if pa.types.is_time(kind):
         array = _within(array, 0, _DAY[kind.unit])
@@ -98,6 +157,31 @@ def clean(column: pa.ChunkedArray) -> pa.Array:
         limit = (2**31 - 1) * 86_400_000
         return _within(array, -limit, limit).cast(pa.date32(), safe=False)
     return _valid(array) if pa.types.is_decimal(kind) else array
+
+
+def _times_inside(array: pa.Array) -> pa.Array:
+    """The same for what lies inside lists and structures."""
+    kind = array.type
+    if pa.types.is_nested(kind) and not _holds_time(kind):
+        return array
+    if pa.types.is_struct(kind):
+        parts = [_times_inside(part) for part in array.flatten()]
+        fields = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=pc.is_null(array))
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0)
+        ends = np.append(0, np.cumsum(lengths.to_numpy(zero_copy_only=False))).astype(np.int32)
+        values = _times_inside(array.flatten())
+        field = kind.value_field.with_type(values.type)
+        return pa.ListArray.from_arrays(pa.array(ends), values, type=pa.list_(field), mask=pc.is_null(array))
+    if pa.types.is_map(kind):
+        return _times_inside(array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field]))))
+    return array if pa.types.is_nested(kind) else _in_range(array)
+
+
+def _holds_time(kind: pa.DataType) -> bool:
+    inner = [kind.field(place).type for place in range(kind.num_fields)]
+    return any(pa.types.is_temporal(each) or _holds_time(each) for each in inner)
 
 
 def _deeply_plain(array: pa.Array) -> pa.Array:
@@ -154,11 +238,17 @@ def _valid(array: pa.Array) -> pa.Array:
     return array
 
 
-def _without_nan(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece, NaN null: not a number is what a failed logarithm gives in one version and null in another."""
-    array = keys.one_array(column)
-    if pa.types.is_floating(array.type):
-        return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _sound(array: pa.Array) -> pa.Array:
+    """Values without NaN, which a failed logarithm gives in one version and null in another, and without overlong text."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
+    if _is_text(kind) and array.nbytes > LONGEST_RESULT:
+        return pc.if_else(pc.less_equal(pc.binary_length(array), LONGEST_RESULT), array, pa.scalar(None, kind))
     return array
 
 
@@ -186,72 +276,73 @@ class Calculator:
             self._connection = connect()
         return self._connection
 
-    def evaluate(
-        self,
-        table: pa.Table,
-        expressions: Sequence[tuple[str, pa.DataType, tuple[str, ...]]],
-        params: Mapping[str, Value],
-    ) -> list[pa.Array]:
-        """The value of each expression in each row, null where it fails.
+    def evaluate(self, table: pa.Table, items: Sequence[Item], params: Mapping[str, Value]) -> list[pa.ChunkedArray]:
+        """The value of each expression in each row, null where it fails, in chunks of some megabytes.
 
         Args:
             table: rows; only the columns that an expression names are handed to DuckDB.
-            expressions: SQL, type of the result, columns that it names.
+            items: the expressions.
             params: values of prepared parameters.
         """
-        if table.num_rows == 0:
-            return [pa.array([], kind) for _, kind, _ in expressions]
-        needed = dict.fromkeys(name for _, _, names in expressions for name in names)
-        columns = {name: clean(table.column(name)) for name in needed}
+        if not items:
+            return []
+        names, most = read_by(items)
+        found: list[list[pa.Array]] = [[] for _ in items]
+        for start, stop in row_slices.cut(table, names, most):
+            columns = {name: clean(table.column(name).slice(start, stop - start)) for name in names}
+            for chunks, more in zip(found, self._values(columns, stop - start, items, params), strict=True):
+                chunks += more
+        return [pa.chunked_array(chunks, item.type) for chunks, item in zip(found, items, strict=True)]
+
+    def _values(
+        self, columns: Mapping[str, pa.Array], rows: int, items: Sequence[Item], params: Mapping[str, Value]
+    ) -> list[list[pa.Array]]:
+        if rows == 0:
+            return [[] for _ in items]
         try:
-            return self._run(columns, table.num_rows, expressions, params)
+            return self._run(columns, rows, items, params)
         except Exception:  # what a row did must not be seen, whatever it was
-            self._reset()
-        # Something in the rows broke the whole batch. One expression after the other, so that each loses its own rows only.
-        results = []
-        for expression in expressions:
-            own = {name: _valid(columns[name]) for name in expression[2]}
-            results.append(pa.concat_arrays(self._search(own, table.num_rows, expression, params)))
-        return results
+            self._renew()
+        # Something in the rows broke them all. One expression after the other, so that each loses its own rows only.
+        return [self._search({name: _valid(columns[name]) for name in i.columns}, rows, i, params) for i in items]
 
     def _search(
-        self,
-        columns: Mapping[str, pa.Array],
-        rows: int,
-        expression: tuple[str, pa.DataType, tuple[str, ...]],
-        params: Mapping[str, Value],
+        self, columns: Mapping[str, pa.Array], rows: int, item: Item, params: Mapping[str, Value]
     ) -> list[pa.Array]:
         """The values in pieces: a piece that fails is halved, a single row that fails is null."""
         try:
-            return self._run(columns, rows, [expression], params)
+            (found,) = self._run(columns, rows, [item], params)
+            return found
         except Exception:  # as above
-            self._reset()
+            self._renew()
         if rows == 1:
-            return [pa.nulls(1, expression[1])]
+            return [pa.nulls(1, item.type)]
         half = rows // 2
         first = {name: column.slice(0, half) for name, column in columns.items()}
         rest = {name: column.slice(half) for name, column in columns.items()}
-        return self._search(first, half, expression, params) + self._search(rest, rows - half, expression, params)
+        return self._search(first, half, item, params) + self._search(rest, rows - half, item, params)
 
     def _run(
-        self,
-        columns: Mapping[str, pa.Array],
-        rows: int,
-        expressions: Sequence[tuple[str, pa.DataType, tuple[str, ...]]],
-        params: Mapping[str, Value],
-    ) -> list[pa.Array]:
+        self, columns: Mapping[str, pa.Array], rows: int, items: Sequence[Item], params: Mapping[str, Value]
+    ) -> list[list[pa.Array]]:
         table = pa.table(dict(columns) or {EMPTY: pa.nulls(rows, pa.bool_())})
         connection = self.connection
         connection.register(TABLE, table)
         try:
-            result = query(connection, statement([sql for sql, _, _ in expressions]), params)
+            result = query(connection, statement([item.sql for item in items]), params)
         finally:
             connection.unregister(TABLE)
         if result.num_rows != rows:
             raise ValueError("rows were lost")
-        return [
-            _without_nan(column.cast(kind)) for column, (_, kind, _) in zip(result.columns, expressions, strict=True)
-        ]
+        both = zip(result.columns, items, strict=True)
+        return [[_sound(chunk) for chunk in column.cast(item.type).chunks] for column, item in both]
+
+    def _renew(self) -> None:
+        """Take a new connection where this one refuses everything else, as it does after a fatal error."""
+        try:
+            self.connection.execute("SELECT 1").fetchall()
+        except Exception:
+            self._reset()
 
     def _reset(self) -> None:
         """Drop the connection: after a fatal error DuckDB refuses everything else on it."""

@@ -5,20 +5,18 @@ into a table of the rows that are kept with the defined columns. Holds: an expre
 gives null where it fails; order is kept; the privacy unit and the source's columns cannot be defined or shadowed. Everything
 that is refused is refused by public facts: the text, the schema, the parameters. Not covered: what an expression means; a
 `where` that keeps one person only is still covered by the noise.
-
-May import errors, jobs.{complaints, duck, params, sql_tree, trials}, duckdb, pyarrow. Imported by request, build.
 """
 
 import dataclasses
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import duck, params, sql_tree, trials
+from dp_pipelines.jobs import by_entry, duck, params, row_slices, sql_guards, sql_tree, trials
 from dp_pipelines.jobs.complaints import raise_all
 from dp_pipelines.jobs.params import Value
 from dp_pipelines.kernels import keys
@@ -36,12 +34,19 @@ class Expression:
         sql: its text, in which parameters are prepared parameters.
         type: the Arrow type of its values.
         columns: the source's columns that it names.
+        growth: how many times longer its text may be than what it reads.
     """
 
     name: str
     sql: str
     type: pa.DataType
     columns: tuple[str, ...]
+    growth: int = 1
+
+    @property
+    def item(self) -> duck.Item:
+        """What is evaluated."""
+        return duck.Item(sql=self.sql, type=self.type, columns=self.columns, growth=self.growth)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,7 +78,7 @@ class RowExpressions:
         return pa.schema([*self.schema, *(pa.field(item.name, item.type) for item in self.defined)])
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The rows that are kept, with the defined columns after the others.
+        """The rows that are kept, with the defined columns after the others, all in one table of as many chunks as it takes.
 
         Args:
             table: rows with at least the `input_columns`.
@@ -81,17 +86,53 @@ class RowExpressions:
         Returns:
             the same columns and the defined ones; rows in the same order.
         """
-        if self.where is not None:
-            (mask,) = self._evaluate(table, [self.where])
-            table = table.filter(mask)
-        for expression, values in zip(self.defined, self._evaluate(table, self.defined), strict=True):
-            table = table.append_column(expression.name, values)
-        return table
+        return _one_schema(list(self.tables(table)))
 
-    def _evaluate(self, table: pa.Table, expressions: Sequence[Expression]) -> list[pa.Array]:
-        if not expressions:
-            return []
-        return self._calculator.evaluate(table, [(e.sql, e.type, e.columns) for e in expressions], self.params)
+    def tables(self, table: pa.Table) -> Iterator[pa.Table]:
+        """As `apply`, in tables that hold as few rows as their texts are long; at least one.
+
+        A defined text is plain, or a dictionary of what the entries of a dictionary have become.
+        """
+        if self.where is None:
+            yield from self._with_defined(table)
+            return
+        mask = by_entry.values(self._calculator, table, self.where.item, self.params)
+        if mask is not None:
+            yield from self._with_defined(table.filter(mask))
+            return
+        for start, stop in row_slices.cut(table, *duck.read_by([self.where.item])):
+            rows = table.slice(start, stop - start)
+            (mask,) = self._calculator.evaluate(rows, [self.where.item], self.params)
+            yield from self._with_defined(rows.filter(mask))
+
+    def _with_defined(self, table: pa.Table) -> Iterator[pa.Table]:
+        """The rows with the defined columns."""
+        ready = {e.name: by_entry.values(self._calculator, table, e.item, self.params) for e in self.defined}
+        rest = [expression.item for expression in self.defined if ready[expression.name] is None]
+        for start, stop in row_slices.cut(table, *duck.read_by(rest)):
+            rows = table.slice(start, stop - start)
+            found = iter(self._calculator.evaluate(rows, rest, self.params))
+            for expression in self.defined:
+                column = ready[expression.name]
+                values = next(found) if column is None else column.slice(start, stop - start)
+                rows = rows.append_column(expression.name, values)
+            yield rows
+
+
+def _one_schema(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one, chunk by chunk, without a copy; a text that is a dictionary in some of them is one in all."""
+    coded = {name for rows in tables for name, kind in _kinds(rows) if pa.types.is_dictionary(kind)}
+    alike = []
+    for rows in tables:
+        for place, (name, kind) in enumerate(_kinds(rows)):
+            if name in coded and not pa.types.is_dictionary(kind):
+                rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+        alike.append(rows)
+    return pa.concat_tables(alike)
+
+
+def _kinds(table: pa.Table) -> list[tuple[str, pa.DataType]]:
+    return list(zip(table.column_names, table.schema.types, strict=True))
 
 
 def bind(
@@ -181,7 +222,6 @@ def _bind_one(
         name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
         mend = f"write {{{name}}} without quotes around it: it is a value of its own"
         raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would stay text", mend)
-    sql = _with_quiet_cast(sql, root, connection)
     columns = tuple(uses.columns)
     reads = {name: schema.field(name).type for name in columns}
     try:
@@ -191,12 +231,19 @@ def _bind_one(
         raise _refused(field, f"reads a column whose type expressions cannot read: {names}", _first(error)) from None
     try:
         kind = duck.query(connection, duck.statement([sql]), values).schema.types[0]
+        bound = sql_guards.Bound(connection, values)
+        sql, growth = _spelled(sql, root, bound), sql_guards.growth(root, bound)
         trials.try_out(sql, reads, uses, values, connection)
     except duckdb.Error as error:
         raise _refused(field, f"is wrong: {_first(error)}", "") from None
+    except RequestError as error:
+        raise _refused(field, error.rule, error.mend) from None
+    except RecursionError:
+        raise _refused(field, "is nested too deeply", "split it") from None
     finally:
         connection.unregister(duck.TABLE)
-    return Expression(name=field.partition(".")[2] or field, sql=sql, type=_plain_result(field, kind), columns=columns)
+    name = field.partition(".")[2] or field
+    return Expression(name=name, sql=sql, type=_plain_result(field, kind), columns=columns, growth=growth.factor)
 
 
 def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> sql_tree.Node:
@@ -228,16 +275,24 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
     return node
 
 
-def _with_quiet_cast(sql: str, root: sql_tree.Node, connection: duckdb.DuckDBPyConnection) -> str:
-    """`CAST(x AS t)` as a whole fails into null anyway: TRY_CAST says the same and costs no exception for each bad cell."""
-    if root["class"] != "CAST" or root.get("try_cast"):
+def _spelled(sql: str, root: sql_tree.Node, bound: sql_guards.Bound) -> str:
+    """The text that runs: with what bounds a row's work, and without an exception for each bad cell.
+
+    `CAST(x AS t)` as a whole fails into null anyway: TRY_CAST says the same.
+    """
+    wanted = sql_guards.guarded(root, bound)
+    changed = _stripped(wanted) != _stripped(root)
+    if root["class"] == "CAST":
+        wanted = {**wanted, "try_cast": True}
+    if _stripped(wanted) == _stripped(root):
         return sql
-    quiet = {**root, "try_cast": True}
-    text = duck.unparse(connection, quiet)
-    tree = duck.parse(connection, duck.statement([text]))
-    if tree.get("error") or _stripped(sql_tree.select_items(tree, duck.TABLE, ["c0"])[0]) != _stripped(quiet):
-        return sql
-    return text
+    text = duck.unparse(bound.connection, wanted)
+    tree = duck.parse(bound.connection, duck.statement([text]))
+    if not tree.get("error") and _stripped(sql_tree.select_items(tree, duck.TABLE, ["c0"])[0]) == _stripped(wanted):
+        return text
+    if changed:
+        raise RequestError(field="", rule="cannot be told apart from what bounds its work", mend="write it another way")
+    return sql
 
 
 def _stripped(node: Any) -> Any:

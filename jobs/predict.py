@@ -185,14 +185,27 @@ class _Parquet(_Files):
         yield pa.schema([self.source.schema.field(name) for name in columns]).empty_table()
         for path in self.source.files:
             try:
-                with pa.parquet.ParquetFile(path) as file:
-                    for batch in file.iter_batches(BATCH_ROWS, columns=list(columns)):
+                # Text as it is coded: a file may hold one text for a million rows.
+                with pa.parquet.ParquetFile(path, read_dictionary=self._texts(columns)) as file:
+                    for batch in file.iter_batches(_batch_rows(file, columns), columns=list(columns)):
                         yield pa.Table.from_batches([batch]).select(list(columns))
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
 
+    def _texts(self, columns: Sequence[str]) -> list[str]:
+        kinds = {name: self.source.schema.field(name).type for name in columns}
+        return [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_binary(kind)]
+
     def size(self, columns: Sequence[str]) -> int:
         return self.source.bytes_of(columns)
+
+
+def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
+    """Rows that are read at once: about `SHARD_BYTES` of what the footer says of their columns."""
+    groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(file.metadata.num_columns)]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
+    return int(min(max(SHARD_BYTES * file.metadata.num_rows // max(size, 1), 1), BATCH_ROWS))
 
 
 class _Csv(_Files):
@@ -283,8 +296,15 @@ def _examples(
     files.check(bound.columns)
     results = tuple(name for name in bound.results if name in unit or name in given.keep)
     if bound.units is None:
-        return results, lambda _: (bound.examples(bound.shape(table)) for table in files.read(bound.columns))
+        return results, lambda _: _by_rows(bound, files)
     return results, lambda beside: _by_units(bound, files, unit, beside)
+
+
+def _by_rows(bound: Prepared, files: _Files) -> Iterator[pa.Table]:
+    """Examples of rows one by one."""
+    for table in files.read(bound.columns):
+        for shaped in bound.shapes(table):
+            yield from bound.examples(shaped)
 
 
 def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathlib.Path) -> Iterator[pa.Table]:
@@ -303,8 +323,7 @@ def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathl
     schema, columns = None, ()
     with contextlib.ExitStack() as stack:
         writers: dict[int, Any] = {}
-        for table in files.read(bound.columns):
-            shaped = bound.shape(table)
+        for shaped in (shaped for table in files.read(bound.columns) for shaped in bound.shapes(table)):
             columns = tuple(shaped.column_names)
             rows = canonical(shaped, columns, unit)
             schema = rows.schema if schema is None else schema
@@ -313,14 +332,14 @@ def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathl
                     writers[number] = stack.enter_context(pa.ipc.new_file(str(paths[number]), schema))
                 writers[number].write_table(part)
     assert schema is not None
-    yield bound.examples(schema.empty_table())
+    yield from bound.examples(schema.empty_table())
     for number in sorted(writers):
         with pa.ipc.open_file(str(paths[number])) as reader:
             rows = reader.read_all()
         paths[number].unlink()
         if bound.max_rows_per_unit is not None:
             rows = bounded(rows, unit, bound.max_rows_per_unit, SALT)
-        yield bound.examples(rows)
+        yield from bound.examples(rows)
 
 
 def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[str, ...]]:

@@ -11,13 +11,13 @@ May import errors, training.description, jobs.{complaints, expressions, lookup, 
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import expressions, lookup, params, unit_columns
+from dp_pipelines.jobs import expressions, lookup, params, row_slices, unit_columns
 from dp_pipelines.jobs.complaints import JobErrors, nearest
 from dp_pipelines.jobs.params import Value
 from dp_pipelines.kernels import keys
@@ -49,18 +49,23 @@ class Prepared:
     results: tuple[str, ...]
     max_rows_per_unit: int | None
 
-    def shape(self, table: pa.Table) -> pa.Table:
-        """What each row gives by itself: all columns that later steps read."""
-        table = self.rows.apply(_plain(table))
-        return table if self.lookup is None else self.lookup.apply(table)
+    def shapes(self, table: pa.Table) -> Iterator[pa.Table]:
+        """What each row gives by itself: all columns that later steps read; in several tables where texts are long."""
+        for start, stop in row_slices.cut(table, table.column_names):
+            for shaped in self.rows.tables(_plain(table.slice(start, stop - start))):
+                found = shaped if self.lookup is None else self.lookup.apply(shaped)
+                for begin, end in row_slices.cut(found, found.column_names):
+                    yield _plain(found.slice(begin, end - begin))
 
-    def examples(self, shaped: pa.Table) -> pa.Table:
-        """The examples of rows as `shape` gives them; where there are windows, of whole units."""
+    def examples(self, shaped: pa.Table) -> Iterator[pa.Table]:
+        """The examples of rows as `shapes` gives them; where there are windows, of whole units."""
+        found = iter([shaped])
         if self.units is not None:
-            shaped = self.units.apply(shaped)
+            found = iter([self.units.apply(shaped)])
         elif self.condition is not None:
-            shaped = self.condition.apply(shaped)
-        return shaped.select(list(self.results))
+            found = self.condition.tables(shaped)
+        for table in found:
+            yield table.select(list(self.results))
 
 
 def bind(

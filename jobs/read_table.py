@@ -3,7 +3,7 @@
 In: the name of a held table. Out: Arrow tables of moderate size, the first without rows, so that types are known. Holds: what is
 pickled is the name alone. Not covered: runners whose workers are other processes; they do not have the rows.
 
-Imports Beam: only `build` may import this module. May import jobs.tables.
+Imports Beam: only `build` may import this module.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.jobs import tables
+from dp_pipelines.jobs import row_slices, tables
 from dp_pipelines.transforms.read import BATCH_ROWS
 
 
@@ -48,7 +48,10 @@ class _Rows(beam.DoFn):
 
     def process(self, element: str) -> Iterator[pa.Table]:
         rows = tables.held(element).read(self._columns)
-        nothing = [pa.nulls(0, field.type) for field in rows.schema]
-        pieces = (batch.columns for batch in rows.to_batches(max_chunksize=BATCH_ROWS))
-        for columns in itertools.chain([nothing], pieces):
-            yield pa.table([tables.without_views(column) for column in columns], names=list(self._columns))
+        nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema)
+        for batch in itertools.chain([nothing], rows.to_batches(max_chunksize=BATCH_ROWS)):
+            # Many views may show one text.
+            views = [name for name in self._columns if tables.has_views(rows.schema.field(name).type)]
+            for start, stop in row_slices.cut(pa.Table.from_batches([batch]), views) if views else [(0, len(batch))]:
+                columns = [tables.without_views(column) for column in batch.slice(start, stop - start).columns]
+                yield pa.table(columns, names=list(self._columns))

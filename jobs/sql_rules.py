@@ -31,7 +31,7 @@ CONSTANT_ARGUMENTS: dict[str, tuple[int, ...]] = {
     "datediff": (0,),
     "date_sub": (0,),
     "datesub": (0,),
-    "time_bucket": (0,),
+    "time_bucket": (0, 2),
     "timezone": (0,),
     "strftime": (1,),
     "strptime": (1,),

@@ -225,8 +225,7 @@ class _Walk:
         self.uses.params[name] = self.uses.params.get(name, 0) + 1
 
     def _look_cast(self, node: Node) -> None:
-        wanted = node.get("type_expr") or node.get("cast_type") or {}
-        name = str(wanted.get("type_name") or wanted.get("id") or "").upper().replace("_WITH_", " WITH ")
+        wanted, name = node.get("type_expr") or node.get("cast_type") or {}, cast_to(node)
         plain = not wanted.get("schema") and not wanted.get("catalog") and name in sql_rules.TYPES
         sizes = wanted.get("children") or []
         if not plain or not all(isinstance(size, dict) and size.get("class") == "CONSTANT" for size in sizes):
@@ -301,6 +300,17 @@ def _whole(parts: list[Node]) -> float:
         return int(literal["text"]) if len(literal["text"]) < 10 else math.inf
     value = node.get("value", {}).get("value")
     return value if isinstance(value, int) else math.inf
+
+
+def cast_to(node: Node) -> str:
+    """The name of the type of a cast."""
+    wanted = node.get("type_expr") or node.get("cast_type") or {}
+    return str(wanted.get("type_name") or wanted.get("id") or "").upper().replace("_WITH_", " WITH ")
+
+
+def parts(node: Node) -> list[Node]:
+    """The expressions directly below a node that `check` has let through."""
+    return _parts(node, node["class"])
 
 
 def _parts(node: Node, kind: str) -> list[Node]:

@@ -121,8 +121,12 @@ def without_views(column: pa.Array) -> pa.Array:
     """
     if pa.types.is_dictionary(column.type):
         return pa.DictionaryArray.from_arrays(column.indices, without_views(column.dictionary))
-    is_view = pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type)
-    return column.cast(keys.plain_type(column.type)) if is_view else column
+    return column.cast(keys.plain_type(column.type)) if has_views(column.type) else column
+
+
+def has_views(kind: pa.DataType) -> bool:
+    """Whether the values of a type are views of text, of which many may show one text."""
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
 def _is_pandas(data: Any) -> bool:

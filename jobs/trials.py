@@ -78,6 +78,8 @@ def _try_on_a_sample(
     connection.register(duck.TABLE, pa.table(sample or {duck.EMPTY: pa.nulls(1, pa.bool_())}))
     try:
         duck.query(connection, f"SELECT (\n{sql}\n) FROM {duck.TABLE}", values)  # noqa: S608 - checked by sql_tree
+    except duckdb.NotImplementedException:
+        raise  # of types, not of values; no TRY holds it
     except duckdb.Error as error:
         # Other failures may be this sample's alone.
         if NEVER in str(error):

@@ -127,7 +127,8 @@ class UnitExpressions:
         if rows is None:
             return {name: pa.array([], window.type) for name, window in windows}
         read = list({part.sql: part for item in together for part in item.read}.values())
-        values = dict(zip((part.sql for part in read), self._evaluate(read, ready, size), strict=True))
+        found = map(_of_windows, self._evaluate(read, ready, size))
+        values = dict(zip((part.sql for part in read), found, strict=True))
         layouts: dict[tuple[object, ...], Layout] = {}
         for _, window in windows:
             if window.layout not in layouts:
@@ -145,21 +146,26 @@ class UnitExpressions:
 
     def _evaluate(
         self, parts: Sequence[Expression], ready: Mapping[str, pa.ChunkedArray | pa.Array], size: int
-    ) -> list[pa.Array]:
-        """The values of expressions of one row."""
+    ) -> list[pa.ChunkedArray]:
+        """The values of expressions of one row, in chunks of some megabytes."""
         if not parts:
             return []
         if not size:
-            return [pa.array([], part.type) for part in parts]
+            return [pa.chunked_array([], part.type) for part in parts]
         needed = {name: ready[name] for part in parts for name in part.columns}
         table = pa.table(needed or {duck.EMPTY: pa.nulls(size, pa.bool_())})
-        found = self._calculator.evaluate(table, [(p.sql, p.type, p.columns) for p in parts], self.params)
-        return [_sound(array) for array in found]
+        found = self._calculator.evaluate(table, [part.item for part in parts], self.params)
+        return [pa.chunked_array(map(_sound, column.chunks), column.type) for column in found]
 
 
 def _sound(array: pa.Array) -> pa.Array:
     """The values canonical; null where DuckDB hands on a whole number of more digits than a decimal has."""
     return duck.clean(pa.chunked_array([array])) if pa.types.is_decimal(array.type) else keys.plain(array)
+
+
+def _of_windows(column: pa.ChunkedArray) -> pa.Array:
+    """The values that windows read, in one piece; none of them is long."""
+    return keys.one_array(pa.chunked_array(map(unit_functions.shortened, column.chunks), column.type))
 
 
 def _content(table: pa.Table) -> list[pa.Array]:

@@ -9,6 +9,7 @@ May import jobs.{expressions, unit_layout, unit_sums}, numpy, pyarrow. Imported 
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -95,6 +96,27 @@ def evaluate(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> 
     places = np.empty(len(layout.rows), np.int64)
     places[layout.rows] = np.arange(len(layout.rows))
     return found.take(pa.array(places))
+
+
+def shortened(found: pa.Array) -> pa.Array:
+    """Texts that a window reads: a long one gives way to `MOST_TEXT` + 1 bytes that are different for different texts.
+
+    They begin as the text does, so that ORDER BY still goes by its first bytes, and end with a digest. So a unit's rows, which
+    may hold a text of a megabyte each, are put in order in little memory; equal ones are still equal.
+    """
+    if not (pa.types.is_string(found.type) or pa.types.is_binary(found.type)):
+        return found
+    long = pc.fill_null(pc.greater(pc.binary_length(found), MOST_TEXT), False)
+    if not pc.any(long).as_py():
+        return found
+    short = [_head_and_digest(value.as_buffer()) for value in found.filter(long)]
+    return pc.replace_with_mask(found, long, pa.array(short, pa.binary()).cast(found.type))
+
+
+def _head_and_digest(text: pa.Buffer) -> bytes:
+    digest = hashlib.blake2b(text, digest_size=32).hexdigest().encode()
+    room = MOST_TEXT + 1 - len(digest)
+    return memoryview(text)[:room].tobytes().decode(errors="ignore").encode().ljust(room) + digest
 
 
 def _argument(window: Window, values: Mapping[str, pa.Array]) -> pa.Array:

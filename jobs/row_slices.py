@@ -1,0 +1,111 @@
+"""Rows cut by bytes, so that no step over text comes near the 2 GiB that Arrow's 32-bit offsets hold.
+
+In: a table, the columns that a step reads. Out: ranges of rows whose values take at most `SLICE_BYTES` once dictionaries are
+decoded; a row that is larger stands alone. Holds: sizes are computed from lengths, nothing is decoded to find them; where a cut
+falls depends on all rows, so what follows must be a function of each row alone.
+Not covered: what a step makes of the rows (`sql_guards` bounds that).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.int64]
+
+SLICE_BYTES = 64 * 2**20
+"""What the decoded values of a slice take at most, unless one row is larger."""
+
+_FIXED, _ROW = 8, 16
+"""Bytes that every value and every row is taken to need beside its text."""
+
+
+def cut(table: pa.Table, names: Sequence[str], most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of rows, in order; of a table without rows one, which is empty.
+
+    Args:
+        table: rows.
+        names: the columns that count.
+        most: bytes of a range; left out, `SLICE_BYTES`.
+
+    >>> rows = pa.table({"note": pa.DictionaryArray.from_arrays([0, 0, 0, 0, 0], ["x" * 40])})
+    >>> list(cut(rows, ["note"], 140))
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    most = SLICE_BYTES if most is None else most
+    columns = [table.column(name) for name in names]
+    if _ROW * table.num_rows + sum(_at_most(column) for column in columns) <= most:
+        yield 0, table.num_rows
+        return
+    ends = np.cumsum(sum((_of_column(column) for column in columns), np.full(table.num_rows, _ROW)))
+    start = 0
+    while start < table.num_rows:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, before + most, side="right")), start + 1)
+        yield start, stop
+        start = stop
+
+
+def decoded_bytes(column: pa.ChunkedArray) -> int:
+    """What a column takes once its dictionaries stand in each row."""
+    return int(sum(int(text_bytes(chunk).sum()) for chunk in column.chunks))
+
+
+def text_bytes(array: pa.Array) -> Bytes:
+    """The bytes of each value, decoded: of text, of bytes and of what lies inside lists and structures.
+
+    >>> text_bytes(pa.array([["ab", "c"], None, []])).tolist()
+    [27, 8, 8]
+    """
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return text_bytes(array.storage)
+    if pa.types.is_dictionary(kind):
+        entries = np.append(text_bytes(array.dictionary), _FIXED)
+        places = pc.fill_null(array.indices.cast(pa.int64()), len(array.dictionary))
+        return entries[places.to_numpy(zero_copy_only=False)]
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return _of_views(array)
+    if _is_text(kind):
+        return _numbers(pc.binary_length(array)) + _FIXED
+    if pa.types.is_struct(kind):
+        return sum((text_bytes(part) for part in array.flatten()), np.full(len(array), _FIXED, np.int64))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        ends = np.append(0, np.cumsum(text_bytes(array.values)))[np.asarray(array.offsets)]
+        return np.diff(ends) + _FIXED
+    if pa.types.is_fixed_size_list(kind):
+        of_values = text_bytes(array.values)[array.offset * kind.list_size :][: len(array) * kind.list_size]
+        return of_values.reshape(len(array), kind.list_size).sum(axis=1) + _FIXED
+    return np.full(len(array), max(-(-int(array.nbytes) // max(len(array), 1)), _FIXED), np.int64)
+
+
+def _of_column(column: pa.ChunkedArray) -> Bytes:
+    return np.concatenate([np.zeros(0, np.int64), *(text_bytes(chunk) for chunk in column.chunks)])
+
+
+def _at_most(column: pa.ChunkedArray) -> int:
+    """At least what a column takes decoded; found without a look at each row where its values have one width."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        longest = (int(text_bytes(chunk.dictionary).max(initial=_FIXED)) for chunk in column.chunks)
+        return sum(most * len(chunk) for most, chunk in zip(longest, column.chunks, strict=True))
+    if _is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return int(column.nbytes)
+    return decoded_bytes(column)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+
+
+def _of_views(array: pa.Array) -> Bytes:
+    """Lengths of text in views, which lie in the first four bytes of each view's sixteen."""
+    views = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), 16 * array.offset) if len(array) else []
+    lengths = np.asarray(views[0::4], np.int64)
+    return np.where(pc.is_valid(array).to_numpy(zero_copy_only=False), lengths, 0) + _FIXED
+
+
+def _numbers(lengths: pa.Array) -> Bytes:
+    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
