@@ -48,8 +48,8 @@ _FIRST, _LAST = -9_223_372_022_400_000_000, 2**63 - 2
 LONGEST_RESULT = 2**20
 """Bytes of a text or bytes that an expression gives; a longer one is null."""
 
-MOST_GROWTH = 64
-"""Slices get smaller where texts grow, down to this part."""
+RESULTS, MOST_GROWTH = 4, 256
+"""Slices get smaller where the texts that they give may grow more than so many times, down to a `RESULTS / MOST_GROWTH`th."""
 
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
@@ -103,12 +103,17 @@ class Item:
     growth: int = 1
 
 
+def growth(kind: pa.DataType, times: int, more: int) -> int:
+    """How many times longer than what a row takes a value of a type may be, if a text has `times` its bytes and `more`."""
+    return max(1, times + (-(-more // row_slices.ROW_BYTES) if _is_text(kind) else 0))
+
+
 def read_by(items: Sequence[Item]) -> tuple[list[str], int]:
     """The columns that expressions read, and how many of their bytes are evaluated at once."""
     longer = sum(item.growth for item in items if _is_text(item.type))
     longer = max([longer, 1, *(item.growth for item in items)])
     names = dict.fromkeys(name for item in items for name in item.columns)
-    return list(names), row_slices.SLICE_BYTES // min(longer, MOST_GROWTH)
+    return list(names), row_slices.SLICE_BYTES * RESULTS // min(max(longer, RESULTS), MOST_GROWTH)
 
 
 def clean(column: pa.ChunkedArray) -> pa.Array:
@@ -242,13 +247,22 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
+def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
+    """The column in one piece, which later steps filter sooner, unless it is large."""
+    if column.num_chunks > 1 and column.nbytes <= row_slices.SLICE_BYTES:
+        return [pa.concat_arrays(column.chunks)]
+    return list(column.chunks)
+
+
 def _sound(array: pa.Array) -> pa.Array:
     """Values without NaN, which a failed logarithm gives in one version and null in another, and without overlong text."""
     kind = array.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
     if _is_text(kind) and array.nbytes > LONGEST_RESULT:
-        return pc.if_else(pc.less_equal(pc.binary_length(array), LONGEST_RESULT), array, pa.scalar(None, kind))
+        lengths = pc.binary_length(array)
+        if (pc.max(lengths).as_py() or 0) > LONGEST_RESULT:
+            return pc.if_else(pc.less_equal(lengths, LONGEST_RESULT), array, pa.scalar(None, kind))
     return array
 
 
@@ -335,7 +349,7 @@ class Calculator:
         if result.num_rows != rows:
             raise ValueError("rows were lost")
         both = zip(result.columns, items, strict=True)
-        return [[_sound(chunk) for chunk in column.cast(item.type).chunks] for column, item in both]
+        return [[_sound(piece) for piece in _pieces(column.cast(item.type))] for column, item in both]
 
     def _renew(self) -> None:
         """Take a new connection where this one refuses everything else, as it does after a fatal error."""

@@ -242,8 +242,10 @@ def _bind_one(
         raise _refused(field, "is nested too deeply", "split it") from None
     finally:
         connection.unregister(duck.TABLE)
-    name = field.partition(".")[2] or field
-    return Expression(name=name, sql=sql, type=_plain_result(field, kind), columns=columns, growth=growth.factor)
+    name, plain = field.partition(".")[2] or field, _plain_result(field, kind)
+    return Expression(
+        name=name, sql=sql, type=plain, columns=columns, growth=duck.growth(plain, growth.times, growth.more)
+    )
 
 
 def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> sql_tree.Node:

@@ -69,7 +69,9 @@ def _taken(column: pa.ChunkedArray, places: pa.ChunkedArray) -> pa.ChunkedArray:
     """The values at places."""
     values = column.chunk(0)
     if pa.types.is_dictionary(values.type):
-        coded = [pa.DictionaryArray.from_arrays(values.indices.take(chunk), values.dictionary) for chunk in places.chunks]
+        coded = [
+            pa.DictionaryArray.from_arrays(values.indices.take(chunk), values.dictionary) for chunk in places.chunks
+        ]
         found = pa.chunked_array(coded, values.type)
         if row_slices.decoded_bytes(found) > row_slices.SLICE_BYTES:
             return found

@@ -18,7 +18,7 @@ Bytes = NDArray[np.int64]
 SLICE_BYTES = 64 * 2**20
 """What the decoded values of a slice take at most, unless one row is larger."""
 
-_FIXED, _ROW = 8, 16
+_FIXED, ROW_BYTES = 8, 16
 """Bytes that every value and every row is taken to need beside its text."""
 
 
@@ -36,10 +36,10 @@ def cut(table: pa.Table, names: Sequence[str], most: int | None = None) -> Itera
     """
     most = SLICE_BYTES if most is None else most
     columns = [table.column(name) for name in names]
-    if _ROW * table.num_rows + sum(_at_most(column) for column in columns) <= most:
+    if ROW_BYTES * table.num_rows + sum(_at_most(column) for column in columns) <= most:
         yield 0, table.num_rows
         return
-    ends = np.cumsum(sum((_of_column(column) for column in columns), np.full(table.num_rows, _ROW)))
+    ends = np.cumsum(sum((_of_column(column) for column in columns), np.full(table.num_rows, ROW_BYTES)))
     start = 0
     while start < table.num_rows:
         before = int(ends[start - 1]) if start else 0
@@ -65,19 +65,20 @@ def text_bytes(array: pa.Array) -> Bytes:
     if pa.types.is_dictionary(kind):
         entries = np.append(text_bytes(array.dictionary), _FIXED)
         places = pc.fill_null(array.indices.cast(pa.int64()), len(array.dictionary))
-        return entries[places.to_numpy(zero_copy_only=False)]
+        return np.asarray(entries[places.to_numpy(zero_copy_only=False)], np.int64)
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return _of_views(array)
     if _is_text(kind):
-        return _numbers(pc.binary_length(array)) + _FIXED
+        return _of_text(array)
     if pa.types.is_struct(kind):
-        return sum((text_bytes(part) for part in array.flatten()), np.full(len(array), _FIXED, np.int64))
+        parts = [np.full(len(array), _FIXED), *map(text_bytes, array.flatten())]
+        return np.asarray(np.sum(parts, axis=0), np.int64)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
         ends = np.append(0, np.cumsum(text_bytes(array.values)))[np.asarray(array.offsets)]
-        return np.diff(ends) + _FIXED
+        return np.asarray(np.diff(ends) + _FIXED, np.int64)
     if pa.types.is_fixed_size_list(kind):
         of_values = text_bytes(array.values)[array.offset * kind.list_size :][: len(array) * kind.list_size]
-        return of_values.reshape(len(array), kind.list_size).sum(axis=1) + _FIXED
+        return np.asarray(of_values.reshape(len(array), kind.list_size).sum(axis=1) + _FIXED, np.int64)
     return np.full(len(array), max(-(-int(array.nbytes) // max(len(array), 1)), _FIXED), np.int64)
 
 
@@ -100,12 +101,15 @@ def _is_text(kind: pa.DataType) -> bool:
     return kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
+def _of_text(array: pa.Array) -> Bytes:
+    lengths = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(lengths.astype(np.int64) + _FIXED)
+
+
 def _of_views(array: pa.Array) -> Bytes:
     """Lengths of text in views, which lie in the first four bytes of each view's sixteen."""
-    views = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), 16 * array.offset) if len(array) else []
-    lengths = np.asarray(views[0::4], np.int64)
-    return np.where(pc.is_valid(array).to_numpy(zero_copy_only=False), lengths, 0) + _FIXED
-
-
-def _numbers(lengths: pa.Array) -> Bytes:
-    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if len(array) == 0:
+        return np.zeros(0, np.int64)
+    views = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), 16 * array.offset)
+    known = pc.is_valid(array).to_numpy(zero_copy_only=False)
+    return np.asarray(np.where(known, views[0::4], 0), np.int64) + _FIXED

@@ -28,15 +28,16 @@ LONGEST_REPLACED = 1024
 LONGEST_PATTERN = 1000
 """Characters of a regular expression."""
 
-_ROW = 16
-"""Bytes that a row is taken to have at least."""
+_NUMBER, _DIGEST = 48, 64
+"""Bytes of a number or a time that is written out, and of a digest."""
 
+_DIGESTS = frozenset({"sha256", "md5"})
 _SEEN = "__dp_seen"
 _ONE_CLASS = re.compile(r"(\\[dDwWsS]|\.|\[\^?\]?[^\[\]\\]*\]|[^\\\[\](){}|.*+?^$])[+*]")
 _IN_RANGE = f"({_SEEN}) + INTERVAL 0 SECOND"
 _SHORT = f"list_filter([{_SEEN}], lambda __dp_text: strlen(__dp_text) <= {LONGEST_REPLACED})[1]"
 _FEW_MARKS = rf"list_filter([{_SEEN}], lambda __dp_text: NOT regexp_matches(__dp_text, '\p{{M}}{{31}}'))[1]"
-_TEXT_TYPES = frozenset("VARCHAR CHAR BPCHAR TEXT STRING BLOB BYTEA BINARY VARBINARY".split())
+_TEXT_TYPES = frozenset(["VARCHAR", "CHAR", "BPCHAR", "TEXT", "STRING", "BLOB", "BYTEA", "BINARY", "VARBINARY"])
 _MAKES_TIME = frozenset({"make_timestamp", "make_timestamp_ms", "epoch_ms", "to_timestamp"})
 _PATTERNS = frozenset({"regexp_replace", "regexp_matches", "regexp_full_match", "regexp_extract"})
 _JSON = frozenset({"json_extract", "json_extract_string", "->>"})
@@ -115,11 +116,11 @@ def _everywhere(arguments: list[Node], bound: Bound) -> bool:
 
 
 def _looks_far(pattern: str) -> bool:
-    """Whether each of many matches may read the text to its end.
+    r"""Whether each of many matches may read the text to its end.
 
     Not where matches have a largest length; and one class of characters that repeats reads no further than it matches.
 
-    >>> [_looks_far(pattern) for pattern in (r"\\s+", "[,;]", "<.*?>|<")]
+    >>> [_looks_far(pattern) for pattern in (r"\s+", "[,;]", "<.*?>|<")]
     [False, False, True]
     """
     return bool(set(pattern) & set("*+{")) and not _ONE_CLASS.fullmatch(pattern)
@@ -156,11 +157,6 @@ class Growth:
     times: int
     more: int
 
-    @property
-    def factor(self) -> int:
-        """How many times longer than what a row takes, at least `_ROW` bytes."""
-        return max(1, self.times + -(-self.more // _ROW))
-
     def __add__(self, other: "Growth") -> "Growth":
         return Growth(self.times + other.times, self.more + other.more)
 
@@ -184,13 +180,13 @@ def growth(node: Node, bound: Bound) -> Growth:
 def _growth(node: Node, bound: Bound) -> Growth:
     kind = node["class"]
     if kind == "COLUMN_REF":
-        return Growth(1, 0)
+        return Growth(1, _NUMBER)
     parts = sql_tree.parts(node)
     if not parts:
-        return Growth(0, 64 if kind == "PARAMETER" else len(str(node.get("literal", node).get("text", ""))))
+        return Growth(0, 64 if kind == "PARAMETER" else len(str(node.get("literal", node).get("text", "")).encode()))
     below = sum((_growth(part, bound) for part in parts), Growth(0, 0))
     if kind == "CAST":
-        return below * 4 + Growth(0, 32) if sql_tree.cast_to(node) in _TEXT_TYPES else Growth(0, 16)
+        return below * 4 if sql_tree.cast_to(node) in _TEXT_TYPES else Growth(0, _NUMBER)
     if kind != "FUNCTION":
         return below
     name = node["function_name"].lower()
@@ -198,15 +194,17 @@ def _growth(node: Node, bound: Bound) -> Growth:
         return below + Growth(0, 4 * sql_rules.MOST_PADDING)
     if name == "concat_ws":
         return below * len(parts)
+    if name == "strftime":
+        return below * 16
     if name == "replace":
         old, new = (len(bound.text(part).encode()) for part in parts[1:3])
         return _growth(parts[0], bound) * max(1, -(-new // max(old, 1)))
     if name == "regexp_replace":
-        new, read = bound.text(parts[2]), _growth(parts[0], bound)
-        longer = len(new.encode())
-        found = read * (1 + new.count("\\")) + Growth(0, longer)
+        text, read = bound.text(parts[2]), _growth(parts[0], bound)
+        longer = len(text.encode())
+        found = read * (1 + text.count("\\")) + Growth(0, longer)
         return found + read * longer if _everywhere(parts, bound) else found
-    return below * _TIMES.get(name, 1)
+    return below * _TIMES.get(name, 1) + Growth(0, _DIGEST if name in _DIGESTS else 0)
 
 
 def _refused(rule: str, mend: str) -> RequestError:
