@@ -18,7 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import duck, row_slices, sql_guards, sql_rules, sql_tree
 from dp_pipelines.jobs.expressions import bind
 
-LONG = 2**16
+LONG = 2**17
 """Bytes of a hostile text."""
 
 SECONDS = 1.0
@@ -278,6 +278,7 @@ def evaluated(sql: str, rows: pa.Table, monkeypatch: pytest.MonkeyPatch) -> floa
     return time.process_time() - begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(sql_rules.FUNCTIONS))
 def test_a_hostile_row_takes_a_function_no_more_than_its_bytes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(LONG)
@@ -287,6 +288,7 @@ def test_a_hostile_row_takes_a_function_no_more_than_its_bytes(name: str, monkey
     assert not slow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", sorted(sql_rules.OPERATORS))
 def test_a_hostile_row_takes_an_operator_no_more_than_its_bytes(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(LONG)
@@ -296,6 +298,7 @@ def test_a_hostile_row_takes_an_operator_no_more_than_its_bytes(form: str, monke
         assert seconds < SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(sql_rules.TYPES))
 def test_a_hostile_row_takes_a_cast_no_more_than_its_bytes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table(LONG)
@@ -312,6 +315,7 @@ def test_the_limit_tells_work_in_the_square_of_a_text(sql: str) -> None:
     assert time.process_time() - begun > SECONDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(sql_rules.FUNCTIONS))
 def test_no_text_grows_more_than_is_reckoned(name: str) -> None:
     rows = table(60)
