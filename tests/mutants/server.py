@@ -77,6 +77,14 @@ class Watch:
         self.calls: dict[str, list[str]] = {}
         self._calls = calls
 
+    def pytest_collection(self, session):
+        # An example that fails is enough: to look for a smaller one takes minutes.
+        import hypothesis
+
+        phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+        hypothesis.settings.register_profile("mutants", hypothesis.settings(), phases=phases)
+        hypothesis.settings.load_profile("mutants")
+
     def pytest_runtest_logreport(self, report):
         self.durations[report.nodeid] = self.durations.get(report.nodeid, 0.0) + report.duration
 
