@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.jobs.sources import TYPES
@@ -106,6 +106,9 @@ def check_each_line_alone(content: bytes, quoted: bool, block: int, long: int) -
 blocks, longs = st.sampled_from([1, 7, 64, 2**23]), st.sampled_from([4, 2**20])
 
 
+# An open quotation behind as many cells as a row has; a return inside of a cell without quotation.
+@example(content=b'a,b,1,"x\nc,d,2', quoted=True, block=2**23, long=2**20)
+@example(content=b"f\rg,h,6\nc,d,2", quoted=False, block=2**23, long=2**20)
 @given(content=contents, quoted=st.booleans(), block=blocks, long=longs)
 @settings(max_examples=200, derandomize=True)
 def test_each_line_is_read_as_if_it_were_alone(content: bytes, quoted: bool, block: int, long: int) -> None:
@@ -113,6 +116,9 @@ def test_each_line_is_read_as_if_it_were_alone(content: bytes, quoted: bool, blo
 
 
 @pytest.mark.slow
+# An open quotation behind as many cells as a row has; a return inside of a cell without quotation.
+@example(content=b'a,b,1,"x\nc,d,2', quoted=True, block=2**23, long=2**20)
+@example(content=b"f\rg,h,6\nc,d,2", quoted=False, block=2**23, long=2**20)
 @given(content=contents, quoted=st.booleans(), block=blocks, long=longs)
 @settings(max_examples=20_000, derandomize=True)
 def test_many_lines_are_read_as_if_each_were_alone(content: bytes, quoted: bool, block: int, long: int) -> None:
