@@ -355,7 +355,7 @@ def _header(path: str, quoted: bool) -> tuple[str, ...] | None:
         with contextlib.ExitStack() as stack:
             readable = stack.enter_context(_readable(path))
             stream = stack.enter_context(open(path, "rb")) if readable == path else readable
-            found = csv_lines.header(stream.read(csv_lines.LONGEST_HEADER + 1), quoted=quoted)
+            found = csv_lines.header(csv_lines.start_of(stream), quoted=quoted)
     except (OSError, ValueError):
         return None
     return found.names if found is not None else None

@@ -37,7 +37,7 @@ class ToShards(GatheringDoFn):
         cut: list[Sharded] = []
         # What differs in a type stays apart: where it matters, all of a shard together show it.
         for wires in alike.values():
-            cut.append((0, wires[0].slice(0, 0)))
+            cut.append((0, shard.compact(wires[0].slice(0, 0), spare=0)))
             whole = wires[0] if len(wires) == 1 else shard.joined(wires)
             cut += shard.slices(whole, self._layout.unit_names, self._salt, self._shards)
         return list(with_texts(cut, self._layout.text_names, texts))
@@ -61,7 +61,8 @@ class BoundedWire(beam.DoFn):
         rows, texts = apart(element[1])
         wire = shard.joined(rows)
         kept = gather.take_rows(wire, contributions.bound(wire, self._layout, self._salt).bounded.rows)
-        for name in self._layout.text_names:
+        texts |= self._layout.listed_texts()
+        for name in self._layout.partition_names:
             kept = kept.set_column(kept.schema.get_field_index(name), name, restored(kept.column(name), texts))
         yield kept
 

@@ -79,6 +79,8 @@ class BoundedExamples(beam.PTransform):
         checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
         checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
         self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
+        if COLUMN in self.reads:  # whoever could fill it would say who is held out
+            raise RequestError(field="reads", rule=f"has a column {COLUMN!r}, a name of ours", mend="rename it")
         self.folder = os.fspath(self.folder)
         if not pathlib.Path(self.folder).is_dir():
             raise RequestError(field="folder", rule="does not exist", mend="make a private folder first")

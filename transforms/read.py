@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
@@ -29,9 +30,11 @@ TOGETHER_BYTES = 64 * 2**20
 BATCH_ROWS = 2**19
 """Rows of a table at most."""
 
-TEXT_ROWS = 2**12
-"""Rows that are decoded at a time where texts are not read as codes: one long text may stand in all of them, though the file
-holds it once."""
+TEXT_ROWS = 2**9
+"""Rows that are decoded at a time where nobody knows how long a text may stand in all of them, though the file holds it once."""
+
+LONG_ENTRY = 2**10
+"""Bytes of a text: a column whose dictionary holds a longer one is read as codes, however few rows share an entry."""
 
 AS_CODES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"})
 """Encodings of pages whose texts Arrow can read as codes."""
@@ -159,9 +162,12 @@ class _ReadRowGroups(own_bundle.OwnBundleDoFn):
             yield empty if self._columns is None else empty.select(self._columns)
             return
         codes = _repeating_text(file, group)
+        codes += [
+            name for name in _uncertain(file, group, self._columns, codes) if _has_long_entry(stream, group, name)
+        ]
         file = pa.parquet.ParquetFile(stream, read_dictionary=codes)
         rows = _batch_rows(file, group, self._columns)
-        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, self._columns, codes) else rows
+        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, self._columns, codes) else rows
         yield from _gathered(
             file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=True), rows
         )
@@ -180,10 +186,37 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(held)
 
 
-def _decodes_text(file: pa.parquet.ParquetFile, columns: list[str] | None, codes: list[str]) -> bool:
-    """Whether columns that are read hold texts, inside lists or not, that are not read as codes."""
+def _uncertain(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]) -> list[str]:
+    """Text columns whose dictionary may hold a long text that many rows share, but are not read as codes for all that."""
+    found = []
+    for chunk in _chunks(file, group):
+        field = chunk.path_in_schema
+        read = (columns is None or field in columns) and field not in codes and field in file.schema_arrow.names
+        if read and chunk.has_dictionary_page and AS_CODES.issuperset(chunk.encodings):
+            found += [field] if is_text(file.schema_arrow.field(field).type) else []
+    return found
+
+
+def _has_long_entry(stream: BinaryIO, group: int, name: str) -> bool:
+    """Whether the dictionary of a column chunk holds a long text. Its first page tells: Arrow reads the dictionary whole."""
+    file = pa.parquet.ParquetFile(stream, read_dictionary=[name], pre_buffer=False, buffer_size=2**20)
+    for batch in file.iter_batches(1, row_groups=[group], columns=[name]):
+        return bool((pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0) > LONG_ENTRY)
+    return False
+
+
+def _chunks(file: pa.parquet.ParquetFile, group: int) -> list[pa.parquet.ColumnChunkMetaData]:
+    return [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
+
+
+def _decodes_text(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]) -> bool:
+    """Whether columns that are read hold texts of any length that the file may hold once for many rows.
+
+    Not those that are read as codes, nor those whose dictionary was looked at, nor those that stand in the file row by row.
+    """
     read = [field for field in file.schema_arrow if columns is None or field.name in columns]
-    return any(field.name not in codes and _holds_text(field.type) for field in read)
+    plain = {c.path_in_schema for c in _chunks(file, group) if AS_CODES.issuperset(c.encodings)}
+    return any(f.name not in codes and _holds_text(f.type) and not (is_text(f.type) and f.name in plain) for f in read)
 
 
 def _holds_text(kind: pa.DataType) -> bool:

@@ -235,18 +235,22 @@ def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     A dictionary may hold one text for a million rows: what a file has in a few bytes would take all memory as rows.
     """
+    if isinstance(column.type, pa.BaseExtensionType):
+        storage = [chunk.storage for chunk in column.chunks]
+        return _short(pa.chunked_array(storage, column.type.storage_type))
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     plain = keys.plain_type(kind)
     if not (pa.types.is_string(plain) or pa.types.is_binary(plain)):
         return column
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return pa.chunked_array([_without_long(chunk.cast(plain)) for chunk in column.chunks], plain)
-    return pa.chunked_array([_without_long(chunk) for chunk in column.chunks], column.type)
+    pieces = [_without_long(chunk) for chunk in column.chunks]
+    return pa.chunked_array(pieces) if pieces else pa.chunked_array([], plain)
 
 
 def _without_long(chunk: pa.Array) -> pa.Array:
     if isinstance(chunk, pa.DictionaryArray):
         return pa.DictionaryArray.from_arrays(chunk.indices, _without_long(chunk.dictionary))
+    if pa.types.is_string_view(chunk.type) or pa.types.is_binary_view(chunk.type):
+        chunk = chunk.cast(pa.large_string() if pa.types.is_string_view(chunk.type) else pa.large_binary())
     short = pc.less_equal(pc.binary_length(chunk), LONGEST)
     return chunk if pc.all(short).as_py() is not False else pc.if_else(short, chunk, pa.scalar(None, chunk.type))
 

@@ -98,7 +98,7 @@ def read(stream: BinaryIO, columns: Sequence[str], *, quoted: bool, block: int =
     >>> [table.to_pylist() for table in read(file, ["amount"], quoted=True)]
     [[{'amount': b'1'}, {'amount': b'3'}]]
     """
-    start = _exactly(stream, LONGEST_HEADER + 1)
+    start = start_of(stream)
     first = header(start, quoted=quoted)
     if first is None:
         raise ValueError("no header")
@@ -126,6 +126,11 @@ def not_rows(content: bytes, *, quoted: bool = True) -> int | None:
         if bare and (len(line) > LONGEST_LINE or _cells_of(bare, quoted) != len(first.names)):
             return number
     return None
+
+
+def start_of(stream: BinaryIO) -> bytes:
+    """What may hold the header of a file, and a byte more."""
+    return _exactly(stream, LONGEST_HEADER + 1)
 
 
 def _exactly(stream: BinaryIO, size: int) -> bytes:

@@ -168,6 +168,17 @@ def byte_slices(lengths: NDArray[np.int64], most: int) -> list[tuple[int, int]]:
     return slices
 
 
+def narrow(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column whose values are few enough for 32-bit offsets under its plain type.
+
+    A slice keeps the offsets of the whole, and Arrow refuses to cast those beyond 32 bits: they are counted from zero first.
+
+    >>> narrow(pa.array(["a", "b"], pa.large_string())[1:], pa.string()).to_pylist()
+    ['b']
+    """
+    return column if column.type == kind else pa.concat_arrays([column]).cast(kind)
+
+
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.ChunkedArray:
     """A column that may have offsets of 64 bits under its plain type, in several pieces where one would have too many bytes.
 
@@ -177,7 +188,7 @@ def as_type(column: pa.Array, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind or pa.types.is_dictionary(kind):  # dictionaries that became one may have wider codes
         return pa.chunked_array([column])
     parts = byte_slices(_lengths(column), LIMIT)
-    return pa.chunked_array([column[begin:end].cast(kind) for begin, end in parts], kind)
+    return pa.chunked_array([narrow(column[begin:end], kind) for begin, end in parts], kind)
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

@@ -179,6 +179,24 @@ def _short(
     return _of_values(one_array(column), short)
 
 
+def with_values(column: pa.Array | pa.ChunkedArray, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """A column of text or bytes, as bytes, with its values changed: piece by piece, each entry of a dictionary once.
+
+    Args:
+        column: of any kind of text.
+        change: of bytes to bytes; afterwards all values together should be few enough bytes.
+    """
+
+    def changed(values: pa.Array) -> pa.Array:
+        values = _plain_text(values)
+        return change(values.cast(_bytes_type(values.type)))
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    pieces = [_of_values(chunk, changed) for chunk in chunks] or [_of_values(one_array(column), changed)]
+    found = one_array(pa.chunked_array(pieces))
+    return gather.decoded(found) if pa.types.is_dictionary(found.type) else found
+
+
 def _of_values(column: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
     """An array with its values changed; those of a dictionary alone where it has one."""
     if isinstance(column.type, pa.BaseExtensionType):
@@ -200,7 +218,11 @@ def _plain_text(values: pa.Array) -> pa.Array:
 def _plain_or_wide(values: pa.Array) -> pa.Array:
     kind = plain_type(values.type)
     wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
-    return values.cast(kind) if wide and (pc.sum(pc.binary_length(values)).as_py() or 0) <= gather.LIMIT else values
+    return (
+        gather.narrow(values, kind)
+        if wide and (pc.sum(pc.binary_length(values)).as_py() or 0) <= gather.LIMIT
+        else values
+    )
 
 
 def _bytes_type(kind: pa.DataType) -> pa.DataType:

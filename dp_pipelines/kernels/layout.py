@@ -73,6 +73,13 @@ class Layout:
         """Wire names of the partition's columns."""
         return [f"p{i}" for i in range(len(self.partitions))]
 
+    def listed_texts(self) -> Texts:
+        """The texts of long keys that are listed."""
+        texts: Texts = {}
+        for column in self.listed_columns() if self.public is not None else []:
+            keys.encoded(column, texts)
+        return texts
+
     @property
     def text_names(self) -> list[str]:
         """Wire names of the columns in which a digest may stand for a long text that is published."""

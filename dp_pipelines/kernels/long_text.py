@@ -155,6 +155,15 @@ def _restored(values: pa.Array, texts: Mapping[bytes, bytes]) -> pa.Array:
     return gather.replaced(values, mask, found)
 
 
+def holds_stand_in(values: pa.Array) -> bool:
+    """Whether a plain array holds a stand-in for a long text.
+
+    >>> holds_stand_in(pa.array([stand_in(b"a").decode()])), holds_stand_in(pa.array(["a"])), holds_stand_in(pa.array([1]))
+    (True, False, False)
+    """
+    return is_text(values.type) and bool(pc.any(pc.equal(pc.binary_length(values), STAND_IN)).as_py())
+
+
 def _stand_ins_of(rows: pa.Table, names: Sequence[str]) -> set[bytes]:
     """The stand-ins that some rows hold."""
     found: set[bytes] = set()

@@ -111,7 +111,8 @@ def _plain_offsets(table: pa.Table) -> pa.Table:
         if (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and long_text.is_text(kind.value_type):
             kind = pa.list_(keys.plain_type(kind.value_type))
         if kind != field.type:
-            table = table.set_column(index, field.name, table.column(index).cast(kind))
+            chunks = [gather.narrow(chunk, kind) for chunk in table.column(index).chunks]
+            table = table.set_column(index, field.name, pa.chunked_array(chunks, kind))
     return table
 
 
@@ -125,7 +126,9 @@ def compact(table: pa.Table, spare: int = SMALL_DICTIONARY) -> pa.Table:
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type):
             column = keys.one_array(table.column(index))
-            if len(column.dictionary) > max(spare, 2 * table.num_rows):
+            # The text of each digest follows it: a digest that no row needs would bring a text that no row needs.
+            many = len(column.dictionary) > max(spare, 2 * table.num_rows)
+            if many or long_text.holds_stand_in(column.dictionary):
                 column = gather.decoded(column).dictionary_encode()
             table = table.set_column(index, field.name, column)
     return table

@@ -19,8 +19,9 @@ from dp_pipelines import checks
 from dp_pipelines.kernels import gather, keys
 from dp_pipelines.kernels.long_text import is_text
 
-COLUMN = "_dp_held_out"
-"""The column of examples that says it, where it was decided before the rows were cut by unit."""
+COLUMN = "__dp_held_out"
+"""The column of examples that says it, where it was decided before the rows were cut by unit. No column of a job may have such
+a name (`checks.name`)."""
 
 LONGEST = 4096
 """Bytes of a unit that are hashed as they are."""
@@ -82,11 +83,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """
     if not is_text(keys.plain_type(column.type)):
         return keys.plain_unit(column)
-    column = keys.one_array(column)
-    if not pa.types.is_dictionary(column.type):
-        return _short(column.cast(pa.binary()))
-    column = pa.DictionaryArray.from_arrays(column.indices, _short(column.dictionary.cast(pa.binary())))
-    return gather.decoded(column)
+    return keys.with_values(column, _short)
 
 
 def _short(values: pa.Array) -> pa.Array:

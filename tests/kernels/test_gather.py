@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import gather
+from dp_pipelines.kernels import gather, keys
+from dp_pipelines.training.split import split
 
 VALUES = [None, "", "a", "bc", "d" * 9]
 
@@ -106,6 +107,37 @@ def test_slices_hold_all_rows_in_order_and_no_more_bytes_than_allowed(lengths, m
     slices = gather.byte_slices(np.array(lengths, np.int64), most)
     assert [row for begin, end in slices for row in range(begin, end)] == list(range(len(lengths)))
     assert all(end - begin == 1 or sum(lengths[begin:end]) <= most for begin, end in slices)
+
+
+def far(values: list[str]) -> pa.Array:
+    """Texts at the end of a column of 3 GB, of which no byte is touched."""
+    size, before = sum(map(len, values)), 3 * 10**9
+    data = np.zeros(before + size, np.uint8)
+    data[before:] = np.frombuffer("".join(values).encode(), np.uint8)
+    offsets = np.concatenate(([0], before + np.cumsum([0, *map(len, values)]))).astype(np.int64)
+    return pa.LargeStringArray.from_buffers(len(values) + 1, pa.py_buffer(offsets), pa.py_buffer(data)).slice(1)
+
+
+def test_texts_far_into_a_column_become_plain():
+    values = ["a", "bc", "d" * 100]
+    assert gather.narrow(far(values), pa.string()).to_pylist() == values
+    assert gather.as_type(far(values), pa.string()).to_pylist() == values
+    assert keys.plain(far(values)).to_pylist() == values
+    assert keys.plain_unit(far(values)).to_pylist() == keys.plain_unit(pa.array(values)).to_pylist()
+    assert keys.encoded(far(values)).dictionary.type == pa.string()
+    assert (
+        split([far(values)], key=b"k", held_out=0.5).tolist()
+        == split([pa.array(values)], key=b"k", held_out=0.5).tolist()
+    )
+
+
+def test_two_pieces_that_are_more_than_2_gib_together_are_divided_and_taken_from():
+    rows, size = 1100, 2**20
+    offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * size)
+    piece = pa.StringArray.from_buffers(rows, offsets, pa.py_buffer(np.zeros(rows * size, np.uint8)))
+    column = pa.chunked_array([piece, piece])
+    assert len(set(split([column], key=b"k", held_out=0.5).tolist())) == 1
+    assert len(set(keys.plain_unit(column).to_pylist())) == 1
 
 
 def test_one_dictionary_value_in_so_many_rows_that_offsets_of_32_bits_would_wrap():

@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import contributions, long_text
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.train_model import BinaryLabel, Number, TrainModel
 from dp_pipelines.training.split import COLUMN, answers_of, split
-from dp_pipelines.transforms.examples import _SpillToShards, examples_of
+from dp_pipelines.transforms.aggregate import BoundedWire, ToShards
+from dp_pipelines.transforms.examples import BoundedExamples, _SpillToShards, examples_of
+from dp_pipelines.transforms.read import _ReadRowGroups
 from tests.helpers import neighbours as nb
 
 SIZES = [1, 10, 60, 64, 65, 100, 256, 257, 300, 4000, 4096, 4097, 5000]
@@ -98,6 +101,57 @@ def kept(wire: pa.Table, layout: Layout) -> list[str]:
     rows = wire.take(pa.array(contributions.bound(wire, layout, nb.SALT).bounded.rows))
     names = [name for name in rows.column_names if name[0] not in "sdw"]
     return sorted(repr(row) for row in rows.select(names).to_pylist())
+
+
+def test_no_shard_gets_long_keys_that_none_of_its_rows_has():
+    others, mine = 5000, 250
+    table = pa.table(
+        {
+            "u": ["mine"] * mine + [f"u{number}" for number in range(others)],
+            "p": [f"{number:05d}" + "x" * 16_000 for number in range(mine)] + ["a"] * others,
+        }
+    )
+    cut = ToShards(LAYOUT, 64, 1).compute([table])
+    texts = [(shard, piece) for shard, piece in cut if long_text.KEY in piece.column_names]
+    assert len({shard for shard, _ in texts}) == 1
+    assert sum(piece.num_rows for _, piece in texts) == LAYOUT.max_partitions
+    assert sum(piece.nbytes for _, piece in cut) < 400_000
+
+
+def test_a_long_listed_key_leaves_bounding_whole():
+    listed = "L" * 80
+    layout = Layout(units=("u",), partitions=("p",), max_partitions=4, public=([listed, "a"],))
+    cut = [piece for _, piece in ToShards(layout, 1, 1).compute([pa.table({"u": ["x", "y"], "p": [listed, "a"]})])]
+    (wire,) = BoundedWire(layout, 1).process((0, cut))
+    assert sorted(wire.column("p0").to_pylist()) == sorted([listed, "a"])
+
+
+def test_no_column_of_a_table_says_who_is_held_out():
+    with pytest.raises(RequestError, match="two leading|two underscores"):
+        BinaryLabel(column=COLUMN)
+    task = TrainModel(
+        privacy_unit=["who"],
+        label=BinaryLabel(column="y"),
+        features={"x": Number(column="x", min_value=0, max_value=1)},
+    )
+    with pytest.raises(RequestError, match="a name of ours"):
+        BoundedExamples(task, folder=".", max_rows_per_unit=9, reads=["who", "y", "x", COLUMN])
+
+
+@pytest.mark.parametrize(
+    "rest", [[], [f"other {number}" for number in range(200_000)]], ids=["codes alone", "and plain pages"]
+)
+def test_a_long_text_that_a_file_holds_once_is_never_decoded_for_its_rows(tmp_path, rest):
+    rows = 5000
+    path = str(tmp_path / "a.parquet")
+    values = pa.array(["x" * 500_000, *rest])
+    codes = pa.array(np.concatenate([np.zeros(rows, np.int32), np.arange(1, len(values), dtype=np.int32)]))
+    column = pa.DictionaryArray.from_arrays(codes, values)
+    pyarrow.parquet.write_table(pa.table({"who": column}), path, row_group_size=2**20, store_schema=False)
+    before, largest = pa.total_allocated_bytes(), 0
+    for table in _ReadRowGroups(["who"]).in_a_bundle(((path, -1), 1)):
+        largest = max(largest, table.nbytes, pa.total_allocated_bytes() - before)
+    assert largest < 200 * 2**20
 
 
 JOB = """
