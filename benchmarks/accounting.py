@@ -104,7 +104,7 @@ def report() -> tuple[Mechanism, ...]:
         "revenue": Sum("price", min_value=0, max_value=200),
     }
     asked = query(metrics, PrivatePartitions(strategy="truncated_geometric"), 8, 2)
-    return Plan(epsilon=1.0, delta=DELTA, stages={"report": asked}, runs=365).mechanisms
+    return Plan(epsilon=1.0, delta=DELTA, stages={"daily": asked}, runs=365).mechanisms
 
 
 def costs(records: Sequence[Mechanism], runs: Sequence[int]) -> list[Costs]:
