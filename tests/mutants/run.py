@@ -4,27 +4,27 @@ In: the table of faults, or the seeded sample of random ones. Out: a line for ea
 table has one that was not, or where too many of the sample were not. Holds: all tests that decide pass on the copy as it is; a
 fault at import, planted first, shows that they run on the copy. Two copies at a time.
 
-    python tests/mutants/run.py [--random] [--only TEXT] [--workers 2] [--known FILE]
+    python tests/mutants/run.py [--random] [--only TEXT] [--workers 2] [--keep FILE]
 """
 
 import argparse
 import concurrent.futures
 import contextlib
 import itertools
-import json
 import queue
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.helpers.source import PACKAGE_FOLDERS, modules  # noqa: E402
 from tests.mutants import equivalent, random_mutants, table  # noqa: E402
+from tests.mutants.kept import Kept, Known  # noqa: E402
 from tests.mutants.random_mutants import Mutant  # noqa: E402
 from tests.mutants.syntax import Trees  # noqa: E402
 from tests.mutants.tree import Answer, Copy  # noqa: E402
@@ -51,8 +51,11 @@ SAMPLED = {
 }
 """The modules of which random mutants are taken."""
 
-IN_PROCESS = ["-m", "not slow and not bench", "-k", "not postgres and not test_processes and not test_machine"]
-"""Of these tests a profile tells whom they call."""
+OTHER_PROCESSES = ("test_processes", "test_machine")
+"""Tests of which nothing tells whom they call: what they run runs elsewhere, or for minutes."""
+
+IN_PROCESS = ["-m", "not slow and not bench", "-k", "not postgres"]
+"""Which of the others decide about random mutants."""
 
 SLACK_SECONDS, TIMES = 60.0, 5.0
 """A run is cut off after so many times what its tests took on the copy as it is, and so many seconds."""
@@ -60,7 +63,8 @@ SLACK_SECONDS, TIMES = 60.0, 5.0
 LONGEST = 3600.0
 """Seconds that tests may take on the copy as it is."""
 
-Found = TypeVar("Found")
+Item = TypeVar("Item")
+Given = TypeVar("Given")
 
 
 class Workers:
@@ -75,21 +79,23 @@ class Workers:
             self._free.put(Copy(ROOT, place))
         self.copies = tuple(self._free.queue)
 
-    def each(self, items: Sequence[Found], act: Callable[[Copy, Found], Answer]) -> Iterator[tuple[Found, Answer]]:
+    def each(self, items: Sequence[Item], act: Callable[[Copy, Item], Given]) -> Iterator[tuple[Item, Given]]:
         """What each item gives, in the order in which they end."""
 
-        def of(item: Found) -> tuple[Found, Answer]:
+        def of(item: Item) -> tuple[Item, Given]:
             copy = self._free.get()
             try:
                 return item, act(copy, item)
             finally:
                 self._free.put(copy)
 
-        with contextlib.ExitStack() as stack:
-            tasks = [self._pool.submit(of, item) for item in items]
-            stack.callback(lambda: [task.cancel() for task in tasks])
+        tasks = [self._pool.submit(of, item) for item in items]
+        try:
             for task in concurrent.futures.as_completed(tasks):
                 yield task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
 
     def close(self) -> None:
         """End the servers."""
@@ -116,53 +122,45 @@ def path_of(module: str, files: dict[str, Path]) -> str:
     return str(Path(*package.split(".")[1:]) / inside)
 
 
-def must_pass(answer: Answer, what: str) -> Answer:
-    """Stop where tests fail without any fault."""
-    if answer.ended not in (0, NONE_OF_THEM):
-        sys.exit(f"{what}: tests fail on the tree as it is\n{answer.said[-4000:]}")
-    return answer
-
-
 def must_be_the_copy(copy: Copy, tests: Sequence[str]) -> None:
     """Stop where a fault at import is not found: these tests run on other files."""
     init = copy.root / "dp_pipelines" / "__init__.py"
-    if not copy.run_with("__init__.py", "raise RuntimeError('planted')\n" + init.read_text(), tests, limit=120).found:
+    if not copy.run_with("__init__.py", "raise RuntimeError('planted')\n" + init.read_text(), tests, limit=600).found:
         sys.exit("the tests do not import the copy")
 
 
-class Known(NamedTuple):
-    """What tests do on the tree as it is: how long each takes, and whom each calls."""
+def known(made: Workers, parts: Sequence[Sequence[str]], kept: Kept, options: Sequence[str] = ()) -> Known:
+    """Run all tests on the copies as they are, some at a time; stop where one fails.
 
-    durations: dict[str, float]
-    calls: dict[str, frozenset[str]]
+    Args:
+        made: the copies.
+        parts: tests that run together.
+        kept: answers.
+        options: of pytest; with any, whom each test calls is told too.
+    """
 
-    def to_json(self) -> str:
-        """As text."""
-        return json.dumps([self.durations, {name: sorted(called) for name, called in self.calls.items()}])
+    def ask(copy: Copy, part: Sequence[str]) -> None:
+        question = " ".join([*options, *part])
+        if question not in kept:
+            answer = copy.run(part, calls=bool(options), limit=LONGEST, options=options)
+            if answer.ended not in (0, NONE_OF_THEM):
+                sys.exit(f"tests fail on the tree as it is\n{answer.said[-4000:]}")
+            kept[question] = [answer.durations, answer.calls]
+        told.append(kept[question])
 
-    @classmethod
-    def from_json(cls, text: str) -> "Known":
-        """What `to_json` wrote."""
-        durations, calls = json.loads(text)
-        return cls(durations, {name: frozenset(called) for name, called in calls.items()})
-
-
-def known(made: Workers, parts: Sequence[Sequence[str]], *, calls: bool = False) -> Known:
-    """Run all tests on the copies as they are, some at a time."""
-    options = IN_PROCESS if calls else []
-
-    def ask(copy: Copy, part: Sequence[str]) -> Answer:
-        return must_pass(copy.run(part, calls=calls, limit=LONGEST, options=options), "before")
-
-    durations: dict[str, float] = {}
-    called: dict[str, frozenset[str]] = {}
-    for _, answer in made.each(parts, ask):
-        durations |= answer.durations
-        called |= {name: frozenset(names) for name, names in answer.calls.items()}
-    return Known(durations, called)
+    told: list[tuple[dict[str, float], dict[str, list[str]]]] = []
+    for _ in made.each(parts, ask):
+        pass
+    durations = {name: seconds for of_part, _ in told for name, seconds in of_part.items()}
+    return Known(durations, {name: frozenset(called) for _, of_part in told for name, called in of_part.items()})
 
 
-def run_table(number: int, only: str) -> int:
+def planted(copy: Copy, path: str, text: str, nodes: Sequence[str], seen: Known) -> Answer:
+    """Run tests with a fault."""
+    return copy.run_with(path, text, nodes, limit=SLACK_SECONDS + TIMES * seen.seconds(nodes))
+
+
+def run_table(number: int, only: str, kept: Kept) -> int:
     """Every fault of the table is found by its own tests."""
     begun, trees, places = time.monotonic(), Trees(modules()), table.tests(ROOT)
     faults = [fault for fault in table.faults() if only in fault.subject + fault.fault]
@@ -173,25 +171,23 @@ def run_table(number: int, only: str) -> int:
         everything = sorted({node for of_one in nodes.values() for node in of_one})
         by_file = itertools.groupby(everything, key=lambda node: node.partition("::")[0])
         must_be_the_copy(made.copies[0], everything[:1])
-        seen = known(made, [list(of_file) for _, of_file in by_file])
+        seen = known(made, [list(of_file) for _, of_file in by_file], kept)
 
-        def plant(copy: Copy, fault: table.Fault) -> Answer:
-            module, text = texts[fault]
-            return copy.run_with(path_of(module, trees.files), text, nodes[fault], limit=limit(seen, nodes[fault]))
+        def plant(copy: Copy, fault: table.Fault) -> str:
+            if fault.fault not in kept:
+                module, text = texts[fault]
+                answer = planted(copy, path_of(module, trees.files), text, nodes[fault], seen)
+                if answer.word not in ("found", "too long"):  # what stops everything shows nothing of its test
+                    print(answer.said[-1500:])
+                kept[fault.fault] = f"{answer.word} in {answer.seconds:.1f} s"
+            return str(kept[fault.fault])
 
-        for at, (fault, answer) in enumerate(made.each(faults, plant), start=1):
-            print(f"{at:4d}/{len(faults)} {answer.word:9} {answer.seconds:5.1f} s  {fault.fault}", flush=True)
-            if not answer.found or answer.at_import:  # a fault that stops everything shows nothing of its test
+        for at, (fault, word) in enumerate(made.each(faults, plant), start=1):
+            print(f"{at:4d}/{len(faults)} {word}: {fault.fault}", flush=True)
+            if not word.startswith(("found", "too long")):
                 missed.append(fault)
-                print(answer.said[-1500:])
     print(f"{len(faults) - len(missed)} of {len(faults)} faults found in {time.monotonic() - begun:.0f} s")
     return 1 if missed else 0
-
-
-def limit(seen: Known, nodes: Sequence[str]) -> float:
-    """Seconds after which tests are cut off."""
-    took = sum(seconds for name, seconds in seen.durations.items() if name.startswith(tuple(nodes)))
-    return SLACK_SECONDS + TIMES * took
 
 
 def population() -> list[Mutant]:
@@ -201,7 +197,7 @@ def population() -> list[Mutant]:
     return [mutant for name in names for mutant in random_mutants.mutants(name, files[name].read_text())]
 
 
-def run_random(number: int, only: str, kept: Path | None) -> int:
+def run_random(number: int, only: str, kept: Kept) -> int:
     """Of a sample of random mutants, those that are not shown to change nothing are found, but for one in twenty."""
     begun, files, shown = time.monotonic(), modules(), equivalent.reasons()
     chosen = [mutant for mutant in random_mutants.sample(population(), SAMPLE) if only in mutant.name + mutant.module]
@@ -209,35 +205,26 @@ def run_random(number: int, only: str, kept: Path | None) -> int:
     chosen = [mutant for mutant in chosen if mutant.name not in shown]
     survived = []
     with workers(number) as made:
-        tests = sorted(
-            str(path.relative_to(ROOT))
-            for room in {ROOMS[room_of(mutant)] for mutant in chosen}
-            for path in (ROOT / room).rglob("test_*.py")
-            if path.stem not in ("test_processes", "test_machine")
-        )
+        rooms = {ROOMS[room_of(mutant)] for mutant in chosen}
+        found = (path for room in sorted(rooms) for path in sorted((ROOT / room).rglob("test_*.py")))
+        tests = [str(path.relative_to(ROOT)) for path in found if path.stem not in OTHER_PROCESSES]
         must_be_the_copy(made.copies[0], tests[:1])
-        if kept is not None and kept.exists():
-            seen = Known.from_json(kept.read_text())
-        else:
-            seen = known(made, [[test] for test in tests], calls=True)
-        if kept is not None:
-            kept.write_text(seen.to_json())
+        seen = known(made, [[test] for test in tests], kept, IN_PROCESS)
 
-        def plant(copy: Copy, mutant: Mutant) -> Answer:
-            path = path_of(mutant.module, files)
-            nodes = deciding(seen, ROOMS[room_of(mutant)], f"{path}:{mutant.line}" if mutant.line else "")
-            if not nodes:
-                return Answer(0, False, 0.0, "no test calls it", {}, {})
-            text = random_mutants.planted(files[mutant.module].read_text(), mutant)
-            return copy.run_with(path, text, nodes, limit=limit(seen, nodes))
+        def plant(copy: Copy, mutant: Mutant) -> str:
+            question = f"{mutant.module} {mutant.name}"
+            if question not in kept:
+                path = path_of(mutant.module, files)
+                nodes = seen.deciding(ROOMS[room_of(mutant)], f"{path}:{mutant.line}" if mutant.line else "")
+                text = random_mutants.planted(files[mutant.module].read_text(), mutant)
+                answer = planted(copy, path, text, nodes, seen) if nodes else None
+                kept[question] = f"{answer.word} in {answer.seconds:.1f} s" if answer else "SURVIVED: no test calls it"
+            return str(kept[question])
 
-        for at, (mutant, answer) in enumerate(made.each(chosen, plant), start=1):
-            if not answer.found:
+        for at, (mutant, word) in enumerate(made.each(chosen, plant), start=1):
+            print(f"{at:4d}/{len(chosen)} {word}: {mutant.module}: {mutant.name}", flush=True)
+            if not word.startswith(("found", "too long", "at import")):
                 survived.append(mutant)
-            print(
-                f"{at:4d}/{len(chosen)} {answer.word:9} {answer.seconds:5.1f} s  {mutant.module}: {mutant.name}",
-                flush=True,
-            )
     part = 1 - len(survived) / max(1, len(chosen))
     for mutant in sorted(survived):
         print(f"survived in {mutant.module}\n  {mutant.name}")
@@ -251,27 +238,16 @@ def room_of(mutant: Mutant) -> str:
     return next(room for room in ROOMS if mutant.module.startswith(room))
 
 
-def deciding(seen: Known, room: str, function: str) -> list[str]:
-    """The tests of a room that call a function, or, of what is no function, all of them; quickest first."""
-    of_room = [name for name in seen.durations if name.startswith(room + "/")]
-    if function:
-        of_room = [name for name in of_room if function in seen.calls.get(name, ())]
-    return sorted(of_room, key=lambda name: seen.durations[name])
-
-
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--random", action="store_true", help="the sample of random mutants instead of the table")
     parser.add_argument("--only", default="", help="those whose text holds this")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument(
-        "--known", type=Path, help="keep here what tests do without a fault, and take it from here later"
-    )
+    parser.add_argument("--keep", type=Path, help="write answers here, and go on from there the next time")
     asked = parser.parse_args()
-    if asked.random:
-        return run_random(asked.workers, asked.only, asked.known)
-    return run_table(asked.workers, asked.only)
+    run = run_random if asked.random else run_table
+    return run(asked.workers, asked.only, Kept(asked.keep))
 
 
 if __name__ == "__main__":
