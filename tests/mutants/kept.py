@@ -1,7 +1,7 @@
 """What was found so far, so that a run that was stopped goes on from there.
 
-In: a file, or none. Out: answers by their questions. Holds: a line is written once its answer is known, and nothing else is: whoever
-changes the code begins with another file. Not covered: two runs with one file.
+In: a file, or none. Out: answers by their questions. Holds: a line is written once its answer is known, and nothing else is:
+whoever changes the code begins with another file. Not covered: two runs with one file.
 """
 
 import json
