@@ -18,8 +18,8 @@ from dp_pipelines.kernels.layout import Layout
 FREQUENT = 64
 """A unit with more rows in a batch is bounded before the shuffle. Which units are never changes a result."""
 
-BUCKETS = 2**18
-"""Counters of rows by the hash of their unit: many enough that hardly a unit with few rows shares one with a frequent unit."""
+BUCKET_BITS = 18
+"""Rows are counted by so many bits of the hash of their unit: hardly a unit with few rows shares them with a frequent unit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,32 +126,40 @@ def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:
     return sums
 
 
-def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
+def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> tuple[pa.Table, Words]:
     """The same contributions, those of the units with more than `FREQUENT` rows reduced.
 
     Whether a unit is reduced depends on that unit's rows alone, so no other unit's rows can make one unit's travel in full.
+
+    Returns:
+        the rows, and the keyed hash of the unit of each.
     """
-    frequent = frequent_rows(wire, layout, salt)
+    hashes = unit_hashes(wire, layout, salt)
+    frequent = frequent_rows(wire, layout, hashes)
     if not frequent.any():
-        return wire
-    if frequent.all():
-        return reduce(wire, layout, salt)
+        return wire, hashes
     few, many = (gather.filter_rows(wire, rows) for rows in (~frequent, frequent))
-    return shard.joined([few, reduce(many, layout, salt)])
+    reduced = reduce(many, layout, salt)
+    return shard.joined([few, reduced]), np.concatenate([hashes[~frequent], unit_hashes(reduced, layout, salt)])
 
 
-def frequent_rows(wire: pa.Table, layout: Layout, salt: int) -> Flags:
-    """Which rows are of a unit that has more than `FREQUENT` rows in the table."""
+def unit_hashes(wire: pa.Table, layout: Layout, salt: int) -> Words:
+    """The keyed hash of the unit of each row."""
+    return keys.hash_columns([keys.one_array(wire.column(name)) for name in layout.unit_names], salt)
+
+
+def frequent_rows(wire: pa.Table, layout: Layout, hashes: Words) -> Flags:
+    """Which rows are of a unit that has more than `FREQUENT` rows in the table, by the hash of each row's unit."""
     if wire.num_rows <= FREQUENT:
         return np.zeros(wire.num_rows, np.bool_)
-    units = [keys.one_array(wire.column(name)) for name in layout.unit_names]
-    buckets = (keys.hash_columns(units, salt) % np.uint64(BUCKETS)).astype(np.int64)
-    counts = np.bincount(buckets, minlength=BUCKETS)
+    buckets = (hashes >> np.uint64(64 - BUCKET_BITS)).view(np.int64)
+    counts = np.bincount(buckets, minlength=1)
     if counts.max() <= FREQUENT:
         return np.zeros(wire.num_rows, np.bool_)
     # A bucket may hold rows of several units: those that look frequent are counted again by their whole keys.
     places = np.flatnonzero(counts[buckets] > FREQUENT)
-    codes = keys.dense([gather.take(column, places) for column in units]).codes
+    units = [gather.take(wire.column(name), places) for name in layout.unit_names]
+    codes = keys.dense(units).codes
     frequent = np.zeros(wire.num_rows, np.bool_)
     frequent[places] = np.bincount(codes)[codes] > FREQUENT
     return frequent

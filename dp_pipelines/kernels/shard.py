@@ -31,17 +31,30 @@ def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArra
     >>> shard_numbers([pa.array([7, 7])], 1, 4).tolist()[0] == shard_numbers([pa.array([7])], 1, 4).tolist()[0]
     True
     """
+    return _numbers(keys.hash_columns(columns, salt), shards)
+
+
+def _numbers(hashes: keys.Words, shards: int) -> NDArray[np.uint16]:
     # The leading bits: what is left of the hash inside one shard still orders its units evenly.
-    hashes = keys.hash_columns(columns, salt) >> np.uint64(32)
-    return ((hashes * np.uint64(shards)) >> np.uint64(32)).astype(np.uint16)
+    leading = hashes >> np.uint64(32)
+    return ((leading * np.uint64(shards)) >> np.uint64(32)).astype(np.uint16)
 
 
-def slices(table: pa.Table, key_names: Sequence[str], salt: int, shards: int) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element."""
+def slices(
+    table: pa.Table, key_names: Sequence[str], salt: int, shards: int, hashes: keys.Words | None = None
+) -> Iterator[tuple[int, pa.Table]]:
+    """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element.
+
+    Args:
+        table: with the key columns.
+        key_names, salt, shards: as for `shard_numbers`.
+        hashes: of the keys of each row, where they are known: `keys.hash_columns` with this salt.
+    """
     if table.num_rows == 0:
         return
-    columns = [keys.one_array(table.column(name)) for name in key_names]
-    numbers = shard_numbers(columns, salt, shards)
+    if hashes is None:
+        hashes = keys.hash_columns([keys.one_array(table.column(name)) for name in key_names], salt)
+    numbers = _numbers(hashes, shards)
     if shards <= 256:
         numbers = numbers.astype(np.uint8)  # one pass of the radix sort instead of two
     order = np.argsort(numbers, kind="stable")

@@ -77,7 +77,8 @@ def test_a_unit_that_fills_a_part_of_every_batch_travels_bounded(part):
     mine = int(rows * part)
     units = np.concatenate([np.zeros(mine, np.int64), np.arange(1, rows - mine + 1)])
     table = pa.table({"u": units, "p": np.arange(rows) % 50}).take(pa.array(np.random.default_rng(3).permutation(rows)))
-    reduced = contributions.reduce_frequent(LAYOUT.wire(table), LAYOUT, 7)
+    reduced, hashes = contributions.reduce_frequent(LAYOUT.wire(table), LAYOUT, 7)
+    assert hashes.tolist() == contributions.unit_hashes(reduced, LAYOUT, 7).tolist()
     of_mine = (reduced["u0"].to_numpy() == 0).sum()
     assert of_mine == 4
     assert reduced.num_rows == rows - mine + 4
@@ -88,11 +89,12 @@ def test_bounding_frequent_units_first_keeps_what_bounding_all_at_once_keeps(pai
     wire = pair.layout.wire(pair.larger)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contributions, "FREQUENT", most)
-        patch.setattr(contributions, "BUCKETS", data.draw(st.sampled_from([1, 2, 2**18])))
-        frequent = contributions.frequent_rows(wire, pair.layout, nb.SALT)
+        patch.setattr(contributions, "BUCKET_BITS", data.draw(st.sampled_from([1, 2, 18])))
+        hashes = contributions.unit_hashes(wire, pair.layout, nb.SALT)
+        frequent = contributions.frequent_rows(wire, pair.layout, hashes)
         units = list(zip(*(wire.column(name).to_pylist() for name in pair.layout.unit_names), strict=True))
         assert frequent.tolist() == [units.count(unit) > most for unit in units]
-        reduced = contributions.reduce_frequent(wire, pair.layout, nb.SALT)
+        reduced, _ = contributions.reduce_frequent(wire, pair.layout, nb.SALT)
     assert kept(reduced, pair.layout) == kept(wire, pair.layout)
 
 
