@@ -41,7 +41,7 @@ def configurations(
         key = json.dumps(_seen_by_calibration(request, name, option), sort_keys=True)
         if key not in plans:
             tell(f"planning ({len(plans) + 1})")
-            plans[key] = _planned(request, name, option)[name]
+            plans[key] = _planned(request, name, option).round(1).stages[name]
         found.append(configuration(option.number, option.query, plans[key]))
     return found, next(iter(plans.values()))
 

@@ -94,6 +94,15 @@ def test_the_suggested_job_plans_and_runs_as_it_lies_there(shop: Shop, call: Cal
     assert ran.code == 0, ran.err
 
 
+@pytest.mark.parametrize("rows", [[], ["--synthetic", "--users", "500", "--partitions", "40"]])
+def test_a_job_of_several_runs_is_tuned_for_one_of_them(shop: Shop, call: Call, rows: list[str]) -> None:
+    shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3})
+    said = tuned(call, shop, *rows)
+    assert said.code == 0, said.err
+    suggested = "suggested.yaml" if rows else "PRIVATE-suggested.yaml"
+    assert yaml.safe_load((shop.folder / "tuning" / suggested).read_text())["budget"]["runs"] == 3
+
+
 def test_the_ledger_notes_the_look_and_charges_nothing(shop: Shop, call: Call) -> None:
     before = json.loads(call("ledger", "show", shop.job, "--json").out)["accounts"][0]["budgets"]
     assert tuned(call, shop).code == 0
