@@ -263,9 +263,17 @@ def _verify(given: argparse.Namespace) -> None:
     file = load(given.job) if given.job is not None else None
     url = _url(given, file)
     found = witnesses.read(given.against or [])
-    book = (Ledger.accept if given.accept else Ledger.open)(url, anchor=given.anchor)
-    count = book.verify()
-    held = witnesses.refuse_missing(book, found)
+    looked: list[int] = []
+
+    def look(book: Ledger) -> None:
+        looked[:] = book.verify(accepted=not given.accept), witnesses.refuse_missing(book, found)
+
+    if given.accept:
+        book = Ledger.accept(url, anchor=given.anchor, check=look)
+    else:
+        book = Ledger.open(url, anchor=given.anchor)
+        look(book)
+    count, held = looked
     if given.json:
         said = {"ledger": book.state.ledger, "events": count, "head": book.head.hash, "sound": True}
         print(summary.as_json(said if given.against is None else said | {"manifests": held}))

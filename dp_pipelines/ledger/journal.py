@@ -95,15 +95,28 @@ class Journal:
         return Database(url).exists()
 
     @classmethod
-    def accept(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+    def accept(
+        cls: type[Self],
+        url: str,
+        *,
+        anchor: str | None = None,
+        clock: Callable[[], str] = now,
+        check: Callable[[Self], object] = lambda journal: None,
+    ) -> Self:
         """Open a ledger whose anchor is missing or damaged, or that is not the one seen here before, and anchor it as it is.
+
+        Args:
+            url, anchor, clock: as for `open`.
+            check: looks at the ledger before; what it raises leaves the anchor and what this user has seen as they were.
 
         Raises:
             RequestError, LedgerError: as for `open`, but for that anchor and that note.
         """
         journal = cls._found(url, anchor, clock)
         journal._load(needed=False)
+        check(journal)
         journal._anchor.write(journal.head, anew=True)
+        journal._remember()
         return journal
 
     @property
@@ -168,7 +181,8 @@ class Journal:
             known = self._anchor.read()
             self._follow_on(self._database.events(self.head.seq - 1))
             self._anchor.check(known, self._hash_of, needed=needed)
-        self._remember()
+        if needed:  # what a person is about to accept is not accepted yet
+            self._remember()
 
     def _begin(self, found: Sequence[Event], *, needed: bool = True) -> None:
         self._take(found)

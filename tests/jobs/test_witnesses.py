@@ -105,6 +105,22 @@ def test_only_a_newer_manifest_finds_a_rollback(weekly: Shop, call: Call, monkey
     assert f"has seen event {keep + 3}, and the ledger ends with event {keep}" in said.err
 
 
+@pytest.mark.parametrize("replaced", [unanchored, renamed_in_place])
+def test_what_a_manifest_refuses_is_not_accepted(
+    weekly: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, replaced: Callable[[dict[str, object]], dict[str, object]]
+) -> None:
+    switched_off(weekly, monkeypatch, events_until(weekly, "w2"), replaced)
+    for file in (weekly.folder / "second").glob("*.json"):
+        file.unlink()
+    folders = weekly.folder / "second", weekly.folder / "another home"
+    said = against(call, weekly, weekly.folder / "out" / "*", "--accept")
+    assert (said.code, said.out) == (1, "")
+    assert "it was rolled back, altered or replaced" in said.err
+    assert not [path for folder in folders for path in folder.rglob("*.json")], "an anchor or a note was written"
+    assert call("ledger", "verify", weekly.job, "--accept").code == 0
+    assert [path for folder in folders for path in folder.rglob("place-*.json")], "what is accepted is noted"
+
+
 def test_a_commit_that_was_taken_back_is_found_though_its_charge_stands(
     weekly: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
