@@ -75,7 +75,8 @@ class PrivateAggregate(beam.PTransform):
         payment.refuse_paid(self.stage.name, self.stage.payment)
 
     def _note_draw(self, pipeline: beam.Pipeline) -> None:
-        once.note(pipeline, lambda: self.stage)
+        stage = self.stage  # the one that is drawn, whatever is assigned later
+        once.note(pipeline, lambda: stage)
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, bound and accumulate, merge and release, barrier."""

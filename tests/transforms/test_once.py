@@ -252,3 +252,15 @@ def test_a_model_of_another_unit_than_the_report_is_refused() -> None:
     asked = Query(privacy_unit="who", partition_by="where", bounds=BOUNDS, metrics={"rows": Count()})
     with pytest.raises(RequestError, match=r"stages\.m\.privacy_unit"):
         Plan(epsilon=1.0, delta=1e-6, stages={"s": asked, "m": task})
+
+
+def test_the_stage_that_is_drawn_is_the_one_that_is_paid_for() -> None:
+    drawn, other = plan()["s"], plan()["s"]
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    transform = PrivateAggregate(drawn)
+    _ = tables(pipeline) | transform
+    transform.stage = other
+    pipeline.run()
+    payment.refuse_paid("s", other.payment)
+    with pytest.raises(RequestError, match=AGAIN):
+        payment.refuse_paid("s", drawn.payment)

@@ -9,6 +9,7 @@ May import dp_pipelines, pipeline_dp, pyarrow and Beam.
 """
 
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ import pipeline_dp as original
 import pyarrow as pa
 from pipeline_dp.data_extractors import MultiValueDataExtractors
 
+from dp_pipelines.budget.payment import pay
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned, refuse_foreign
@@ -164,13 +166,16 @@ class _LocalResult:
     def __init__(self, rows: Iterable[Any], planned: Planned, reader: RowReader, asked: Asked) -> None:
         self._rows, self._planned, self._reader, self._asked = rows, planned, reader, asked
         self._results: list[Any] | None = None
+        self._lock = threading.RLock()  # copies share it
 
     def __iter__(self) -> Iterator[Any]:
-        if self._results is None:
-            stage = self._planned.stage
-            found: list[pa.Table] = deferred.released(tables(self._rows, self._reader), stage)
-            self._results = [result for table in found for result in self._asked.results(table)]
-            self._rows = ()
+        with self._lock:
+            if self._results is None:
+                stage = self._planned.stage
+                pay([(stage.name, stage.payment)])
+                found: list[pa.Table] = deferred.released(tables(self._rows, self._reader), stage)
+                self._results = [result for table in found for result in self._asked.results(table)]
+                self._rows = ()
         return iter(self._results)
 
 

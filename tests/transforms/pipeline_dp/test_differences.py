@@ -1,11 +1,17 @@
 """What the original does unsoundly or not at all, and the drop-in does: each beside the original, which shows that it is so."""
 
+import concurrent.futures
+import copy
 import logging
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dp_pipelines.errors import RequestError
 from tests.helpers.drop_in import M, Row, extractors, local, ours, theirs
 
 BOUNDS = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1}
@@ -173,3 +179,38 @@ def test_rows_that_raise_are_not_heard_of(caplog, capsys) -> None:
     assert "secret" not in caplog.text + "".join(capsys.readouterr())
     with pytest.raises(AttributeError):
         local(theirs, rows, params, public=[1])
+
+
+def local_counts(rows: Any) -> Any:
+    accountant = ours.NaiveBudgetAccountant(total_epsilon=1, total_delta=1e-6)
+    params = ours.AggregateParams(
+        metrics=[ours.Metrics.COUNT], max_partitions_contributed=1, max_contributions_per_partition=1
+    )
+    extractors = ours.DataExtractors(privacy_id_extractor=lambda row: row, partition_extractor=lambda row: "all")
+    result = ours.DPEngine(accountant, ours.LocalBackend()).aggregate(rows, params, extractors)
+    accountant.compute_budgets()
+    return result
+
+
+def test_a_copy_of_a_local_result_draws_no_second_release() -> None:
+    result = local_counts(range(3000))
+    other = copy.copy(result)
+    first = list(result)
+    assert list(result) == first
+    with pytest.raises(RequestError, match="is released by another run already"):
+        list(other)
+
+
+def test_threads_that_read_one_local_result_get_one_release() -> None:
+    begun = threading.Event()
+
+    def rows() -> Iterator[int]:
+        begun.set()
+        time.sleep(0.2)  # the other thread is there while the first one reads
+        yield from range(3000)
+
+    result = local_counts(rows())
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        first = threads.submit(list, result)
+        begun.wait()
+        assert list(result) == first.result()
