@@ -10,6 +10,7 @@ retry draws it again; all else follows from these. `audit.fitted` runs this and 
 import dataclasses
 import functools
 import io
+import itertools
 import math
 import os
 import pathlib
@@ -81,6 +82,19 @@ class Fit:
     salt: int
     tell: Callable[[str], None]
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
+
+    def refuse_unfit(self) -> None:
+        """Refuse what public facts show to be impossible, before anything is paid for: the task, and the columns of the tables.
+
+        Raises:
+            RequestError: it cannot be trained here, or a column is missing or of a type that its feature cannot have.
+        """
+        kernel_of(self.task, self.key)
+        skeleton = Encoder.skeleton(self.task)
+        for table in itertools.islice(self.tables(), 1):
+            empty = table.schema.empty_table()
+            skeleton.encode(empty)
+            skeleton.labels(empty)
 
     def run(self, statement: Statement, preparation: Preparation | None = None) -> Fitted:
         """Release everything, in order.
@@ -238,6 +252,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
         )
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted
+        one.refuse_unfit()
         pay([(name, payment)])
         fitted = one.run(Statement(unit=unit, plan=plan.digest, epsilon=spent["epsilon"], delta=spent["delta"]))
         write(fitted, folder)

@@ -12,6 +12,7 @@ import pytest
 
 from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
 from dp_pipelines.audit import fitted as audited
+from dp_pipelines.budget.payment import refuse_paid
 from dp_pipelines.train_model import JaxModel
 from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.description import Statement
@@ -170,6 +171,17 @@ def test_a_plan_of_a_pipeline_of_ones_own_is_trained_into_a_folder(tmp_path: pat
     with pytest.raises(RequestError, match="is released by another run already"):
         fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "second")
     assert not (tmp_path / "second").exists()
+
+
+def test_a_column_that_is_missing_is_refused_before_the_stage_is_paid_for(tmp_path: pathlib.Path) -> None:
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": task()})
+    asked = plan.trained["model"]
+    for column in (asked.label.column, next(iter(asked.features.values())).column):
+        lacking = examples().drop_columns([column])
+        with pytest.raises(RequestError):
+            fit.train(plan, "model", lambda lacking=lacking: iter([lacking]), tmp_path / "out")
+        refuse_paid("model", plan["model"].payment)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0])
