@@ -8,6 +8,7 @@ May import checks, errors, query, metrics, budget.rounds, jobs.{lines, metric_mo
 Imported by jobs.queries, request, cache, cli.
 """
 
+import datetime
 import pathlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -217,11 +218,23 @@ class Expect(Model):
     rows_per_partition: Positive | None = None
 
 
+def _day(text: str) -> str:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        raise RequestError(field="", rule="must be a date", mend="write e.g. 2026-01-05") from None
+    return text
+
+
 class Tuned(Model):
     """A look at the raw rows by which values of this job were chosen, as `dp-pipelines tune` writes it into what it suggests."""
 
-    stage: str
-    date: Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="The day of the look.")]
+    stage: Annotated[str, AfterValidator(lambda name: checks.plain(name, ""))]
+    date: Annotated[
+        str,
+        Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="The day of the look."),
+        AfterValidator(_day),
+    ]
 
 
 class Job(Model):

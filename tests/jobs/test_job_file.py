@@ -9,7 +9,9 @@ import pytest
 from dp_pipelines import Count, Mean, PrivatePartitions, PublicPartitions, Sum
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import complaints, job_file
+from dp_pipelines.jobs.job_file import load
 from dp_pipelines.jobs.queries import queries
+from tests.jobs.conftest import Shop
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 BROKEN = sorted(path for path in GOLDEN.iterdir() if path.suffix != ".txt")
@@ -175,3 +177,21 @@ def test_a_split_or_a_noise_level_that_cannot_be_is_refused_with_its_line(
     assert written in GOOD
     with pytest.raises(RequestError, match=words):
         queries(read(GOOD.replace(written, instead)))
+
+
+@pytest.mark.parametrize(
+    ("look", "words"),
+    [
+        ({"stage": "a\x1b[2J", "date": "2026-01-05"}, "must not hold line breaks, control characters"),
+        ({"stage": "weekly", "date": "2026-02-30"}, "must be a date"),
+        ({"stage": "weekly", "date": "2026-13-01"}, "must be a date"),
+    ],
+)
+def test_a_look_names_a_stage_in_plain_text_and_a_day_that_there_is(
+    shop: Shop, look: dict[str, str], words: str
+) -> None:
+    shop.write(tuned=[{"stage": "weekly", "date": "2026-01-05"}])
+    assert load(str(shop.job)).job.tuned is not None
+    shop.write(tuned=[look])
+    with pytest.raises(RequestError, match=words):
+        load(str(shop.job))
