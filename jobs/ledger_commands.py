@@ -148,7 +148,7 @@ def _init(given: argparse.Namespace) -> None:
         )
         here = default_places.Place(account=dataset, ledger=book.state.ledger, shown=book.shown)
         for warning in default_places.charged_before(here, files, "--ledger"):
-            print(f"note: {warning}", file=sys.stderr)
+            output.note(f"note: {warning}")
 
 
 def _window(given: argparse.Namespace, job: Job | None) -> Window | None:

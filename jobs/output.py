@@ -53,12 +53,12 @@ def printing(done: str = "") -> Iterator[None]:
     try:
         with contextlib.redirect_stdout(held):
             yield
-    except DpError:
-        with contextlib.suppress(DpError):
-            _show(held, done)
-        raise
     except SystemExit:  # help
         _show(held, done)
+        raise
+    except BaseException:  # what was said before stays true
+        with contextlib.suppress(DpError):
+            _show(held, done)
         raise
     _show(held, done)
 

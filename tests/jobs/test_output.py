@@ -200,3 +200,21 @@ def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop:
     shutil.move(shop.folder / "new.sqlite", shop.folder / pathlib.Path(DEFAULT_NAME))
     shown = in_shell(shop, "ledger show @")
     assert "shop" in shown.stdout
+
+
+def test_the_account_is_opened_and_said_though_standard_error_is_broken(shop: Shop) -> None:
+    """The other ledger has had these files, of which a note is due on standard error."""
+    assert in_shell(shop, "run job.yaml --output out @").stderr.splitlines()[-1] == "0"
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -c '{START}' ledger init job.yaml --ledger new.sqlite 2>/dev/full"],
+        cwd=shop.folder, stdout=subprocess.PIPE, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "opened the account 'shop'" in done.stdout
+
+
+def test_what_was_said_before_an_unforeseen_failure_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(OSError, match="unforeseen"), output.printing():
+        print("made the ledger")
+        raise OSError("unforeseen")
+    assert capsys.readouterr().out == "made the ledger\n"
