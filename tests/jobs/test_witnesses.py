@@ -107,7 +107,10 @@ def test_only_a_newer_manifest_finds_a_rollback(weekly: Shop, call: Call, monkey
 
 @pytest.mark.parametrize("replaced", [unanchored, renamed_in_place])
 def test_what_a_manifest_refuses_is_not_accepted(
-    weekly: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, replaced: Callable[[dict[str, object]], dict[str, object]]
+    weekly: Shop,
+    call: Call,
+    monkeypatch: pytest.MonkeyPatch,
+    replaced: Callable[[dict[str, object]], dict[str, object]],
 ) -> None:
     switched_off(weekly, monkeypatch, events_until(weekly, "w2"), replaced)
     for file in (weekly.folder / "second").glob("*.json"):
