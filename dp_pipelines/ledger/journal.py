@@ -83,8 +83,16 @@ class Journal:
 
     @classmethod
     def open_or_create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
-        """Open a ledger, or make it where there is none, also where two processes do so at once. Errors as for both."""
+        """Open a ledger, or make it where there is none, also where two processes do so at once.
+
+        Raises:
+            RequestError, LedgerError: as for both; or there was one that this user has seen, and it is gone.
+        """
+        database = Database(url)
+        seen = pins.seen(database.place)  # before the look at the place: another process may be making it
         if not cls.exists(url):
+            if seen:
+                pins.refuse_gone(database.shown)
             with contextlib.suppress(RequestError):  # of two at once one makes it
                 return cls.create(url, anchor=anchor, clock=clock)
         return cls.open(url, anchor=anchor, clock=clock)

@@ -2,16 +2,17 @@
 
 In: what a command or the environment names; what this user has seen at the ledger's place. Out: an error where the ledger says
 something else. Holds: a named anchor must match and must be there; a ledger that was seen with one name and anchor is refused
-with others until a person accepts it. Not covered: a ledger that this user sees for the first time and names no anchor for;
-who can write this user's state folder; a rollback to events that the anchor itself has not outlived.
+with others until a person accepts it; where it is gone, none is made unasked. Not covered: a ledger that this user sees for the
+first time and names no anchor for; who can write this user's state folder; a rollback that the anchor has not outlived.
 """
 
 import contextlib
 import hashlib
 import os
 import pathlib
+from typing import Any, NoReturn
 
-from dp_pipelines.errors import LedgerError
+from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 
 ENVIRONMENT = "DP_PIPELINES_ANCHOR"
@@ -63,9 +64,8 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
     Raises:
         LedgerError: another ledger was seen there, or this one with another anchor.
     """
-    note = _note(place)
-    held = read_object(note)
-    if held is None or not all(isinstance(held.get(name), str) for name in ("ledger", "anchor")):
+    held, note = _held(place), _note(place)
+    if held is None:
         return
     if held["ledger"] != ledger:
         what = "is another ledger than the one that this user has seen here"
@@ -79,6 +79,24 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
     )
 
 
+def seen(place: str) -> bool:
+    """Whether this user has seen a ledger at a place."""
+    return _held(place) is not None
+
+
+def refuse_gone(shown: str) -> NoReturn:
+    """Refuse to make a ledger in the place of one that was seen there: what was spent is written in that one.
+
+    Raises:
+        RequestError: always.
+    """
+    raise RequestError(
+        field=f"ledger {shown}",
+        rule="is gone: this user has seen a ledger here, and what was spent is written in it",
+        mend="bring it back, or make a new one with `dp-pipelines ledger init`",
+    )
+
+
 def remember(place: str, ledger: str, anchor: str) -> None:
     """Note what this user has seen. A place that cannot be written is no error. Arguments as for `refuse_unlike`."""
     seen, note = {"place": place, "ledger": ledger, "anchor": anchor}, _note(place)
@@ -86,6 +104,11 @@ def remember(place: str, ledger: str, anchor: str) -> None:
         with contextlib.suppress(OSError):
             note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             put(note, seen)
+
+
+def _held(place: str) -> dict[str, Any] | None:
+    held = read_object(_note(place))
+    return held if held and all(isinstance(held.get(name), str) for name in ("ledger", "anchor")) else None
 
 
 def _note(place: str) -> pathlib.Path:

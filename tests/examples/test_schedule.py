@@ -28,7 +28,7 @@ Airflow = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def reports(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:  # noqa: F811
     """The folder that stands at /srv/reports, with a job for two weeks and the command in its own environment."""
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     shop.write(
         params={"week": {"type": "date"}},
         where="CAST(paid_at AS DATE) >= {week} AND CAST(paid_at AS DATE) < {week} + 7",

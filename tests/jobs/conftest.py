@@ -5,6 +5,7 @@ its own. Not covered: real subprocesses, which `test_cli` starts itself.
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from dp_pipelines.jobs import cli
+from dp_pipelines.ledger import pins
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers.postgres import postgres, server  # noqa: F401 - fixtures
 
@@ -68,6 +70,12 @@ class Shop:
         job.update(changes)
         self.job.write_text(yaml.safe_dump({k: v for k, v in job.items() if v is not None}, sort_keys=False))
         return self.job
+
+    def without_ledger(self) -> None:
+        """As it is before the first run: no ledger, and this user has seen none here."""
+        path = self.folder / DEFAULT_NAME
+        path.unlink(missing_ok=True)
+        pins._note(os.path.realpath(path)).unlink(missing_ok=True)
 
     def left(self) -> list[str]:
         """Everything in the folder but the data, the job file and the ledger."""

@@ -20,7 +20,7 @@ Call = Callable[..., Said]
 @pytest.fixture
 def fresh(shop: Shop) -> Shop:
     """The shop before it has a ledger."""
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     return shop
 
 
@@ -129,7 +129,7 @@ def test_an_output_with_another_release_is_refused_before_anything_is_charged(
     out = shop.folder / "out"
     assert call("run", shop.job, "--output", out, "--run-id", "one", "--ledger", "none").code == 0
     if ledger is None:
-        (shop.folder / DEFAULT_NAME).unlink()
+        shop.without_ledger()
     before = everything(shop.folder)
     said = call("run", shop.job, "--output", out, "--run-id", "two")
     assert (said.code, said.out) == (2, "")

@@ -356,7 +356,7 @@ def test_files_that_were_changed_in_a_published_folder_are_refused_and_come_back
 
 
 def test_a_run_without_a_ledger_says_so_everywhere(shop: Shop, call: Call) -> None:
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     said = call("run", shop.job, "--output", shop.folder / "out", "--ledger", "none")
     assert said.code == 0
     assert "not accounted across runs" in said.out

@@ -135,7 +135,7 @@ def test_a_kill_is_mended_on_a_postgresql_server_too(
     shop: Shop, call: Call, postgres: str, step: tuple[str, str, int]
 ) -> None:
     two_stages(shop)
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     assert call("ledger", "init", shop.job, "--ledger", postgres).code == 0
     kill(shop, postgres, *step)
     said = call(*command(shop, postgres))
@@ -185,7 +185,7 @@ def kill_at_random(shop: Shop, call: Call, times: int) -> None:
     moments = random.Random(times)
     for _ in range(times):
         shutil.rmtree(shop.folder / "out", ignore_errors=True)
-        (shop.folder / DEFAULT_NAME).unlink()
+        shop.without_ledger()
         made = Ledger.create(ledger)
         made.open_account("shop", unit=["customer"], words="one customer", epsilon=1000.0, delta=0.5)
         made.close()

@@ -28,7 +28,7 @@ THREE = {"epsilon": 1.0, "delta": 1e-6, "runs": 3}
 @pytest.fixture
 def fresh(shop: Shop) -> Shop:
     """The shop before it has a ledger, with a job for three runs."""
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     shop.write(budget=THREE)
     return shop
 

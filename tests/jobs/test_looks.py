@@ -86,7 +86,7 @@ def test_a_plan_that_was_frozen_before_the_look_was_not_chosen_by_it(shop: Shop,
 
 
 def test_a_look_counts_for_the_files_whatever_the_dataset_is_called(shop: Shop, call: Call) -> None:
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     tuned(call, shop)
     pa.parquet.write_table(purchases(7), shop.folder / "others.parquet")
     shop.write(dataset="strangers", source={"parquet": "others.parquet"})

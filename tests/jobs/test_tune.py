@@ -131,7 +131,7 @@ def test_a_look_is_noted_before_anything_is_read(shop: Shop, call: Call) -> None
 
 
 def test_without_a_ledger_one_is_made_but_no_account(shop: Shop, call: Call) -> None:
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     for beside in shop.folder.glob(f"{DEFAULT_NAME}-*"):
         beside.unlink()
     assert tuned(call, shop).code == 0

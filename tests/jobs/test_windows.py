@@ -90,7 +90,7 @@ def test_a_window_at_the_end_of_time_holds_nothing_of_ours(kind: pa.DataType, fi
 
 def windowed(shop: Shop, **changes: object) -> Shop:
     """The shop with a weekly job and an account with weekly windows."""
-    (shop.folder / DEFAULT_NAME).unlink(missing_ok=True)
+    shop.without_ledger()
     shop.write(
         **{"params": PARAMS, "window": WEEK, "stages": LISTED, "budget": {"epsilon": 30.0, "delta": 1e-5}, **changes}
     )

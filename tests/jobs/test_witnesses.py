@@ -225,7 +225,7 @@ def test_every_command_that_opens_a_ledger_refuses_one_whose_anchor_was_switched
 
 
 def test_a_run_makes_its_ledger_with_the_anchor_that_is_pinned(shop: Shop, call: Call, tmp_path: Path) -> None:
-    (shop.folder / DEFAULT_NAME).unlink()
+    shop.without_ledger()
     run = ["run", shop.job, "--output", shop.folder / "out", "--anchor"]
     assert call(*run, tmp_path / "second").code == 0
     ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))

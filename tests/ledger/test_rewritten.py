@@ -86,6 +86,21 @@ def test_the_note_of_a_user_who_has_seen_the_ledger_finds_it(url: str, anchor: s
         Ledger.open(url)
 
 
+def test_a_ledger_that_is_gone_is_not_made_anew_unasked(sqlite: str) -> None:
+    first = Ledger.open_or_create(sqlite)
+    first.close()
+    away = pathlib.Path(sqlite).rename(sqlite + ".away")
+    for _ in range(2):
+        with pytest.raises(RequestError, match="is gone: this user has seen a ledger here.*bring it back"):
+            Ledger.open_or_create(sqlite)
+        assert not pathlib.Path(sqlite).exists()
+    away.rename(sqlite)
+    assert Ledger.open_or_create(sqlite).state.ledger == first.state.ledger
+    pathlib.Path(sqlite).unlink()
+    Ledger.create(sqlite).close()
+    assert Ledger.open_or_create(sqlite).state.ledger != first.state.ledger, "one that was asked for takes its place"
+
+
 def test_a_process_that_had_the_ledger_open_charges_nothing_to_the_rewritten_one(url: str, anchor: str) -> None:
     spent(url, anchor)
     early = Ledger.open(url)
