@@ -267,6 +267,8 @@ def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is
 def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
     """A public file, of which every line must be a row: one that is none is told by its number."""
     content = pathlib.Path(path).read_bytes()
+    if not content.strip():
+        raise ValueError("a file without a header")
     number = csv_lines.not_rows(content)
     if number is not None:
         rule = f"has a line {number} in {path!r} that is no row of the header's columns"

@@ -269,7 +269,7 @@ REFUSED = {
     "a folder in a file": ({"output": f"{__file__}/out"}, "output: cannot be created; choose"),
     "too long a folder": ({"output": "x" * 300}, "output: cannot be created; choose"),
     "columns that are none": ({"columns": 0}, "columns: "),
-    "no name": ({"name": "a/b"}, "must be a name of letters, digits"),
+    "no name": ({"name": "a/b"}, "name: must not start with a dot or hold a slash"),
     "private without delta": ({"delta": 0.0}, "delta: must be above 0 where partitions are selected privately"),
 }
 

@@ -6,8 +6,6 @@ the first byte, so that no test depends on who is faster. Not covered: terminals
 
 import argparse
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,8 +195,7 @@ def test_what_an_audit_has_found_stays_its_exit_code(shop: Shop, monkeypatch: py
 def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop: Shop) -> None:
     line, _ = LASTING["ledger init"]
     assert to_nobody(shop, line, PYTHONUNBUFFERED="1").returncode == 0
-    shutil.move(shop.folder / "new.sqlite", shop.folder / pathlib.Path(DEFAULT_NAME))
-    shown = in_shell(shop, "ledger show @")
+    shown = in_shell(shop, "ledger show --ledger new.sqlite")
     assert "shop" in shown.stdout
 
 
