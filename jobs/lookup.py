@@ -133,7 +133,9 @@ def bind(listed: pa.Table, on: str, schema: pa.Schema, *, unit: Sequence[str]) -
 def _column(column: pa.ChunkedArray) -> pa.Array:
     """Text as a dictionary, which rows name instead of a copy; others plain."""
     kind = keys.plain_type(column.type)
-    return keys.encoded(column) if pa.types.is_string(kind) or pa.types.is_binary(kind) else keys.plain(column)
+    plain = keys.plain(column)
+    # Not `keys.encoded`: these texts may be published, where a key has a digest.
+    return plain.dictionary_encode() if pa.types.is_string(kind) or pa.types.is_binary(kind) else plain
 
 
 def _common(ours: pa.DataType, theirs: pa.DataType) -> pa.DataType | None:

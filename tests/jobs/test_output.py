@@ -195,7 +195,7 @@ def test_what_an_audit_has_found_stays_its_exit_code(shop: Shop, monkeypatch: py
 def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop: Shop) -> None:
     line, _ = LASTING["ledger init"]
     assert to_nobody(shop, line, PYTHONUNBUFFERED="1").returncode == 0
-    shown = in_shell(shop, "ledger show --ledger new.sqlite")
+    shown = in_shell(shop, "ledger show --ledger new.sqlite @")
     assert "shop" in shown.stdout
 
 

@@ -236,13 +236,16 @@ def public_part(said: Said, out: pathlib.Path) -> object:
 
 
 @pytest.mark.parametrize("ledgers", [("none", "none"), ("a.sqlite", "b.sqlite")])
-def test_poison_rows_change_nothing_that_can_be_seen(shop: Shop, call: Call, ledgers: tuple[str, str]) -> None:
+def test_poison_rows_change_nothing_that_can_be_seen(
+    shop: Shop, call: Call, ledgers: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     columns = {"week": "date_trunc('week', paid_at)", "number": "CAST(note AS INTEGER) * CAST(price AS INTEGER)"}
     metrics = {"total": {"kind": "mean", "column": "number", "min_value": 0, "max_value": 9}}
     listed = stage(partitions={"public": [["p0"], ["p1"]]}, metrics=metrics)
     job = shop.write(where="lower(note) <> 'y' OR note IS NULL", columns=columns, stages={"weekly": listed})
     seen = []
     for name, ledger in zip(("clean", "poisoned"), ledgers, strict=True):
+        monkeypatch.setenv("XDG_STATE_HOME", str(shop.folder / f"state of {name}"))  # else one is told of the other
         if ledger != "none":
             assert call("ledger", "init", job, "--ledger", shop.folder / ledger).code == 0
         if name == "poisoned":

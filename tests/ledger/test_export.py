@@ -79,7 +79,9 @@ def test_the_table_has_a_line_for_each_event(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x", "\tx", '"quoted", with comma', "line\nbreak"])
-def test_a_name_is_never_a_formula(sqlite: str, name: str) -> None:
+def test_a_name_is_never_a_formula(sqlite: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Version 0.1.0 took names with tabs and line breaks, which a ledger may hold since then.
+    monkeypatch.setattr("dp_pipelines.ledger.ledger.checks.plain", lambda value, field: value)
     made = with_account(sqlite)
     open_account(made, name)
     rows = list(csv.DictReader(io.StringIO(export.to_csv(made))))
