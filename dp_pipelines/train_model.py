@@ -350,7 +350,7 @@ class TrainModel:
         if not isinstance(self.features, Mapping) or not self.features:
             raise RequestError(field="features", rule="must map names to features, at least one")
         for name, feature in self.features.items():
-            checks.name(name, "features")
+            checks.plain(checks.name(name, "features"), "features")
             if not isinstance(feature, Feature):
                 raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
             if feature.column == COLUMN:
