@@ -296,14 +296,15 @@ def coarse(merged: Sequence[accumulate.Totals], statistic: int, shift: int, step
 def _keys(part: accumulate.Totals) -> list[tuple[Any, ...]]:
     # By representation: True is not 1, and a listed 1.0 is not 1. Whole keys: each digest has its text.
     columns = part.keys(np.arange(len(part.partitions[0])))
-    return list(zip(*([repr(value) for value in _plain(column).to_pylist()] for column in columns), strict=True))
+    return list(zip(*([_text(value) for value in column] for column in columns), strict=True))
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Days and times as the integers that they are: Python cannot write all of them."""
-    if not pa.types.is_temporal(column.type):
-        return column
-    return pa.chunked_array([chunk.view(f"int{column.type.bit_width}") for chunk in column.chunks])
+def _text(value: pa.Scalar) -> str:
+    """A key as Python writes it; a day or a time that Python has not as the integer that it is."""
+    try:
+        return repr(value.as_py())
+    except (ValueError, OverflowError):
+        return f"{value.type} {value.value}"
 
 
 def distances(one: dict[Any, int], other: dict[Any, int]) -> list[int]:

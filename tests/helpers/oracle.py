@@ -34,7 +34,7 @@ class Row:
 
 def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
     """The rows of a table that have a unit and, with a public list, a listed partition."""
-    texts: long_text.Texts = {}
+    texts = layout.listed_texts()
     wire = layout.wire(table, texts)
     columns = {name: keys.plain(wire.column(name)) for name in wire.column_names}
     unit_hashes = keys.hash_columns([columns[name] for name in layout.unit_names], salt)

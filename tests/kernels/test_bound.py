@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import bound, contributions, keys
+from dp_pipelines.kernels import bound, contributions, keys, long_text
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
@@ -21,8 +21,12 @@ LOW_BITS, HIGH_BITS, NO_BITS, ALL_BITS = 3, 3 << 62, 0, 2**64 - 1
 
 def kept(table: pa.Table, layout: Layout, salt: int = nb.SALT) -> Counter[Any]:
     """Kept rows as (unit, partition, what tells them apart)."""
-    wire = layout.wire(table)
-    rows = wire.take(pa.array(contributions.bound(wire, layout, salt).bounded.rows)).to_pylist()
+    texts = layout.listed_texts()
+    wire = layout.wire(table, texts)
+    rows = wire.take(pa.array(contributions.bound(wire, layout, salt).bounded.rows))
+    for name in layout.partition_names:
+        rows = rows.set_column(rows.schema.get_field_index(name), name, long_text.restored(rows.column(name), texts))
+    rows = rows.to_pylist()
     names = [*layout.unit_names, *layout.partition_names, *layout.content_names, *layout.value_names]
     return Counter(tuple(row[name] for name in names) for row in rows)
 

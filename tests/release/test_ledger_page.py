@@ -174,7 +174,11 @@ def test_nothing_in_the_page_can_be_fetched(whole: str) -> None:
 
 
 @pytest.mark.parametrize("ugly", [text for text in UGLY if len(text) < 1000], ids=range(len(UGLY) - 1))
-def test_no_text_of_a_ledger_changes_an_element_of_the_page(tmp_path: pathlib.Path, ugly: str) -> None:
+def test_no_text_of_a_ledger_changes_an_element_of_the_page(
+    tmp_path: pathlib.Path, ugly: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Version 0.1.0 took any text for a name, which a ledger may hold since then.
+    monkeypatch.setattr("dp_pipelines.ledger.ledger.checks.plain", lambda value, field: value)
     for folder in ("plain", "ugly"):
         (tmp_path / folder).mkdir()
     plain = render(filled(tmp_path / "plain", "plain", "plain"))
