@@ -173,7 +173,8 @@ def expected_counts(table: pa.Table, layout: Layout, statistic: Statistic, salt:
 def expected_distinct(table: pa.Table, layout: Layout, most: int | None, salt: int) -> dict[tuple[Any, ...], int]:
     """How many different values of k0 each partition has: those with the smallest hashes of each kept unit and partition."""
     kept = {(pair.unit, pair.partition) for pair in oracle.pairs(table, layout, salt)}
-    wire = layout.wire(table)
+    texts = layout.listed_texts()
+    wire = layout.wire(table, texts)
     units, partitions = (
         [keys.plain(wire.column(name)) for name in names] for names in (layout.unit_names, layout.partition_names)
     )
@@ -182,6 +183,7 @@ def expected_distinct(table: pa.Table, layout: Layout, most: int | None, salt: i
     lists = keys.one_array(wire.column("d0"))
     for row in range(wire.num_rows):
         unit, partition = (tuple(column[row].as_py() for column in columns) for columns in (units, partitions))
+        partition = tuple(oracle.whole(value, texts) for value in partition)
         if (unit, partition) not in kept:
             continue
         values = lists.slice(row, 1).flatten()

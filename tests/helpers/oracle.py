@@ -22,10 +22,14 @@ Key = tuple[Any, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of the wire form: keys, the lattice values and summands by wire name, and what orders it."""
+    """One row of the wire form: keys, the lattice values and summands by wire name, and what orders it.
+
+    The partition is whole; where hashes are equal, rows and partitions go by what travels, digests among it.
+    """
 
     unit: Key
     partition: Key
+    travels: Key
     numbers: dict[str, int | None]
     pair_hash: int
     hash: int
@@ -48,7 +52,8 @@ def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
         made.append(
             Row(
                 unit=tuple(value[name] for name in layout.unit_names),
-                partition=tuple(_whole(value[name], texts) for name in layout.partition_names),
+                partition=tuple(whole(value[name], texts) for name in layout.partition_names),
+                travels=tuple(value[name] for name in layout.partition_names),
                 numbers={name: value[name] for name in names},
                 pair_hash=int(pair_hashes[i]),
                 hash=int(hashes[i]),
@@ -58,7 +63,7 @@ def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
     return made
 
 
-def _whole(value: Any, texts: long_text.Texts) -> Any:
+def whole(value: Any, texts: long_text.Texts) -> Any:
     """A partition key as it is published: the text of a digest."""
     if isinstance(value, str):
         return texts.get(value.encode(), value.encode()).decode()
@@ -70,7 +75,7 @@ def _nulls_last(key: Key) -> list[tuple[bool, Any]]:
 
 
 def _by_content(row: Row) -> tuple[Any, ...]:
-    return (row.hash, _nulls_last(row.partition), _nulls_last(row.content))
+    return (row.hash, _nulls_last(row.travels), _nulls_last(row.content))
 
 
 @dataclasses.dataclass
@@ -95,7 +100,9 @@ def pairs(table: pa.Table, layout: Layout, salt: int) -> list[Pair]:
         of_partition: dict[Key, list[Row]] = defaultdict(list)
         for row in own:
             of_partition[row.partition].append(row)
-        order = sorted(of_partition, key=lambda p: (of_partition[p][0].pair_hash, _nulls_last(p)))
+        order = sorted(
+            of_partition, key=lambda p: (of_partition[p][0].pair_hash, _nulls_last(of_partition[p][0].travels))
+        )
         if layout.max_rows is None:
             order = order[: layout.max_partitions]
         for partition in order:

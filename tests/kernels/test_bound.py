@@ -25,7 +25,8 @@ def kept(table: pa.Table, layout: Layout, salt: int = nb.SALT) -> Counter[Any]:
     wire = layout.wire(table, texts)
     rows = wire.take(pa.array(contributions.bound(wire, layout, salt).bounded.rows))
     for name in layout.partition_names:
-        rows = rows.set_column(rows.schema.get_field_index(name), name, long_text.restored(rows.column(name), texts))
+        whole = long_text.restored(keys.plain(rows.column(name)), texts)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, whole)
     rows = rows.to_pylist()
     names = [*layout.unit_names, *layout.partition_names, *layout.content_names, *layout.value_names]
     return Counter(tuple(row[name] for name in names) for row in rows)
