@@ -229,7 +229,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:
     """Rows of a table of about `BATCH_BYTES`, by what the footer says of the columns that are read."""
-    chunks = [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
+    chunks = _chunks(file, group)
     read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
     # Numbers take eight bytes a row in memory, however few they take in the file.
     # By the rows of the group: of lists the footer counts the values inside.
@@ -247,7 +247,7 @@ def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
     plain = {
         field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
     }
-    chunks = [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
+    chunks = _chunks(file, group)
     return [
         chunk.path_in_schema
         for chunk in chunks

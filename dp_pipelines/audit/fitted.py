@@ -24,6 +24,7 @@ from dp_pipelines import train_stages
 from dp_pipelines.audit import made_up, steps
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
+from dp_pipelines.audit.steps import Kept
 from dp_pipelines.budget.mechanism import Mechanism
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
@@ -135,19 +136,6 @@ def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
     return Counter({key: count for key, count in counts.items() if count})
 
 
-class _Kept:
-    """Keeps what later steps depend on, and in what order it came."""
-
-    def __init__(self) -> None:
-        self.content: dict[str, bytes] = {}
-
-    def get(self, name: str) -> bytes | None:
-        return self.content.get(name)
-
-    def keep(self, name: str, content: bytes) -> None:
-        self.content.setdefault(name, content)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ran:
     """One run: what its releases have read, and all that leaves it, as far as rows may have decided it."""
@@ -166,7 +154,7 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         examples: what from.
         before: the draws that are given again.
     """
-    noting, kept, told = Noting(stages, before), _Kept(), list[str]()
+    noting, kept, told = Noting(stages, before), Kept(), list[str]()
     made = examples.table()
 
     def tables() -> Iterator[pa.Table]:

@@ -123,8 +123,8 @@ class _Places:
         return Chunk(np.zeros((len(units), 1), np.float32), units.astype(np.float64), np.arange(len(units) + 1))
 
 
-class _Kept:
-    """States, in memory."""
+class Kept:
+    """Keeps what later steps depend on, in memory, where an audit can see it."""
 
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
@@ -161,7 +161,7 @@ def trials(
             slack=0.0 if kernel is None else kernel.slack,
             units_per_chunk=getattr(kernel, "units_per_chunk", trainer.UNITS_PER_CHUNK),
         )
-        kept = _Kept()
+        kept = Kept()
         units = others + (each.size if with_unit else 0)
         trainer.train(
             each,
