@@ -22,7 +22,7 @@ from dp_pipelines.kernels import csv_lines, keys
 from dp_pipelines.kernels.csv_cells import cells_as
 from dp_pipelines.kernels.long_text import is_text
 from dp_pipelines.kernels.sizes import BATCH_BYTES
-from dp_pipelines.transforms import own_bundle
+from dp_pipelines.transforms import dictionary_page, own_bundle
 
 TOGETHER_BYTES = 64 * 2**20
 """Row groups of a file that are read as one element, by their uncompressed bytes, unless one is larger."""
@@ -163,7 +163,9 @@ class _ReadRowGroups(own_bundle.OwnBundleDoFn):
             return
         codes = _repeating_text(file, group)
         codes += [
-            name for name in _uncertain(file, group, self._columns, codes) if _has_long_entry(stream, group, name)
+            chunk.path_in_schema
+            for chunk in _uncertain(file, group, self._columns, codes)
+            if _has_long_entry(stream, group, chunk)
         ]
         file = pa.parquet.ParquetFile(stream, read_dictionary=codes)
         rows = _batch_rows(file, group, self._columns)
@@ -176,29 +178,36 @@ class _ReadRowGroups(own_bundle.OwnBundleDoFn):
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Tables of about `rows` rows, of fewer where they are large: text comes in smaller pieces than numbers."""
     held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
     for batch in batches:
         held.append(batch)
-        enough = sum(piece.num_rows for piece in held) >= 0.75 * rows
-        if enough or sum(piece.nbytes for piece in held) >= 2 * BATCH_BYTES:
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= 0.75 * rows or held_bytes >= 2 * BATCH_BYTES:
             yield pa.Table.from_batches(held)
-            held = []
+            held, held_rows, held_bytes = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)
 
 
-def _uncertain(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]) -> list[str]:
+def _uncertain(
+    file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]
+) -> list[pa.parquet.ColumnChunkMetaData]:
     """Text columns whose dictionary may hold a long text that many rows share, but are not read as codes for all that."""
     found = []
     for chunk in _chunks(file, group):
         field = chunk.path_in_schema
         read = (columns is None or field in columns) and field not in codes and field in file.schema_arrow.names
         if read and chunk.has_dictionary_page and AS_CODES.issuperset(chunk.encodings):
-            found += [field] if is_text(file.schema_arrow.field(field).type) else []
+            found += [chunk] if is_text(file.schema_arrow.field(field).type) else []
     return found
 
 
-def _has_long_entry(stream: BinaryIO, group: int, name: str) -> bool:
+def _has_long_entry(stream: BinaryIO, group: int, chunk: pa.parquet.ColumnChunkMetaData) -> bool:
     """Whether the dictionary of a column chunk holds a long text. Its first page tells: Arrow reads the dictionary whole."""
+    if dictionary_page.all_short(stream, chunk):
+        return False
+    name = chunk.path_in_schema
     file = pa.parquet.ParquetFile(stream, read_dictionary=[name], pre_buffer=False, buffer_size=2**20)
     for batch in file.iter_batches(1, row_groups=[group], columns=[name]):
         return bool((pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0) > LONG_ENTRY)
