@@ -36,6 +36,7 @@ from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.noise import entropy
 from dp_pipelines.release.draw import draw_release
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 from tests.helpers.pipelines import publish
 
 LETTERS = [[letter] for letter in "abcdefgh"]
@@ -55,7 +56,7 @@ def query(chosen: Best, **changes: object) -> Query:
 # What one unit can move.
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75, 300))
 @given(data=st.data())
 def test_one_unit_moves_all_scores_within_an_interval_as_long_as_the_spread(data: st.DataObject) -> None:
     pair = data.draw(nb.neighbours())

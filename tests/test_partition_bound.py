@@ -17,6 +17,7 @@ from dp_pipelines.partition_bound import Effect
 from dp_pipelines.phases import expand
 from dp_pipelines.release import chosen
 from dp_pipelines.transforms import PrivateAggregate
+from tests.helpers.examples import examples
 
 LISTS = st.lists(st.integers(1, 2**24), min_size=2, max_size=64, unique=True).map(sorted)
 POWERS = [2**n for n in range(7)]
@@ -47,7 +48,7 @@ def test_the_edges_rise_from_one_to_beyond_the_largest_with_one_after_each_candi
     assert len(edges) <= 64 + 64
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(40, 300))
 @given(data=st.data(), candidates=LISTS)
 def test_whatever_the_counts_are_a_candidate_is_chosen(data: st.DataObject, candidates: list[int]) -> None:
     size = len(partition_bound.edges(candidates)) - 1

@@ -32,7 +32,11 @@ def threads() -> Iterator[Engine]:
         yield engine
 
 
-@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    "case",
+    [*cases.SMALL[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in cases.CASES[3:])],
+    ids=lambda case: case.__name__,
+)
 def test_statistics_before_the_noise_are_those_of_the_direct_runner(
     case: Case, threads: Engine, compute: Compute, expected: Expected
 ) -> None:

@@ -271,7 +271,12 @@ def test_a_run_that_is_at_work_cannot_be_abandoned(shop: Shop, call: Call) -> No
 
 
 @pytest.mark.parametrize(
-    ("step", "when", "back"), [("admit", "after", True), ("stage a file", "after", True), ("staged", "after", True)]
+    ("step", "when", "back"),
+    [
+        pytest.param("admit", "after", True, marks=pytest.mark.slow),
+        ("stage a file", "after", True),
+        pytest.param("staged", "after", True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was_destroyed(
     shop: Shop, call: Call, step: str, when: str, back: bool

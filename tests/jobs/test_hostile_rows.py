@@ -307,7 +307,9 @@ def test_a_hostile_row_takes_a_cast_no_more_than_its_bytes(kind: str, monkeypatc
     assert max(seconds or 0 for seconds in taken) < SECONDS
 
 
-@pytest.mark.parametrize("sql", ["nfc_normalize(t)", "regexp_replace(t, 'a.*b|a', '', 'g')"])
+@pytest.mark.parametrize(
+    "sql", ["nfc_normalize(t)", pytest.param("regexp_replace(t, 'a.*b|a', '', 'g')", marks=pytest.mark.slow)]
+)
 def test_the_limit_tells_work_in_the_square_of_a_text(sql: str) -> None:
     rows = pa.table({"t": [text for text in texts(LONG) if text[:2] in ("aa", "\u0301\u0316")]})
     begun = time.process_time()

@@ -36,13 +36,11 @@ STEPS = [
     ("describe", "after", 1),
 ]
 QUICK = [
-    ("start", "after", 1),
     ("staged", "after", 1),
-    ("commit", "before", 1),
     ("commit", "after", 1),
     ("publish", "after", 1),
 ]
-"""Those after each of which something else is left behind; the other steps take as long, and leave the like."""
+"""Before the charge is final, after it, and after the release is published; the other steps are tried where there is time."""
 
 AGAIN = [
     (("start", "after", 1), ("end", "before", 1)),

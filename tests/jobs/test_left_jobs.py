@@ -141,6 +141,7 @@ def test_the_same_command_finds_the_job_of_a_killed_driver_and_cancels_it(
     assert ledger.verify() == len(kinds)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_gone_is_said_and_holds_nothing_up(
     shop: Shop, call: Call, place: pathlib.Path, service: tuple[str, str]
 ) -> None:
@@ -159,7 +160,14 @@ def test_an_engine_that_is_gone_is_said_and_holds_nothing_up(
     assert set(jobs_of(service[0]).values()) == {"CANCELLED"}
 
 
-@pytest.mark.parametrize(("runner", "ledger"), [("direct", []), ("portable", []), ("portable", ["--ledger", "none"])])
+@pytest.mark.parametrize(
+    ("runner", "ledger"),
+    [
+        pytest.param("direct", [], marks=pytest.mark.slow),
+        ("portable", []),
+        pytest.param("portable", ["--ledger", "none"], marks=pytest.mark.slow),
+    ],
+)
 def test_all_that_a_killed_driver_leaves_lies_in_its_private_folder_and_the_same_command_removes_it(
     shop: Shop,
     call: Call,

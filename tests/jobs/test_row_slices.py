@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs import duck, lookup, predict, row_slices, unit_functions
 from dp_pipelines.jobs.expressions import RowExpressions, bind
+from tests.helpers.examples import examples
 
 TEXTS = st.none() | st.text(max_size=40)
 
@@ -60,6 +61,7 @@ def test_cuts_cover_all_rows_and_only_a_row_alone_is_larger(table: pa.Table, mos
         assert held <= most or stop - start == 1
 
 
+@settings(max_examples=examples(25, 100))
 @given(tables(), st.integers(1, 3000))
 def test_where_a_cut_falls_shows_in_no_value(table: pa.Table, most: int) -> None:
     rows = defined(

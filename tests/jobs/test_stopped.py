@@ -54,7 +54,10 @@ def staged(shop: Shop) -> list[pathlib.Path]:
     return list(shop.folder.glob("a/b/.out.staging-*"))
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "signum",
+    [signal.SIGINT, *(pytest.param(other, marks=pytest.mark.slow) for other in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_a_run_that_is_stopped_leaves_nothing(shop: Shop, signum: signal.Signals) -> None:
     running = started("run", "job.yaml", "--output", "a/b/out", cwd=shop.folder, start=WAIT)
     wait_for(lambda: staged(shop), running)
@@ -66,7 +69,7 @@ def test_a_run_that_is_stopped_leaves_nothing(shop: Shop, signum: signal.Signals
     assert shop.left() == []
 
 
-@pytest.mark.parametrize("first", ["a signal", "a failure"])
+@pytest.mark.parametrize("first", ["a signal", pytest.param("a failure", marks=pytest.mark.slow)])
 def test_signals_while_a_run_cleans_up_change_nothing(shop: Shop, first: str) -> None:
     start = (WAIT if first == "a signal" else FAIL) + SLOW_END
     running = started("run", "job.yaml", "--output", "a/b/out", cwd=shop.folder, start=start)

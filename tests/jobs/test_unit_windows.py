@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.jobs import duck, unit_check, unit_columns, unit_functions, unit_sql
 from dp_pipelines.kernels import keys
+from tests.helpers.examples import examples
 
 Row = dict[str, Any]
 
@@ -262,7 +263,7 @@ def applied(sql: str, table: pa.Table) -> pa.ChunkedArray:
     return rows.apply(table).column("x")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150, 600), deadline=None)
 @given(rows=ROWS, asked=windows())
 def test_every_window_gives_what_its_words_say(rows: list[Row], asked: Asked) -> None:
     table = pa.Table.from_pylist(rows, schema=SCHEMA)
@@ -302,7 +303,7 @@ CROWDED = st.lists(st.fixed_dictionaries(NEAR), min_size=5, max_size=14)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("column", ["n", "amount", "day", "price", "moment"])
 def test_every_distance_reaches_as_far_as_it_says(column: str, descending: bool) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=examples(15, 60), deadline=None)
     @given(rows=CROWDED, asked=distances(column, descending))
     def holds(rows: list[Row], asked: Asked) -> None:
         table = pa.Table.from_pylist(rows, schema=SCHEMA)

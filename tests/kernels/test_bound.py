@@ -15,6 +15,7 @@ from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
+from tests.helpers.examples import examples
 
 LOW_BITS, HIGH_BITS, NO_BITS, ALL_BITS = 3, 3 << 62, 0, 2**64 - 1
 
@@ -39,7 +40,7 @@ def kept_by_oracle(table: pa.Table, layout: Layout, salt: int = nb.SALT) -> Coun
 
 @pytest.mark.parametrize("fewest_hash_bits", [20, 65], ids=["packed sort", "full sort"])
 @pytest.mark.parametrize("bits", [ALL_BITS, LOW_BITS, HIGH_BITS, NO_BITS], ids=["strong", "low", "high", "none"])
-@settings(max_examples=50)
+@settings(max_examples=examples(30, 100))
 @given(pair=nb.neighbours())
 def test_what_is_kept_is_what_plain_python_keeps(pair: nb.Neighbours, bits: int, fewest_hash_bits: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

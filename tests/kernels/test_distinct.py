@@ -15,6 +15,7 @@ from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 
 MODES = [mode for mode in nb.MODES if mode != "rows in all"]
 
@@ -25,7 +26,7 @@ def numbers(merged: list[accumulate.Totals], index: int) -> dict[Any, int]:
 
 
 @pytest.mark.parametrize("bits", [2**64 - 1, 7, 0], ids=["strong", "low", "none"])
-@settings(max_examples=60)
+@settings(max_examples=examples(40, 120))
 @given(data=st.data())
 def test_every_way_of_the_rows_gives_the_numbers_of_plain_python(bits: int, data: st.DataObject) -> None:
     pair = data.draw(wide.with_cells(modes=MODES))

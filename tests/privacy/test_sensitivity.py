@@ -28,12 +28,13 @@ from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 
 STRONG, LOW_BITS, HIGH_BITS, NO_BITS = 2**64 - 1, 3, 3 << 62, 0
 WEAK = {"low": LOW_BITS, "high": HIGH_BITS, "none": NO_BITS}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(100, 300))
 @given(data=st.data())
 def test_one_unit_moves_no_statistic_by_more_than_its_shape(data: st.DataObject) -> None:
     pair = data.draw(nb.neighbours())
@@ -48,7 +49,7 @@ def test_the_kept_rows_of_others_are_byte_identical(pair: nb.Neighbours) -> None
 
 
 @pytest.mark.parametrize("bits", WEAK.values(), ids=WEAK)
-@settings(max_examples=50)
+@settings(max_examples=examples(30, 100))
 @given(data=st.data())
 def test_a_hash_without_strength_costs_fairness_and_no_privacy(bits: int, data: st.DataObject) -> None:
     pair = data.draw(nb.neighbours())

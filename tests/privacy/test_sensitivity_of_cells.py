@@ -25,6 +25,7 @@ from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 from tests.privacy.test_sensitivity import Scales
 
 BOUND = [mode for mode in nb.MODES if mode != "rows in all"]
@@ -37,7 +38,7 @@ def broken(pair: nb.Neighbours, way: nb.Way = nb.STRAIGHT, other_way: nb.Way = n
     return wide.too_sensitive(pair, way, other_way) + nb.too_sensitive(numbers, way, other_way)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75, 300))
 @given(data=st.data())
 def test_one_unit_moves_no_cell_and_no_number_of_values_by_more_than_its_shape(data: st.DataObject) -> None:
     pair = data.draw(wide.with_cells())
@@ -46,7 +47,7 @@ def test_one_unit_moves_no_cell_and_no_number_of_values_by_more_than_its_shape(d
 
 
 @pytest.mark.parametrize("bits", [3, 3 << 62, 0], ids=["low", "high", "none"])
-@settings(max_examples=40)
+@settings(max_examples=examples(25, 80))
 @given(data=st.data())
 def test_a_hash_without_strength_costs_no_privacy(bits: int, data: st.DataObject) -> None:
     pair = data.draw(wide.with_cells())

@@ -31,6 +31,7 @@ from dp_pipelines.phases import expand
 from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 from tests.privacy.test_sensitivity import Scales
 
 CANDIDATES = st.lists(st.integers(1, 40), min_size=2, max_size=6, unique=True).map(sorted)
@@ -109,7 +110,7 @@ def partition_bound_column() -> str:
     return "partitions"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(75, 300), deadline=None)
 @given(data=st.data(), most=st.integers(2, 9))
 def test_one_unit_moves_one_count_of_units_by_one(data: st.DataObject, most: int) -> None:
     pair = data.draw(nb.neighbours())
@@ -348,7 +349,7 @@ def table_of(rows: list[tuple[int, str, float | None, str]]) -> pa.Table:
     return pa.table([pa.array(list(c), k) for c, k in zip(columns, kinds, strict=True)], ["u0", "p0", "n0", "k0"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(25, 80), deadline=None)
 @given(data=st.data(), stage=open_stages())
 def test_one_unit_moves_a_resolved_stage_by_no_more_than_its_plan(data: st.DataObject, stage: StagePlan) -> None:
     values = st.one_of(st.sampled_from([-1e300, -3.0, 0.0, 0.5, 10.0, 1e300]), st.none())

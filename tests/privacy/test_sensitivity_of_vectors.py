@@ -28,6 +28,7 @@ from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
 from dp_pipelines.vectors import SecondMoment, VectorSum
 from tests.helpers import neighbours as nb
+from tests.helpers.examples import examples
 
 Vectors = dict[tuple[Any, ...], NDArray[Any]]
 
@@ -186,7 +187,7 @@ def too_sensitive(pair: nb.Neighbours, way: nb.Way, other: nb.Way) -> list[str]:
     return broken
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(100, 400))
 @given(data=st.data())
 def test_one_unit_moves_no_vector_by_more_than_its_shape(data: st.DataObject) -> None:
     pair = data.draw(pairs())

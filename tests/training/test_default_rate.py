@@ -86,7 +86,7 @@ def test_the_defaults_converge_on_whitened_features(tmp_path: pathlib.Path, labe
 def test_a_rate_that_forgets_the_norm_diverges(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: what the default was before."""
     monkeypatch.setattr(trainer, "default_rate", lambda kernel, reach: 1 / kernel.curvature)
-    first, found, _ = losses(task(LABELS["number"], 5), alike(LABELS["number"], 5), tmp_path)
+    first, found, _ = losses(task(LABELS["number"], 25), alike(LABELS["number"], 25), tmp_path)
     assert found > first
 
 

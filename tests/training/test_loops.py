@@ -115,6 +115,7 @@ print(loops._longest(made), sum(loops._longest.stats.cache_hits.values()))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
 def test_half_a_file_of_what_was_compiled_before_stops_no_training_and_is_replaced(
     kind: str, tmp_path: pathlib.Path

@@ -154,7 +154,13 @@ def test_every_class_of_feature_label_and_model_has_a_case() -> None:
     assert {type(one.model) for one in TASKS.values()} == set(typing.get_args(train_model.Model))
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if isinstance(one.model, JaxModel) else [])
+        for name, one in TASKS.items()
+    ],
+)
 def test_no_row_stops_a_run_after_its_budget_was_spent(tmp_path: pathlib.Path, name: str) -> None:
     asked = TASKS[name]
     if isinstance(asked.model, JaxModel):

@@ -173,8 +173,16 @@ def test_troubled_rows_without_noise_equal_duckdb(tmp_path, monkeypatch):
         assert np.abs(np.array(released["items"].to_pylist()[row]) - items).max() < 0.5
 
 
-@pytest.mark.parametrize("bounds", [WIDE, TIGHT], ids=["wide", "tight"])
-@pytest.mark.parametrize("public", [False, True], ids=["private", "public"])
+@pytest.mark.parametrize(
+    ("bounds", "public"),
+    [
+        pytest.param(WIDE, False, marks=pytest.mark.slow),
+        (TIGHT, False),
+        (WIDE, True),
+        pytest.param(TIGHT, True, marks=pytest.mark.slow),
+    ],
+    ids=["wide, private", "tight, private", "wide, public", "tight, public"],
+)
 def test_order_batches_and_shards_change_nothing(bounds, public, tmp_path, monkeypatch):
     silence(monkeypatch)
     events = rows()
