@@ -1,0 +1,109 @@
+"""What this library answers to the made-up jobs and the wrong inputs, as digests that fit into a file.
+
+In: a folder. Out: for each job its plan, or where its refusal points; the integers before the noise; for each wrong input the
+exit code and where the message points. Holds: words for people are left out, so that they may change. Tests only.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+import pathlib
+import re
+from typing import NamedTuple
+
+import yaml
+
+from dp_pipelines.jobs import cli, engines
+from dp_pipelines.jobs.progress import Progress
+from tests.engines import exact
+from tests.golden import jobs, rows, wrong
+
+PLACE = re.compile(r"(job\.yaml:\d+): (?:(\S+): )?")
+
+
+class Said(NamedTuple):
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(*arguments: object) -> Said:
+    """Run the command line in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            code = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Said(code, out.getvalue(), err.getvalue())
+
+
+def digest(content: object) -> str:
+    """Of JSON values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def places(message: str) -> list[str]:
+    """File, line and field of each complaint."""
+    return [" ".join(filter(None, found.groups())) for found in map(PLACE.search, message.splitlines()) if found]
+
+
+def write(folder: pathlib.Path, number: int) -> pathlib.Path:
+    """The file of a made-up job, with its rows beside it."""
+    if not (folder / "data").exists():
+        rows.written(folder)
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(jobs.job(number), sort_keys=False))
+    return path
+
+
+def plan(folder: pathlib.Path, number: int) -> str:
+    """What is planned for a job: all that is printed as JSON, its records among it."""
+    said = call("plan", write(folder, number), "--json")
+    if said.code:
+        return f"exit {said.code} at {places(said.err)}"
+    return digest(json.loads(said.out))
+
+
+def statistics(folder: pathlib.Path, number: int) -> dict[str, str]:
+    """Digests of the exact totals of each stage, in the order of their partitions."""
+    job, staged = write(folder, number), folder / f"staged-{number}"
+    staged.mkdir()
+    with engines.engine("direct", []) as engine:
+        found = exact.dump(job, engine, Progress(io.StringIO()), staged)
+    return {
+        name: value if isinstance(value, str) else digest(sorted(map(repr, value.to_pylist())))
+        for name, value in found.items()
+    }
+
+
+def refusal(folder: pathlib.Path, given: wrong.Wrong) -> str:
+    """The exit code of a wrong input, and where its message points."""
+    if not (folder / "data").exists():
+        rows.written(folder)
+    path = folder / "job.yaml"
+    path.write_text(given.text)
+    said = call("plan", path, *given.options)
+    return f"exit {said.code} at {places(said.err)}"
+
+
+SHARES = 16
+"""Of the made-up jobs one in so many is tried in each run, the others where there is time."""
+
+PLANS, STATISTICS, REFUSALS = "plans.json", "statistics.json", "refusals.json"
+HERE = pathlib.Path(__file__).parent
+
+
+def kept(name: str) -> dict[str, object]:
+    """The answers of a file beside this one."""
+    known: dict[str, object] = json.loads((HERE / name).read_text())
+    return known
+
+
+def is_fixed(number: int) -> bool:
+    """Whether all bounds of a job are numbers, so that its totals do not hang on a draw."""
+    return '"auto"' not in json.dumps([stage.get("bounds") for stage in jobs.job(number)["stages"].values()]) and (
+        "within" not in json.dumps(jobs.job(number))
+    )

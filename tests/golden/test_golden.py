@@ -1,0 +1,59 @@
+"""A net under changes of the house: what is planned, added up and refused stays what it was, whatever moves or is renamed.
+
+In: the golden answers beside this file. Out: a failing test that names the job. Holds: `write.py` writes them, after a change
+that was meant. Not covered: the words of messages, noise.
+"""
+
+import pathlib
+
+import pytest
+
+from dp_pipelines.jobs import metric_models
+from tests.golden import answers, jobs, wrong
+
+PLANS, STATISTICS, REFUSALS = map(answers.kept, (answers.PLANS, answers.STATISTICS, answers.REFUSALS))
+
+
+def some(names: list[str]) -> list[object]:
+    """All; one in sixteen in each run, the others where there is time."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=[slow] if place % answers.SHARES else []) for place, name in enumerate(names)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("golden")
+
+
+def test_the_made_up_jobs_have_every_kind_of_metric_strategy_stage_and_bound() -> None:
+    stages = [stage for number in range(jobs.NUMBER) for stage in jobs.job(number)["stages"].values()]
+    metrics = [metric for stage in stages for metric in stage.get("metrics", {}).values()]
+    known = {model.model_fields["kind"].annotation.__args__[0] for model in metric_models._MODELS.values()}
+    assert {metric["kind"] for metric in metrics} == known == set(jobs.KINDS)
+    assert {stage["kind"] for stage in stages} == {"aggregate", "train"}
+    private = [stage["partitions"]["private"] for stage in stages if "private" in stage.get("partitions", {})]
+    assert {one["strategy"] for one in private} == set(jobs.STRATEGIES)
+    assert all(bounds in [stage.get("bounds") for stage in stages] for bounds in jobs.BOUNDS)
+
+
+def test_most_of_the_made_up_jobs_are_planned_and_a_hundred_inputs_are_refused() -> None:
+    assert len(PLANS) == jobs.NUMBER == 200
+    assert sum(not str(answer).startswith("exit") for answer in PLANS.values()) >= 125
+    assert len(STATISTICS) >= 100
+    refused = [answer for answer in REFUSALS.values() if not str(answer).startswith("exit 0")]
+    assert len(refused) >= 100
+
+
+@pytest.mark.parametrize("number", some(list(PLANS)))
+def test_a_plan_and_all_its_records_are_what_they_were(folder: pathlib.Path, number: str) -> None:
+    assert answers.plan(folder, int(number)) == PLANS[number]
+
+
+@pytest.mark.parametrize("number", some(list(STATISTICS)))
+def test_the_integers_before_the_noise_are_what_they_were(folder: pathlib.Path, number: str) -> None:
+    assert answers.statistics(folder, int(number)) == STATISTICS[number]
+
+
+@pytest.mark.parametrize("given", list(wrong.inputs()), ids=lambda given: given.name)
+def test_a_wrong_input_is_refused_where_it_was(folder: pathlib.Path, given: wrong.Wrong) -> None:
+    assert answers.refusal(folder, given) == REFUSALS[given.name]
