@@ -72,6 +72,18 @@ def test_masses_on_a_grid_are_never_below_the_profile(pair: Pair, coarseness: fl
         assert grid_profile(masses, interval, epsilon) >= truth - truth * mpmath.mpf(2) ** -50
 
 
+@given(pair=pairs, end=st.floats(0.05, 1), share=st.floats(0, 1))
+def test_masses_on_a_grid_that_ends_early_are_never_below_the_profile(pair: Pair, end: float, share: float):
+    low, high = pair.reach(0.5, -30.0)
+    interval = (high - low) / 40
+    masses = connect_dots(pair, interval, (low, low + end * (high - low)))
+    assert math.fsum(masses.values) + masses.infinite == pytest.approx(1, abs=1e-12)
+    epsilon = low + share * (high - low)
+    with mpmath.workdps(50):
+        truth = true_profile(pair, epsilon)
+        assert grid_profile(masses, interval, epsilon) >= truth - truth * mpmath.mpf(2) ** -50
+
+
 def test_masses_rounded_to_the_nearest_node_would_be_found_below_the_profile():
     pair, interval = Laplace(1.0), 0.25
     masses = connect_dots(pair, interval, (-1.0, 1.0))

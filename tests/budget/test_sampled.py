@@ -353,6 +353,19 @@ def test_a_rough_account_is_near(sigma: float, rate: float, times: int):
     assert rough_epsilon([record], 1e-6) == pytest.approx(epsilon_of([record], 1e-6), rel=0.02)
 
 
+@pytest.mark.parametrize(
+    "others", [{}, {"mu": 0.5, "bounded": {Laplace(0.1): 3}, "failure": 1e-8}], ids=["alone", "beside others"]
+)
+def test_what_samples_cost_does_not_depend_on_the_direction_in_which_they_are_composed(others: dict[str, Any]):
+    removed = Composition(sampled={Removed(0.1, 1.0): 40, Removed(0.02, 0.5): 7}, **others)
+    added = removed.mirror
+    assert removed.epsilon(1e-6) == added.epsilon(1e-6)
+    assert removed.delta(1.0) == added.delta(1.0)
+    # The smaller direction alone would be found.
+    assert added._epsilon(1e-6, 3e-5) < 0.95 * added.epsilon(1e-6)
+    assert added._delta(1.0, 3e-5) < 0.95 * added.delta(1.0)
+
+
 def test_mirrored_pairs_alone_are_composed_in_two_directions():
     composed = Composition(mu=0.5, bounded={Laplace(0.1): 3})
     assert composed.mirror == composed

@@ -118,7 +118,8 @@ def test_the_median_is_numpy_s(values: list[int]) -> None:
 
 # The constants.
 
-BUDGETS = [(1.0, 1e-6), (0.1, 1e-8), (4.0, 1e-3), (20.0, 1e-3), (1.0, 0.05)]
+# Of the last two beta is at its end.
+BUDGETS = [(1.0, 1e-6), (0.1, 1e-8), (4.0, 1e-3), (20.0, 1e-3), (1.0, 0.05), (1.0, 0.2), (0.1, 0.05)]
 
 
 def stick(epsilon: float, narrow: float, wide: float, moved: float) -> mpmath.mpf:
@@ -199,7 +200,7 @@ def test_all_neighbours_are_within_epsilon_and_delta_and_with_local_sensitivity_
     found = smooth.smoothing(Fraction(epsilon), delta)
 
     def smoothed(values: tuple[int, ...]) -> float:
-        return float(2 * as_fraction(list(values), highest, found.fall) / found.alpha)
+        return float(smooth.NoisyMedian.of(numbers(list(values)), highest, found).scale / smooth.FINER)
 
     def planted(values: tuple[int, ...]) -> float:
         return max(float(2 * local(values, highest) / found.alpha), 1e-9)
@@ -213,7 +214,7 @@ def test_half_the_noise_would_be_found() -> None:
     found = smooth.smoothing(Fraction(2), 0.01)
 
     def halved(values: tuple[int, ...]) -> float:
-        return float(as_fraction(list(values), 6, found.fall) / found.alpha)
+        return float(smooth.NoisyMedian.of(numbers(list(values)), 6, found).scale / smooth.FINER) / 2
 
     assert worst(3, 6, 2.0, halved) > 0.01
 

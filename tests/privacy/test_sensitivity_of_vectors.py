@@ -219,6 +219,38 @@ def test_one_user_with_everything_stays_within_and_reaches_the_norm(size: int, n
     assert reached[0] >= 0.999 * reached[1]
 
 
+@pytest.mark.parametrize("max_rows", [None, 4])
+@pytest.mark.parametrize(
+    ("features", "row"),
+    [
+        (Moments(columns=("a",), max_norm=2.0), (2.0, 0.0)),
+        (Moments(columns=("a", "b"), max_norm=2.0), (2.0, 0.0)),
+        (Moments(columns=("a", "b"), ranges=((-1.0, 3.0), (0.5, 2.0))), (3.0, 2.0)),
+    ],
+    ids=["one by norm", "two by norm", "two by ranges"],
+)
+def test_one_user_with_the_longest_rows_stays_within_and_reaches_the_norm_of_their_moments(
+    features: Moments, row: tuple[float, float], max_rows: int | None
+) -> None:
+    layout = Layout(
+        units=("unit",),
+        partitions=("key",),
+        moments=(features,),
+        max_partitions=max_rows or 3,
+        max_rows_per_partition=max_rows or 2,
+        max_rows=max_rows,
+    )
+    # Rows that are bounded in all may lie in one partition, where their squares grow with the square of their number.
+    keys = [f"k{0 if max_rows else i % 5}" for i in range(40)]
+    rows = {name: [number] * 40 for name, number in zip("ab", row, strict=True)}
+    table = pa.table({"unit": [0] * 40, "key": keys, "v": [[0.0]] * 40, **rows})
+    nobody, statistics = table.slice(0, 0), statistics_of(layout)
+    pair = nb.Neighbours(smaller=nobody, extra=table, places=(0,) * 40, layout=layout, statistics=statistics)
+    assert too_sensitive(pair, nb.STRAIGHT, nb.Way(cuts=(7,), reduced=(True,), shards=3)) == []
+    change = moved({}, found(nb.totals(table, layout, statistics), 1, 1))
+    assert change.l2_squared == pair.shape(statistics[1]).steps(1).l2_squared
+
+
 # Planted faults are found.
 
 
