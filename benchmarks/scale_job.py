@@ -12,7 +12,8 @@ import threading
 import time
 from typing import Any
 
-from dp_pipelines.jobs import cli, engines
+from dp_pipelines.jobs.cli import main as cli
+from dp_pipelines.jobs.runners import engines
 from dp_pipelines.transforms.coder import ArrowTableCoder
 
 

@@ -47,7 +47,15 @@ def partitions_kept(folder: pathlib.Path, strategy: str, number: int) -> int:
     }
     (folder / "job.json").write_text(json.dumps(job))
     out = folder / f"{strategy}-{number}"
-    command = [sys.executable, "-m", "dp_pipelines.jobs.cli", "run", str(folder / "job.json"), "--output", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "dp_pipelines.jobs.cli.main",
+        "run",
+        str(folder / "job.json"),
+        "--output",
+        str(out),
+    ]
     subprocess.run([*command, "--ledger", "none"], check=True, stdout=subprocess.DEVNULL)
     return int(pq.read_metadata(out / "keys.parquet").num_rows)
 

@@ -23,9 +23,11 @@ from errors import Floats
 from measure import REPOSITORY, say, versions
 
 from dp_pipelines.budget.plan import Plan
-from dp_pipelines.jobs import engines, job_file, pipeline
-from dp_pipelines.jobs.progress import Progress
-from dp_pipelines.jobs.request import Request, check
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import pipelines
+from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.train_model import TrainModel
 from dp_pipelines.training import fit, stored
 from dp_pipelines.training.artefact import Artefact
@@ -75,7 +77,7 @@ class Data:
         self.request, self.folder = request, folder
         with Progress(sys.stderr) as progress:
             engine = engines.configured("direct", [])
-            pipeline.run_examples(request, STAGE, folder, 20261121, engine, progress)
+            pipelines.run_examples(request, STAGE, folder, 20261121, engine, progress)
 
     def tables(self) -> Iterator[pa.Table]:
         """All examples."""

@@ -78,7 +78,15 @@ def main() -> int:
         say(f"writing {options.rows:,} rows")
         write_rows(folder, options.rows)
         (folder / "job.json").write_text(json.dumps(job()))
-        command = [sys.executable, "-m", "dp_pipelines.jobs.cli", "run", str(folder / "job.json"), "--ledger", "none"]
+        command = [
+            sys.executable,
+            "-m",
+            "dp_pipelines.jobs.cli.main",
+            "run",
+            str(folder / "job.json"),
+            "--ledger",
+            "none",
+        ]
         begin = time.monotonic()
         subprocess.run([*command, "--output", str(folder / "out")], check=True, stdout=subprocess.DEVNULL)
         seconds = time.monotonic() - begin

@@ -28,9 +28,10 @@ import yaml
 from errors import Floats, Interval, mean_interval
 from measure import REPOSITORY, BenchmarkError, say, versions
 
-from dp_pipelines.jobs import job_file, tune_grid, tune_plans
-from dp_pipelines.jobs.request import Request, check
-from dp_pipelines.jobs.run import plan_of
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run.run import plan_of
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.tune import plans, tune_grid
 from dp_pipelines.kernels import accumulate, pairs
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.tuning import goal, tally
@@ -66,7 +67,7 @@ class Cost:
 def timed(*arguments: str) -> Cost:
     """Run a command of ours as a process of its own."""
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "dp_pipelines.jobs.cli", *arguments]
+    command = [sys.executable, "-m", "dp_pipelines.jobs.cli.main", *arguments]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
         _, status, used = os.wait4(process.pid, 0)
@@ -107,7 +108,7 @@ class TaFeng:
 
     def predicted(self, options: list[tune_grid.Option]) -> goal.Results:
         """What is told of all configurations."""
-        configurations, stage = tune_plans.configurations(self.request, "weekly", options, say)
+        configurations, stage = plans.configurations(self.request, "weekly", options, say)
         columns = list(self.request.queries["weekly"].value_columns)
         most = tally.partitions_at_a_time(*tally.candidates(configurations), len(tally.variables(configurations)))
         of_units = pairs.of_units(pairs.wire(self.rows, stage.layout, columns), stage.layout, len(columns))

@@ -53,12 +53,12 @@ from dp_pipelines.vectors import VectorSum as VectorSum
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.session import Session as Session
+    from dp_pipelines.jobs.session.session import Session as Session
 else:
 
     def __getattr__(name: str) -> object:
         if name != "Session":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from dp_pipelines.jobs.session import Session
+        from dp_pipelines.jobs.session.session import Session
 
         return Session

@@ -2,7 +2,7 @@
 
 In: queries as they are asked. Out: plain queries, one for each thing that is released, and the order of pipelines. Holds: all of
 them are in the plan before a row is read, whatever the earlier ones will release; a draw on which something later depends ends
-its pipeline, and whoever runs them must fix its first complete result before the next begins (jobs.charged).
+its pipeline, and whoever runs them must fix its first complete result before the next begins (jobs.run.ledgered_run).
 
 Selection in rounds (Swanberg, Desfontaines, Haney 2023, DP-SIPS): three selections by weighted Gaussian with growing budget. What
 a round releases leaves the game, so that in the next one each unit's weight falls on fewer, smaller partitions; then the

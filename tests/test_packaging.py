@@ -131,7 +131,7 @@ def test_the_wheel_says_what_it_is(wheel: Path) -> None:
     (points,) = (files[name] for name in files if name.endswith("/entry_points.txt"))
     parser = configparser.ConfigParser()
     parser.read_string(points.decode())
-    assert dict(parser["console_scripts"]) == {"dp-pipelines": "dp_pipelines.jobs.cli:main"}
+    assert dict(parser["console_scripts"]) == {"dp-pipelines": "dp_pipelines.jobs.cli.main:main"}
 
 
 def test_the_wheel_and_the_package_say_the_same_version(wheel: Path) -> None:

@@ -24,7 +24,8 @@ from dp_pipelines import (
     VectorSum,
 )
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs import job_file, request
+from dp_pipelines.jobs.request import request
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.metrics import Basis, Noisy
 from dp_pipelines.release import draw
 from dp_pipelines.release.draw import draw_release

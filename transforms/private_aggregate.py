@@ -144,8 +144,8 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
 class AttemptOfARun(PrivateAggregate):
     """The same for `dp_pipelines.jobs` alone: one attempt of a run, which a retry repeats with the same plan.
 
-    The driver admits a run once and sees to it that a single attempt is ever visible (`jobs.charged`), so a plan may be in
-    several pipelines of one process. Not exported: whoever has no such driver would release two draws for one budget.
+    The driver admits a run once and sees to it that a single attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
+    in several pipelines of one process. Not exported: whoever has no such driver would release two draws for one budget.
     """
 
     def _check_payment(self) -> None:

@@ -49,7 +49,7 @@ ROWS_OF_ONE_SHARD = 40_000
 
 def run(plan: dp.Plan, folder: pathlib.Path, out: pathlib.Path, rows: int) -> None:
     """Read, aggregate, publish: one pipeline."""
-    shards = max(4, math.ceil(math.sqrt(rows / ROWS_OF_ONE_SHARD)))  # as `dp-pipelines run` does, see jobs/build.py
+    shards = max(4, math.ceil(math.sqrt(rows / ROWS_OF_ONE_SHARD)))  # as `dp-pipelines run` does, see jobs/run/build.py
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         events = pipeline | ReadParquet(workload.files(folder))
         events | PrivateAggregate(plan["bench"], num_shards=shards) | PublishRelease(str(out))

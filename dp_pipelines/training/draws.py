@@ -1,7 +1,7 @@
 """Where the releases of a run are kept on which later steps depend.
 
 In: bytes under a name. Out: the same bytes for ever. Holds: the first content under a name stays. Not covered: a place that
-outlives the process, which is the ledger's (jobs.charged).
+outlives the process, which is the ledger's (jobs.run.ledgered_run).
 
 Imports nothing of this project.
 """

@@ -55,13 +55,13 @@ class Command(beam.DoFn):
         with tempfile.TemporaryDirectory(prefix="dp-run-") as folder:
             elsewhere = "://" in element.output
             published = f"{folder}/release" if elsewhere else element.output
-            words = ["dp_pipelines.jobs.cli", "run", _local(element.job, folder), "--output", published]
+            words = ["dp_pipelines.jobs.cli.main", "run", _local(element.job, folder), "--output", published]
             words += ["--run-id", element.run_id, "--ledger", element.ledger, "--runner", element.engine]
             for param in element.params:
                 words += ["--param", param]
             _call([*words, *(element.options if element.engine == "dataflow" else ())], element.password_secret)
             if elsewhere:
-                _call(["dp_pipelines.jobs.dataflow_output", published, element.output])
+                _call(["dp_pipelines.jobs.dataflow.upload", published, element.output])
         yield element.output
 
 

@@ -31,7 +31,7 @@ def run(*arguments: object, expect: int = 0, show: bool = True) -> None:
     """Show a command and run it."""
     words = [short(argument) for argument in arguments]
     print(f"$ dp-pipelines {shlex.join(words)}", flush=True)
-    command = [sys.executable, "-m", "dp_pipelines.jobs.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "dp_pipelines.jobs.cli.main", *map(str, arguments)]
     code = subprocess.run(command, check=False, stdout=None if show else subprocess.DEVNULL).returncode
     if code != expect:
         raise DemoError(f"the command above ended with {code}, not with {expect}")

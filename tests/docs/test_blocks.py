@@ -14,7 +14,7 @@ import textwrap
 
 import pytest
 
-from dp_pipelines.jobs import lines
+from dp_pipelines.jobs.spec import yaml_lines
 from tests.docs.blocks import Block, blocks
 from tests.docs.worlds import BEFORE, WORLDS
 from tests.helpers.source import ROOT
@@ -42,13 +42,13 @@ def with_part(file: pathlib.Path, place: str, part: object) -> None:
     """Put a part into a job file, at a place such as `stages.weekly`."""
     for name in reversed(place.split(".") if place else []):
         part = {name: part}
-    file.write_text(json.dumps(merged(lines.parse(file.read_text(), file.name).data, part), indent=1))
+    file.write_text(json.dumps(merged(yaml_lines.parse(file.read_text(), file.name).data, part), indent=1))
 
 
 def parameters(file: pathlib.Path) -> list[str]:
     """A value for each parameter of a job file."""
     values = {"date": "2026-01-05", "string": "data", "int": "1", "float": "1.0"}
-    declared = lines.parse(file.read_text(), file.name).data.get("params", {})
+    declared = yaml_lines.parse(file.read_text(), file.name).data.get("params", {})
     return [word for name, of in declared.items() for word in ("--param", f"{name}={values[of['type']]}")]
 
 
@@ -63,10 +63,10 @@ def ended(block: Block, folder: pathlib.Path, before: str) -> tuple[int, int, st
     name, _, place = block.value.partition(" at ")
     file = folder / name
     if block.rule == "part of":
-        with_part(file, place, lines.parse(textwrap.dedent(block.text), name).data)
+        with_part(file, place, yaml_lines.parse(textwrap.dedent(block.text), name).data)
     else:
         file.write_text(block.text)
-    if "stages" not in lines.parse(file.read_text(), file.name).data:
+    if "stages" not in yaml_lines.parse(file.read_text(), file.name).data:
         return 0, 0, ""
     if not list(folder.glob("*/*.parquet")):
         return 0, 0, "a job before its data"

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from dp_pipelines.jobs import cli
+from dp_pipelines.jobs.cli import main
 from tests.docs.test_blocks import run
 from tests.helpers.source import ROOT
 from tests.release.test_report_in_a_browser import CHROMIUM, Browser
@@ -60,7 +60,7 @@ def test_the_reference_has_the_help_of_every_command_and_every_public_name(site:
     import dp_pipelines
 
     text = (site / "reference" / "commands.html").read_text()
-    choices = next(action.choices for action in cli.parser()._actions if action.dest == "command")
+    choices = next(action.choices for action in main.parser()._actions if action.dest == "command")
     assert choices
     assert [name for name in choices if f"usage: dp-pipelines {name}" not in text] == []
     api = (site / "reference" / "api.html").read_text()

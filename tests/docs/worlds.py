@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_pipelines.jobs import lines
+from dp_pipelines.jobs.spec import yaml_lines
 from tests.docs.blocks import blocks
 from tests.helpers.source import ROOT
 
@@ -65,7 +65,7 @@ def weekly(folder: pathlib.Path) -> None:
     shop(folder)
     text = (ROOT / "README.md").read_text()
     whole, scheduled = [
-        lines.parse(block.text, "README.md").data for block in blocks(text) if block.language == "yaml"
+        yaml_lines.parse(block.text, "README.md").data for block in blocks(text) if block.language == "yaml"
     ][:2]
     (folder / "weekly.yaml").write_text(json.dumps({**whole, **scheduled}))
     shutil.copytree(folder / "data", folder / "windows")

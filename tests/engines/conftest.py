@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dp_pipelines.jobs import engines
-from dp_pipelines.jobs.engines import Engine
-from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.runners.engines import Engine
+from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.engines.cases import Case
 from tests.engines.exact import Dump

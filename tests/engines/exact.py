@@ -20,10 +20,12 @@ import pytest
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.jobs import build, job_file, pipeline, request
-from dp_pipelines.jobs import run as running
-from dp_pipelines.jobs.engines import Engine
-from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.jobs.request import request
+from dp_pipelines.jobs.run import build, pipelines
+from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.runners.engines import Engine
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.transforms import private_aggregate
 from dp_pipelines.transforms.release import DrawRelease
@@ -77,13 +79,13 @@ def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.
         patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
         patch.setattr(build, "num_shards", lambda *given: SHARDS)
         if plan is not None:
-            files = pipeline.run_pipeline(asked, plan.round(1).stages, folder, engine, progress)
+            files = pipelines.run_pipeline(asked, plan.round(1).stages, folder, engine, progress)
             for name, path in files.items():
                 found[name] = pyarrow.parquet.read_table(path)
         for name in asked.tasks:
             examples = folder / f"{name}.examples"
             examples.mkdir(mode=0o700)
-            pipeline.run_examples(asked, name, examples, SALT, engine, progress, b"key")
+            pipelines.run_examples(asked, name, examples, SALT, engine, progress, b"key")
             for path in sorted(examples.glob("shard-*")):
                 found[f"{name}/{path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found

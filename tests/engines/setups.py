@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import pytest
 from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
-from dp_pipelines.jobs import engines
-from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.runners.engines import Engine
 from tests.engines.flink.cluster import Cluster, cluster
 from tests.helpers.source import ROOT
 

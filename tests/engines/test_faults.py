@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs import processes
+from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.engines import cases, points, setups
@@ -54,7 +54,7 @@ def a_job(folder: pathlib.Path, **changes: object) -> pathlib.Path:
 @contextlib.contextmanager
 def at_work(folder: pathlib.Path, options: list[str]) -> Iterator["subprocess.Popen[str]"]:
     """The command of a job, in a process of its own."""
-    code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"
+    code = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main())"
     asked = ["run", str(folder / "job.yaml"), "--output", str(folder / "out"), "--runner", "flink", *options]
     process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True, cwd=ROOT)
     try:

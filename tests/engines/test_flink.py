@@ -17,10 +17,11 @@ from typing import NoReturn
 
 import pytest
 
-from dp_pipelines.jobs import engines, guarded, job_file
-from dp_pipelines.jobs import run as call
-from dp_pipelines.jobs.engines import Engine
-from dp_pipelines.jobs.pipeline import RunFailed
+from dp_pipelines.jobs.run import run as call
+from dp_pipelines.jobs.run.pipelines import RunFailed
+from dp_pipelines.jobs.runners import engines, error_masking
+from dp_pipelines.jobs.runners.engines import Engine
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.transforms import release
 from tests.engines import cases, exact, setups
@@ -100,7 +101,7 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
 
     monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
     if not guard:
-        monkeypatch.setattr(guarded, "guard", lambda pipeline: None)
+        monkeypatch.setattr(error_masking, "guard", lambda pipeline: None)
     before = set(jobs(running))
     file = job_file.load(str(cases.empty_shards(tmp_path)))
     with pytest.raises(RunFailed) as told:
@@ -117,7 +118,7 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
 def test_an_interrupted_run_cancels_its_job_and_leaves_nothing(running: Cluster, tmp_path: pathlib.Path) -> None:
     before = set(jobs(running))
     asked = ["run", cases.ta_feng(tmp_path), "--output", tmp_path / "out", "--runner", "flink", *setups.on(running, 1)]
-    code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"
+    code = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main())"
     process = subprocess.Popen([sys.executable, "-c", code, *map(str, asked)], stderr=subprocess.PIPE, text=True)
     try:
         until(lambda: "RUNNING" in [state for name, state in jobs(running).items() if name not in before])

@@ -13,10 +13,11 @@ from typing import Any, NoReturn
 
 import pytest
 
-from dp_pipelines.jobs import engines, guarded, job_file
-from dp_pipelines.jobs import run as running
-from dp_pipelines.jobs.engines import Engine
-from dp_pipelines.jobs.pipeline import RunFailed
+from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.run.pipelines import RunFailed
+from dp_pipelines.jobs.runners import engines, error_masking
+from dp_pipelines.jobs.runners.engines import Engine
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.transforms import release
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
@@ -85,7 +86,7 @@ def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
     monkeypatch.setattr(Engine, "run", listening)
     monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
     if not guard:
-        monkeypatch.setattr(guarded, "guard", lambda pipeline: None)
+        monkeypatch.setattr(error_masking, "guard", lambda pipeline: None)
     file = job_file.load(str(cases.empty_shards(tmp_path)))
     with pytest.raises(RunFailed) as told:
         running.run(file, str(tmp_path / "out"), ledger="none", runner="portable")
@@ -119,7 +120,7 @@ def test_a_whole_run_is_published_and_charged_once(tmp_path: pathlib.Path) -> No
 
 def command(*arguments: object) -> "subprocess.CompletedProcess[str]":
     """The command line in a process of its own."""
-    code = "import sys; from dp_pipelines.jobs.cli import main; sys.exit(main())"
+    code = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=240
     )

@@ -6,7 +6,7 @@ places follows from it. Not covered: files of training examples, of which there 
 
 import pytest
 
-from dp_pipelines.jobs import engines
+from dp_pipelines.jobs.runners import engines
 from dp_pipelines.kernels import sizes
 from tests.engines import cases, exact
 from tests.engines.cases import Case

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dp_pipelines.jobs.engines import Engine
+from dp_pipelines.jobs.runners.engines import Engine
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute

@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from dp_pipelines.jobs import job_file, request, run
+from dp_pipelines.jobs.request import request
+from dp_pipelines.jobs.run import run
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.training import artefact
 
 JOB = pathlib.Path(__file__).resolve().parents[2] / "examples" / "ta_feng" / "customers.yaml"

@@ -18,8 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from dp_pipelines.jobs import cli
-from dp_pipelines.jobs.run import RUN_ID
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.run.run import RUN_ID
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import Shop, own_anchors, shop  # noqa: F401 - fixtures
@@ -162,7 +162,7 @@ def test_the_command_has_every_option_that_the_template_gives_it() -> None:
     given = set(re.findall(r'"(--[a-z-]+)"', text))
     assert {"--output", "--run-id", "--ledger", "--runner", "--param"} == given
     arguments = ["run", "job.yaml"] + [word for name in sorted(given) for word in (name, "x")]
-    _, rest = cli.parser().parse_known_args(arguments)
+    _, rest = main.parser().parse_known_args(arguments)
     assert rest == []
 
 
@@ -234,7 +234,7 @@ def test_the_guides_parameters_are_taken_by_the_template() -> None:
 
 def test_the_guides_commands_have_options_that_there_are() -> None:
     blocks = re.findall(r"```sh\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    known = {option for action in cli.parser()._actions for option in action.option_strings}
+    known = {option for action in main.parser()._actions for option in action.option_strings}
     runs = [block for block in blocks if re.search(r"dp-pipelines run|jobs\.dataflow_job", block)]
     assert runs
     beam = set(PipelineOptions([]).get_all_options()) | {"no_use_public_ips"}

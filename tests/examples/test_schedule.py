@@ -39,7 +39,7 @@ def reports(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:  # noqa: F811
     programs = shop.folder / ".venv" / "bin"
     programs.mkdir(parents=True)
     (programs / "dp-pipelines").write_text(
-        f"#!{sys.executable}\nimport sys\nfrom dp_pipelines.jobs.cli import main\nsys.exit(main())\n"
+        f"#!{sys.executable}\nimport sys\nfrom dp_pipelines.jobs.cli.main import main\nsys.exit(main())\n"
     )
     (programs / "dp-pipelines").chmod(0o755)
     monkeypatch.setenv("PATH", f"{shop.folder / 'programs'}:{os.environ['PATH']}")

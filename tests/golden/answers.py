@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import yaml
 
-from dp_pipelines.jobs import cli, engines
-from dp_pipelines.jobs.progress import Progress
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.golden import jobs, rows, wrong
 
@@ -34,7 +35,7 @@ def call(*arguments: object) -> Said:
     """Run the command line in this process."""
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         try:
-            code = cli.main([str(argument) for argument in arguments])
+            code = main.main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = int(end.code or 0)
     return Said(code, out.getvalue(), err.getvalue())

@@ -8,7 +8,7 @@ import pathlib
 
 import pytest
 
-from dp_pipelines.jobs import metric_models
+from dp_pipelines.jobs.spec import metric_models
 from tests.golden import answers, jobs, wrong
 
 PLANS, STATISTICS, REFUSALS = map(answers.kept, (answers.PLANS, answers.STATISTICS, answers.REFUSALS))

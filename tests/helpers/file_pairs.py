@@ -20,10 +20,11 @@ import yaml
 
 from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError
-from dp_pipelines.jobs import build, job_file, pipeline
-from dp_pipelines.jobs import request as requests
-from dp_pipelines.jobs import run as running
-from dp_pipelines.jobs.request import Request, check
+from dp_pipelines.jobs.request import request as requests
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import build, pipelines
+from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.release import staging
 from dp_pipelines.transforms import private_aggregate, read
@@ -123,7 +124,7 @@ class Runs:
                 try:
                     totals = self._run(request, staged)
                 except Exception as error:
-                    failure = f"exit 1: {pipeline.public_part(error, request, [NAME])}"
+                    failure = f"exit 1: {pipelines.public_part(error, request, [NAME])}"
         logging.getLogger().removeHandler(told)
         public = {
             "failure": failure,

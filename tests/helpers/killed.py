@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dp_pipelines.jobs import cli
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.release import report, staging
 
@@ -56,4 +56,4 @@ if __name__ == "__main__":
     if where != "none":
         kill_at(where, when, int(which))
     sys.argv[1:] = rest
-    sys.exit(cli.main())
+    sys.exit(main.main())

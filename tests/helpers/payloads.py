@@ -1,6 +1,6 @@
 """Everything that a pipeline carries to its workers, with all that is packed unpacked. Tests only.
 
-tests/jobs/test_dataflow.py shows that a value in a step is found.
+tests/jobs/dataflow/test_requirements.py shows that a value in a step is found.
 """
 
 import base64

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import yaml
 
-from dp_pipelines.jobs import cli
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.ledger import pins
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.helpers.postgres import postgres, server  # noqa: F401 - fixtures
@@ -131,7 +131,7 @@ def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     def run(*arguments: object) -> Said:
         capfd.readouterr()
         try:
-            code = cli.main([str(argument) for argument in arguments])
+            code = main.main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = int(end.code or 0)
         captured = capfd.readouterr()

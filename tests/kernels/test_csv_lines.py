@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.jobs.sources import TYPES
+from dp_pipelines.jobs.sources.source_files import TYPES
 from dp_pipelines.kernels import csv_cells, csv_lines
 from dp_pipelines.kernels.layout import Layout
 

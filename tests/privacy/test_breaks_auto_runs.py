@@ -54,7 +54,7 @@ def test_a_list_beside_unit_columns_runs_or_is_refused_before_anything_is_charge
 
 
 def test_bounds_of_values_are_chosen_from_the_column_that_is_named(shop: Shop, call: Call) -> None:
-    """`jobs.build` takes a histogram of a column called `_partitions` for the histogram of units, whatever the stage asks."""
+    """`jobs.run.build` takes a histogram of a column called `_partitions` for the histogram of units, whatever the stage asks."""
     fill(shop, _partitions=np.full(ROWS, 5000.0))
     metrics = {"revenue": {**AUTO, "column": "_partitions"}}
     path = shop.write(stages={"weekly": stage(metrics=metrics, partitions=LISTED)})

@@ -205,7 +205,7 @@ def published(folder, files) -> tuple[int, str, str, list[str | None]]:
     for number, table in enumerate(files):
         pyarrow.parquet.write_table(table, folder / f"{number}.parquet")
     done = subprocess.run(
-        [sys.executable, "-m", "dp_pipelines.jobs.cli", "run", str(folder / "job.yaml"), "--output", str(folder / "out"),
+        [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "run", str(folder / "job.yaml"), "--output", str(folder / "out"),
          "--ledger", "none"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

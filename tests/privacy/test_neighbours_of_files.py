@@ -17,7 +17,7 @@ import pyarrow.csv
 import pytest
 import yaml
 
-from dp_pipelines.jobs import cli
+from dp_pipelines.jobs.cli import main
 from dp_pipelines.kernels import csv_lines
 from dp_pipelines.transforms.aggregate import ToShards
 from tests.helpers import file_cases, file_pairs, hostile
@@ -91,7 +91,7 @@ def told(
     out = folder / "out"
     capfd.readouterr()
     try:
-        code = cli.main(
+        code = main.main(
             ["run", str(folder / "job.yaml"), "--output", str(out), "--ledger", "none", "--runner", "direct"]
         )
     except SystemExit as end:

@@ -1,7 +1,7 @@
 """A train stage in one process, from tables to files: what depends on what, and what is drawn once.
 
 In: made-up examples. Out: fitted models. Holds: noise is the real one, but where a test says otherwise. Not covered: the command
-line (`tests/jobs/test_training.py`).
+line (`tests/jobs/run/test_model_training.py`).
 """
 
 import pathlib

@@ -3,7 +3,7 @@
 In: every kind of feature, label and model at the ends of what is allowed; tables without rows, with one unit, nulls, constants,
 numbers of all sizes, unseen values. Out: releases that load and predict. Holds: a case of each class of feature, label and model
 is there (counted against the library); a warning of NumPy fails, which would be a private fact on standard error. Not
-covered: job files (`tests/jobs/test_training_forms.py`) and JAX models' own oddities (`test_jax_model`).
+covered: job files (`tests/jobs/run/test_training_forms.py`) and JAX models' own oddities (`test_jax_model`).
 """
 
 import functools

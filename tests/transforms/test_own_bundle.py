@@ -7,7 +7,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import is_stateful_dofn
 
-from dp_pipelines.jobs import guarded
+from dp_pipelines.jobs.runners import error_masking
 from dp_pipelines.transforms import ReadParquet, read
 
 
@@ -51,11 +51,11 @@ def test_the_step_that_reads_asks_for_state_guarded_or_not(guard, files):
     pipeline = beam.Pipeline(runner=FnApiRunner())
     pipeline | ReadParquet(str(files / "*.parquet"))
     if guard:
-        guarded.guard(pipeline)
+        error_masking.guard(pipeline)
     [reader] = readers(pipeline)
-    assert isinstance(reader, guarded.Guarded) == guard
+    assert isinstance(reader, error_masking.Guarded) == guard
     assert is_stateful_dofn(reader)
 
 
 def test_the_common_guard_would_lose_it():
-    assert not is_stateful_dofn(guarded.Guarded(read._ReadRowGroups(None)))
+    assert not is_stateful_dofn(error_masking.Guarded(read._ReadRowGroups(None)))

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from dp_pipelines.jobs import tune_grid
+from dp_pipelines.jobs.tune import tune_grid
 from dp_pipelines.tuning import goal
 from tests.helpers.source import ROOT
 

@@ -84,7 +84,7 @@ public class Regions {
             .apply(
                 "Release",
                 PythonExternalTransform.<PCollection<Row>, PCollection<Row>>from(
-                        "dp_pipelines.jobs.beam_yaml.DpAggregate", options.getExpansion())
+                        "dp_pipelines.jobs.beam_yaml.transforms.DpAggregate", options.getExpansion())
                     .withKwarg("name", "regions")
                     .withKwarg("ledger", "none")
                     .withKwarg("epsilon", 1.0)

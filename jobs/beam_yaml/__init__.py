@@ -1,0 +1,1 @@
+"""The way in from Beam YAML and from other languages."""

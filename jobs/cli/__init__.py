@@ -1,0 +1,1 @@
+"""The command line: arguments, commands, what is kept between two of them."""

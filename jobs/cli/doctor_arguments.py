@@ -1,0 +1,41 @@
+"""The options of the command `doctor`.
+
+In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
+
+May import ledger_parsers. Imported by cli.
+"""
+
+import argparse
+from collections.abc import Callable
+
+from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
+
+MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+
+EPILOG = """examples:
+  dp-pipelines doctor
+  dp-pipelines doctor weekly.yaml --output out/2026-W01 --runner flink --flink_master=localhost:8081
+
+Give it the same options as `run`. It reads no rows and touches no budget; for a runner other than `direct` it runs a job of
+a few elements, which makes a private folder beside the output and removes it again. One line for each check: `ok` or `wrong`,
+with what to do. Exit code 0: all is well; 1: something is wrong.
+
+Any other option goes to Beam; write it as --name=value.
+"""
+
+
+def add(make: MakeParser) -> None:
+    """Add the parser of `doctor`.
+
+    Args:
+        make: adds a command: name, help text, epilog.
+    """
+    parser = make(
+        "doctor", "check that a runner, its workers and the disks are ready, before a budget is touched", EPILOG
+    )
+    parser.add_argument("job", metavar="JOB", nargs="?", help="the job file that is to be run")
+    parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
+    parser.add_argument("--output", metavar="DIR", help="the folder that is to be published (default: here)")
+    parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
+    add_anchor(parser)
+    parser.add_argument("--no-probe", action="store_true", help="do not run a job on the runner")

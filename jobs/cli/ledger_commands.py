@@ -1,0 +1,313 @@
+"""The commands `ledger` and `runs`: opening accounts, looking, checking, exporting, giving up.
+
+In: parsed arguments. Out: text or JSON on standard output. Holds: what is printed is public: requests and what was charged for
+them. Not covered: admitting and following runs (`charged`).
+
+May import errors, ledger, release, and jobs below it. Imported by cli.
+"""
+
+import argparse
+import datetime
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import rich.box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.run import ledgered_run, witnesses
+from dp_pipelines.jobs.runners import orphaned_jobs
+from dp_pipelines.jobs.spec.job_file import Job, JobFile, load
+from dp_pipelines.jobs.terminal import output, summary
+from dp_pipelines.ledger import default_places, export, sources
+from dp_pipelines.ledger.database import Database
+from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.pins import OtherAnchor
+from dp_pipelines.ledger.rules import check_cap
+from dp_pipelines.release.keytext import visible
+from dp_pipelines.release.manifest import unit_in_words
+from dp_pipelines.release.staging import write_whole
+
+
+def ledger(given: argparse.Namespace) -> None:
+    """Run `ledger ...`."""
+    commands = {"init": _init, "raise": _raise, "show": _show, "verify": _verify, "export": _export}
+    if given.subcommand is None:
+        raise RequestError(field="ledger", rule="needs one of " + ", ".join(commands), mend="see `--help`")
+    commands[given.subcommand](given)
+
+
+def runs(given: argparse.Namespace) -> None:
+    """Run `runs`."""
+    file, book = _opened(given)
+    dataset = given.dataset or (file.job.dataset if file is not None else None)
+    chosen = [run for run in book.state.runs.values() if dataset in (None, run.account)]
+    if given.gone is not None:
+        ended = ledgered_run.gone(book, _one(chosen, given.gone, book), _stop)
+        print(f"ended the attempt of {ended.run_id}; its charge stays, and the run's own command goes on")
+        return
+    if given.abandon is not None:
+        given_up = ledgered_run.abandon(book, _one(chosen, given.abandon, book), _stop)
+        stays = "its charge stays: nothing proves that what it had staged was destroyed unseen"
+        said = "its budget can be used by another run" if given_up.given_back else stays
+        print(f"abandoned {given_up.run_id}; {said}")
+        return
+    listed = [export.run_to_json(book, run) for run in chosen]
+    if given.json:
+        print(summary.as_json(listed))
+        return
+    out = summary.console(sys.stdout)
+    table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("run", "account", "state", "round", "attempts", "since", "folder"):
+        table.add_column(name)
+    for run in listed:
+        cells = [run["run_id"], run["account"] + (f" {run['window']}" if run["window"] else ""), run["state"]]
+        cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), run["times"].get(run["state"], "")]
+        table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
+    out.print(table if listed else "no runs")
+
+
+def _stop(job: EngineJob) -> None:
+    orphaned_jobs.stop(job, lambda text: output.note(f"note: {text}"))
+
+
+def _shown(text: str) -> str:
+    """Text of users for a terminal: nothing in it is a command, of the terminal or of our own layout."""
+    return escape(visible(text))
+
+
+def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
+    found = [run for run in chosen if run.run_id == run_id]
+    if len(found) != 1:
+        rule = "is in several accounts" if found else f"is not in the ledger {book.shown}"
+        raise RequestError(field=f"run {run_id!r}", rule=rule, mend="name the account with --dataset")
+    return found[0]
+
+
+def _init(given: argparse.Namespace) -> None:
+    file = load(given.job) if given.job is not None else None
+    url, job = _url(given, file), file.job if file is not None else None
+    dataset = given.dataset or (job.dataset if job is not None else None)
+    unit = given.unit or (list(job.privacy_unit) if job is not None else None)
+    epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
+    delta = given.delta if given.delta is not None or job is None else job.budget.delta
+    # Without an account only the ledger is made.
+    wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
+    missing = [name for name, value in wanted.items() if value is None]
+    if missing and len(missing) < len(wanted):
+        raise RequestError(field=missing[0], rule="is needed to open an account", mend="give it, or name a job file")
+    window = _window(given, job)
+    folder = str(file.path.parent) if file is not None else "."
+    patterns = [sources.absolute(pattern, ".") for pattern in given.source]
+    if not given.source and job is not None:
+        patterns = [sources.absolute(job.source.pattern, folder)]
+    there = Ledger.exists(url)
+    if missing and there:
+        raise RequestError(
+            field=f"ledger {Database(url).shown}", rule="exists already", mend="name an account to open: --dataset ..."
+        )
+    if not missing:  # what is wrong with the account is said before a ledger is made for it
+        check_cap(given.rule, epsilon, delta)
+        checks.plain(str(dataset), "dataset")
+    if not there:
+        book = Ledger.create(url, anchor=given.anchor)
+        print(f"made the ledger {book.shown}")
+    else:
+        try:
+            book = Ledger.open(url, anchor=given.anchor)
+        except OtherAnchor:
+            if given.anchor is None:
+                raise
+            rule = "is fixed when a ledger is made, and this one says another"
+            raise RequestError(field="--anchor", rule=rule, mend="leave it out") from None
+    if not missing:
+        assert dataset is not None
+        assert unit is not None
+        words = given.unit_words or unit_in_words(unit)
+        if window is not None:
+            words += f" in one window of {window.days} days"
+        files = [name for pattern in patterns for name in sources.matching(pattern)]
+        account = book.open_account(
+            dataset,
+            unit=unit,
+            words=words,
+            epsilon=epsilon,
+            delta=delta,
+            rule=given.rule,
+            window=window,
+            patterns=patterns,
+            files=files,
+        )
+        print(
+            f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
+            f"{visible(account.words)}, by the rule {account.rule}"
+        )
+        here = default_places.Place(account=dataset, ledger=book.state.ledger, shown=book.shown)
+        for warning in default_places.charged_before(here, files, "--ledger"):
+            output.note(f"note: {warning}")
+
+
+def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
+    column, days = given.window_column, given.window_days
+    if column is None and days is None:
+        if job is None or job.window is None:
+            return None
+        column, days = job.window.column, job.window.days
+    if column is None or days is None or days < 1:
+        raise RequestError(
+            field="--window-days", rule="and --window-column belong together", mend="give both; days from 1"
+        )
+    try:
+        origin = datetime.date.fromisoformat(given.window_origin).isoformat()
+    except ValueError:
+        raise RequestError(field="--window-origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
+    return Window(column=column, days=days, origin=origin)
+
+
+def _raise(given: argparse.Namespace) -> None:
+    file, book = _opened(given)
+    dataset = given.dataset or (file.job.dataset if file is not None else None)
+    for name, value in (("--dataset", dataset), ("--epsilon", given.epsilon), ("--delta", given.delta)):
+        if value is None:
+            raise RequestError(field=name, rule="is needed", mend="give it")
+    account = book.raise_cap(str(dataset), epsilon=given.epsilon, delta=given.delta)
+    print(f"the cap of {account.name!r} is now epsilon {account.epsilon:g} and delta {account.delta:g}")
+
+
+def _show(given: argparse.Namespace) -> None:
+    _, book = _opened(given)
+    listed = [
+        export.account_to_json(account) | {"plans": _plans(book, name), "tunings": export.tunings_to_json(book, name)}
+        for name, account in book.state.accounts.items()
+    ]
+    if given.json:
+        head = {"seq": book.head.seq, "hash": book.head.hash}
+        tunings = [vars(tuning) for tuning in book.state.tunings]
+        print(summary.as_json({"ledger": book.state.ledger, "head": head, "accounts": listed, "tunings": tunings}))
+        return
+    out = summary.console(sys.stdout)
+    others = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
+    out.print(f"ledger   {_shown(book.shown)} · {book.head.seq} events · head {book.head.hash[:16]}")
+    for account in listed:
+        out.print()
+        out.print(f"[bold]{_shown(account['account'])}[/bold] · protects each {_shown(account['privacy_unit'])}")
+        for window, budget in account["budgets"].items():
+            cap, spent, left = budget["cap"], budget["spent"], budget["left"]
+            place = f"{_shown(window)}: " if window else ""
+            out.print(
+                f"  {place}spent epsilon {summary.spent_number(spent['epsilon'])} of {summary.number(cap['epsilon'])}, delta "
+                f"{summary.spent_number(spent['delta'])} of {summary.number(cap['delta'])}; left epsilon "
+                f"{summary.left_number(left['epsilon'])}, delta {summary.left_number(left['delta'])}"
+            )
+        for plan in account["plans"]:
+            place = f"{_shown(plan['window'])}: " if plan["window"] else ""
+            out.print(
+                f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used; together they cost epsilon "
+                f"{summary.spent_number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
+            )
+        count = sum(1 for _ in book.state.runs_of(account["account"]))
+        _show_tunings(out, account["tunings"])
+        out.print(f"  rule {account['rule']} · {count} runs · {len(account['sources'])} registered sources")
+
+    for name in others:
+        out.print()
+        out.print(f"[bold]{_shown(name)}[/bold] · no account yet")
+        _show_tunings(out, export.tunings_to_json(book, name))
+
+
+def _show_tunings(out: Console, tunings: Sequence[dict[str, Any]]) -> None:
+    for tuning in tunings:
+        out.print(
+            f"  tuned on the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}, "
+            f"{tuning['configurations']} configurations; nothing was charged, and no guarantee covers it"
+        )
+
+
+def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
+    """The frozen plans of an account: how many of their runs are used, and what those cost by their privacy losses."""
+    return [
+        {
+            "plan": block.plan,
+            "window": block.window,
+            "runs": block.runs,
+            "used": len(block.rounds),
+            "epsilon": _cost_of_used(block),
+            "delta": block.body["accounted"]["delta"],
+            "accounted": block.body["accounted"],
+        }
+        for block in book.state.plans.values()
+        if block.account == account
+    ]
+
+
+def _cost_of_used(block: PlanBlock) -> float:
+    """The epsilon of the rounds that runs hold, at the plan's delta."""
+    from dp_pipelines.budget.accountant import epsilon_of_rounds
+    from dp_pipelines.budget.mechanism import Mechanism
+
+    used, first = [], 1
+    # With a constant split one round stands for all of them.
+    for records, times in block.body.get("groups") or [[block.body["mechanisms"], block.runs]]:
+        count = sum(first <= number < first + times for number in block.rounds)
+        if count:
+            used.append(([Mechanism.from_json(record) for record in records], count))
+        first += times
+    return epsilon_of_rounds(used, block.body["accounted"]["delta"]) if used else 0.0
+
+
+def _verify(given: argparse.Namespace) -> None:
+    file = load(given.job) if given.job is not None else None
+    url = _url(given, file)
+    found = witnesses.read(given.against or [])
+    looked: list[int] = []
+
+    def look(book: Ledger) -> None:
+        looked[:] = book.verify(accepted=not given.accept), witnesses.refuse_missing(book, found)
+
+    if given.accept:
+        book = Ledger.accept(url, anchor=given.anchor, check=look)
+    else:
+        book = Ledger.open(url, anchor=given.anchor)
+        look(book)
+    count, held = looked
+    if given.json:
+        said = {"ledger": book.state.ledger, "events": count, "head": book.head.hash, "sound": True}
+        print(summary.as_json(said if given.against is None else said | {"manifests": held}))
+        return
+    print(f"sound: {count} events, head {book.head.hash}")
+    if given.against is not None:
+        without = f"; {len(found) - held} name no ledger" if held < len(found) else ""
+        print(f"holds what {held} of {len(found)} manifests have seen{without}")
+
+
+def _export(given: argparse.Namespace) -> None:
+    _, book = _opened(given)
+    if given.format == "csv":
+        text = export.to_csv(book)
+    elif given.format == "html":
+        from dp_pipelines.release import ledger_page
+
+        text = ledger_page.render(export.to_json(book))
+    else:
+        text = summary.as_json(export.to_json(book)) + "\n"
+    if given.output is None:
+        sys.stdout.write(text)
+    else:
+        write_whole(pathlib.Path(given.output), text.encode())
+
+
+def _opened(given: argparse.Namespace) -> tuple[JobFile | None, Ledger]:
+    file = load(given.job) if given.job is not None else None
+    return file, Ledger.open(_url(given, file), anchor=given.anchor)
+
+
+def _url(given: argparse.Namespace, file: JobFile | None) -> str:
+    if given.ledger is not None:
+        return str(given.ledger)
+    return str(file.path.resolve().parent / DEFAULT_NAME) if file is not None else DEFAULT_NAME

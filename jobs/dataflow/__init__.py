@@ -1,0 +1,1 @@
+"""What Dataflow needs: its rules, its job graph, staging in a bucket, uploads."""

@@ -1,0 +1,147 @@
+"""What Dataflow needs: rules that public facts decide, before anything is charged.
+
+In: options of Beam, a checked request. Out: options that were left out; or a refusal. Holds: workers run one named program, the
+image; a job reads from and stages to places that workers see; a run that is started twice has one job name, so that the service
+refuses the second job while the first is at work. Not covered: whether project, bucket, image and permissions are there: the
+service tells. Nothing here was run on the service: docs/dataflow.md.
+
+May import errors, jobs.spec.validation_errors. Imports no Beam.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.validation_errors import raise_all
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.request.request import Request
+
+SCHEME = "gs://"
+
+NEEDED = {
+    "project": ("the project that pays", "--project=NAME"),
+    "region": ("where workers run; the bucket should be there too", "--region=europe-west4"),
+    "temp_location": ("a folder of a private bucket, for staged files", "--temp_location=gs://BUCKET/tmp"),
+    "sdk_container_image": ("the image with this package: Beam's own lacks it", "--sdk_container_image=IMAGE:TAG"),
+}
+"""Options without which no job is handed over: what they name, and how they are written."""
+
+OTHER_PROGRAMS = ("setup_file", "requirements_file", "extra_packages", "prebuild_sdk_container_engine")
+"""Options that add programs to workers beside those of the image."""
+
+DEFAULTS = {
+    "sdk_location": "--sdk_location=container",  # nothing is downloaded or uploaded: the image has all
+    "shuffle_mode": "--experiments=shuffle_mode=service",  # what is shuffled outlives workers
+}
+"""What is set unless it is given."""
+
+
+def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
+    """Options that a job on Dataflow needs and that were left out.
+
+    Args:
+        given: all options of Beam by name, as Beam's parser gives them.
+        name: of the job, unless one is given; see `job_name`.
+
+    Raises:
+        RequestError: an option is missing, or the job could not do its work with it.
+
+    >>> defaults({"project": "p", "region": "r", "temp_location": "gs://b/t", "sdk_container_image": "host/dp:1"})
+    ('--sdk_location=container', '--experiments=shuffle_mode=service')
+    """
+    problems = [
+        RequestError(field=f"--{option}", rule=f"is needed on Dataflow: {what}", mend=f"write {how}")
+        for option, (what, how) in NEEDED.items()
+        if not given.get(option)
+    ]
+    for option in ("temp_location", "staging_location"):
+        place = str(given.get(option) or SCHEME + "b/")
+        if not re.fullmatch(r"gs://[^/*?\[\]]+/[^*?\[\]]*", place + "/"):
+            rule = "is no folder of a bucket in plain letters, and workers see no other place"
+            problems.append(RequestError(field=f"--{option}", rule=rule, mend="write gs://BUCKET/FOLDER"))
+    image = str(given.get("sdk_container_image") or "x:1")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    if tag in ("", "latest"):
+        rule = "has no fixed tag: what a run does would depend on the day"
+        problems.append(
+            RequestError(field="--sdk_container_image", rule=rule, mend="write IMAGE:TAG or IMAGE@sha256:...")
+        )
+    for option in OTHER_PROGRAMS:
+        if given.get(option):
+            rule = "adds programs to workers that are not in the image"
+            problems.append(RequestError(field=f"--{option}", rule=rule, mend="put them into the image"))
+    if given.get("dataflow_job_file"):
+        rule = "writes the job, with its parameters, to a file"
+        mend = "leave it out; `python -m dp_pipelines.jobs.dataflow.job_graph` shows the job"
+        problems.append(RequestError(field="--dataflow_job_file", rule=rule, mend=mend))
+    raise_all(problems)
+    experiments = [str(item).partition("=")[0] for item in given.get("experiments") or []]
+    unset = (None, "", "default")  # the last is Beam's own word for what it downloads and uploads
+    missing = [text for option, text in DEFAULTS.items() if given.get(option) in unset and option not in experiments]
+    return (*missing, *([f"--job_name={name}"] if name and not given.get("job_name") else []))
+
+
+def refuse_local(request: "Request") -> None:
+    """Refuse a job of which Dataflow's workers could not do a part.
+
+    Raises:
+        RequestError: its rows lie where workers see nothing, or it trains a model.
+    """
+    problems = []
+    outside = [path for path in request.source.files if not path.startswith(SCHEME)]
+    if outside:
+        rule = f"names files that Dataflow's workers do not see, e.g. {outside[0]!r}"
+        mend = f"put them into a bucket and name them by {SCHEME}"
+        problems.append(request.file.error(("source",), RequestError(field="source", rule=rule, mend=mend)))
+    for name in request.tasks:
+        rule = "trains a model, which needs its examples on the machine of this command, and is not offered on Dataflow"
+        problems.append(
+            request.file.error(
+                ("stages", name), RequestError(field=f"stage {name!r}", rule=rule, mend="use another runner")
+            )
+        )
+    raise_all(problems)
+
+
+def extra_missing(field: str) -> RequestError:
+    """What is told where Google's packages are not here.
+
+    >>> extra_missing("--runner dataflow").mend
+    "install the extra: pip install 'dp-pipelines[dataflow]'"
+    """
+    mend = "install the extra: pip install 'dp-pipelines[dataflow]'"
+    return RequestError(field=field, rule="needs packages that are not installed", mend=mend)
+
+
+def run_key(account: str, run_id: str) -> str:
+    """A name for a run that shows neither its account nor its id, and is always the same.
+
+    >>> run_key("shop", "2026-W01") == run_key("shop", "2026-W01") != run_key("shop", "2026-W02")
+    True
+    """
+    return hashlib.sha256(f"{len(account)}:{account}{run_id}".encode()).hexdigest()[:24]
+
+
+def job_name(account: str, run_id: str) -> str:
+    """The name of a run's jobs: the service takes no second job of a name while one is at work.
+
+    >>> job_name("Shop", "2026-W01").startswith("dp-")
+    True
+    """
+    return f"dp-{run_key(account, run_id)}"
+
+
+def place(temp_location: str, account: str, run_id: str) -> str:
+    """The folder of a bucket under which the attempts of a run stage, and nothing else lies.
+
+    Args:
+        temp_location: what `--temp_location` says.
+        account, run_id: of the run.
+
+    >>> place("gs://b/tmp/", "shop", "2026-W01").rpartition("/")[0]
+    'gs://b/tmp/dp-pipelines-staging'
+    """
+    return f"{temp_location.rstrip('/')}/dp-pipelines-staging/{run_key(account, run_id)}"

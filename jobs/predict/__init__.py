@@ -1,0 +1,1 @@
+"""`dp-pipelines predict`: what a published model says of new rows."""

@@ -1,0 +1,379 @@
+"""`dp-pipelines predict`: what a published model says of new rows.
+
+In: the folder of a model, files of rows as those of the job that trained it (or of examples), an output file. Out: a Parquet file
+with the unit, the columns asked for and the prediction of each example. Holds: memory does not grow with the input: rows are
+taken table by table, and by shards of whole units, in a private folder beside the output, where the model needs windows; the
+file is there whole or not at all. Not covered: the guarantee of the release: a prediction is computed from one unit's own rows.
+
+May import errors, release.staging, training, kernels.shard, jobs.{prepared, quiet, sources, complaints}, transforms (where
+needed), pyarrow. Imported by cli.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.errors import DamagedInputError, PublishError, RequestError
+from dp_pipelines.jobs.predict import preprocessing
+from dp_pipelines.jobs.predict.preprocessing import Prepared
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.jobs.terminal.silence import silence
+from dp_pipelines.kernels import shard
+from dp_pipelines.release import staging
+from dp_pipelines.training import artefact, scoring
+from dp_pipelines.training.artefact import Artefact
+
+NOTE = (
+    "note: predictions about single units are not covered by the guarantee of the release: each tells about the rows that it "
+    "is made from; keep them as you keep those rows"
+)
+
+BATCH_ROWS = 2**17
+SHARD_BYTES = 64 * 2**20
+MOST_SHARDS = 256
+"""Files that are open at a time."""
+
+SALT = 0x707265646963740A
+"""Where a unit is put: it decides the order of predictions and nothing else."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predicted:
+    """What was written.
+
+    Args:
+        model: the folder of the model.
+        output: the file.
+        rows: predictions in it.
+        columns: of it.
+    """
+
+    model: pathlib.Path
+    output: pathlib.Path
+    rows: int
+    columns: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        listed = {"model": str(self.model), "output": str(self.output), "predictions": self.rows}
+        return {**listed, "columns": list(self.columns)}
+
+    @property
+    def text(self) -> str:
+        """A line for people."""
+        return f"{self.rows} predictions in {self.output}"
+
+
+def predict(given: argparse.Namespace) -> Predicted:
+    """Run the command.
+
+    Args:
+        given: the arguments, as `predict_parser` declares them.
+
+    Raises:
+        RequestError: the model, the input or an argument is wrong; nothing was written.
+        DamagedInputError: a file of the input cannot be read to its end.
+        PublishError: the output cannot be written.
+    """
+    with silence():  # what a library says may quote a row
+        return _predict(given)
+
+
+def _predict(given: argparse.Namespace) -> Predicted:
+    folder = model_folder(given.model)
+    model = artefact.load(folder)
+    jax_model = scoring.own_code(model.task, given.jax_model, "--jax-model")
+    output = staging.local_path(given.output)
+    staging.refuse_existing(output)
+    results, examples = _examples(given, model, _input(given, model))
+    said = {name for name in artefact.RESULTS if name in results}
+    if said:
+        rule = f"would have column {said.pop()!r} twice: so is the prediction called"
+        raise RequestError(field=f"output {str(output)!r}", rule=rule, mend="rename that column of the input")
+
+    def predicted(table: pa.Table) -> pa.Table:
+        said = model.predict(table, jax_model=jax_model)
+        both = zip((*results, *said.column_names), (*(table[n] for n in results), *said.columns), strict=True)
+        return pa.table(dict(both))
+
+    with _private_folder(output) as beside:
+        rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
+        try:
+            if os.path.lexists(output):
+                raise FileExistsError
+            (beside / "predictions").replace(output)
+        except OSError:
+            raise PublishError(f"output {str(output)!r}: appeared while the command ran; nothing was written") from None
+    return Predicted(model=folder, output=output, rows=rows, columns=columns)
+
+
+def model_folder(path: str) -> pathlib.Path:
+    """The folder of a model: the one named, or the only one in the release named.
+
+    Raises:
+        RequestError: there is none, or there are several.
+    """
+    folder = pathlib.Path(path)
+    if (folder / artefact.MODEL).is_file():
+        return folder
+    found = sorted(file.parent for file in folder.glob(f"*/{artefact.MODEL}"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        rule, mend = "is no folder of a model", f"name the folder that holds {artefact.MODEL}"
+    else:
+        rule = "is a release with the models " + ", ".join(repr(each.name) for each in found)
+        mend = f"name one of them, e.g. {str(found[0])!r}"
+    raise RequestError(field=f"model {path!r}", rule=rule, mend=mend)
+
+
+def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
+    """The files that are named.
+
+    Raises:
+        RequestError: there are none, or they are of several kinds.
+    """
+    files = source_files.find(given.input, pathlib.Path.cwd(), "input")
+    as_csv = [path.lower().endswith(".csv") for path in files]
+    if any(as_csv) and not all(as_csv):
+        raise RequestError(field=f"input {given.input!r}", rule="names CSV files and others", mend="take one kind")
+    if any(as_csv):
+        return _Csv(files, _csv_types(given, model), model.preparation.quoted)
+    if given.type:
+        raise RequestError(field="--type", rule="is for CSV only; Parquet files have types", mend="leave it out")
+    return _Parquet(files)
+
+
+class _Files:
+    """Files of rows, with the columns that they have or must have."""
+
+    schema: pa.Schema
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Refuse files that lack a column. Raises: RequestError by file and column."""
+        raise NotImplementedError
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Some columns of all rows in tables of moderate size, the first without rows."""
+        raise NotImplementedError
+
+    def size(self, columns: Sequence[str]) -> int:
+        """About how many bytes these columns take."""
+        raise NotImplementedError
+
+
+class _Parquet(_Files):
+    def __init__(self, files: Sequence[str]) -> None:
+        self.source = source_files.look_at_parquet(files)
+        self.schema = pa.schema([*self.source.schema, *((name, pa.null()) for name in self.source.missing)])
+
+    def check(self, columns: Sequence[str]) -> None:
+        for name in columns:
+            if name in self.source.missing:
+                raise self.source.missing[name]
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        yield pa.schema([self.source.schema.field(name) for name in columns]).empty_table()
+        for path in self.source.files:
+            try:
+                # Text as it is coded: a file may hold one text for a million rows.
+                with pa.parquet.ParquetFile(path, read_dictionary=self._texts(columns)) as file:
+                    for batch in file.iter_batches(_batch_rows(file, columns), columns=list(columns)):
+                        yield pa.Table.from_batches([batch]).select(list(columns))
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+    def _texts(self, columns: Sequence[str]) -> list[str]:
+        kinds = {name: self.source.schema.field(name).type for name in columns}
+        return [name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_binary(kind)]
+
+    def size(self, columns: Sequence[str]) -> int:
+        return self.source.bytes_of(columns)
+
+
+def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
+    """Rows that are read at once: about `SHARD_BYTES` of what the footer says of their columns."""
+    groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(file.metadata.num_columns)]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)
+    return int(min(max(SHARD_BYTES * file.metadata.num_rows // max(size, 1), 1), BATCH_ROWS))
+
+
+class _Csv(_Files):
+    def __init__(self, files: Sequence[str], declared: Mapping[str, str], quoted: bool) -> None:
+        self.files, self.declared, self.quoted = files, declared, quoted
+        kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items()}
+        self.schema = pa.schema(kinds.items())
+
+    def check(self, columns: Sequence[str]) -> None:
+        source_files.look_at_csv(self.files, {name: self.declared[name] for name in columns}, quoted=self.quoted)
+
+    def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        from dp_pipelines.transforms import read
+
+        reader = read._ReadCsvFile({name: self.schema.field(name).type for name in columns}, self.quoted)
+        for path in self.files:
+            yield from reader.process(path)
+
+    def size(self, columns: Sequence[str]) -> int:
+        return sum(os.path.getsize(path) for path in self.files)
+
+
+def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
+    """The types of columns in CSV: those of the training's source, or of what the features declare; or as `--type` says.
+
+    Raises:
+        RequestError: `--type` is malformed.
+    """
+    names = {str(kind): name for name, kind in reversed(list(source_files.TYPES.items()))}
+    declared = dict.fromkeys(model.task.unit_columns, "string")
+    if given.examples:
+        declared |= {name: names[str(kind)] for name, kind in model.input_types.items()}
+    for name, text in model.preparation.source.items():
+        declared[name] = names.get(str(preprocessing.type_of(name, text)), text)
+    for item in given.type:
+        name, equals, kind = item.partition("=")
+        if not equals or not name or kind not in source_files.TYPES:
+            mend = "write e.g. --type visits=int; " + (nearest(kind, source_files.TYPES, "types") or "")
+            raise RequestError(field=f"--type {item}", rule="must be COLUMN=TYPE", mend=mend.strip("; "))
+        declared[name] = kind
+    return declared
+
+
+def _examples(
+    given: argparse.Namespace, model: Artefact, files: _Files
+) -> tuple[tuple[str, ...], Callable[[pathlib.Path], Iterator[pa.Table]]]:
+    """The columns that are told with each prediction, and what gives the examples.
+
+    Raises:
+        RequestError: a column is missing, or does not fit what the model says of it.
+    """
+    unit = model.task.unit_columns
+    features = tuple(dict.fromkeys(feature.column for feature in model.encoder.features.values()))
+    told = f"input {given.input!r}"
+    if given.examples:
+        if given.param or given.lookup or given.every_row:
+            raise RequestError(
+                field="--examples", rule="stands alone: nothing is computed from rows", mend="drop the others"
+            )
+        there = [name for name in unit if name in files.schema.names and not isinstance(files, _Csv)]
+        columns = tuple(dict.fromkeys((*there, *given.keep, *features)))
+        for name in columns:
+            if name not in files.schema.names:
+                mend = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
+                raise RequestError(field=told, rule=f"has no column {name!r}, which is needed", mend=mend)
+        files.check(columns)
+        return tuple(dict.fromkeys((*there, *given.keep))), lambda _: files.read(columns)
+    preparation = model.preparation
+    table = None
+    if given.lookup is not None:
+        paths = source_files.find(given.lookup, pathlib.Path.cwd(), "--lookup")
+        is_csv = all(path.lower().endswith(".csv") for path in paths)
+        table = source_files.read_public(paths, csv_types=None, is_csv=is_csv, field="--lookup")
+    elif preparation.lookup is not None:
+        rule = f"is missing: the model joins a public table by {preparation.lookup!r}"
+        raise RequestError(field="--lookup", rule=rule, mend="name its file")
+    bound = preprocessing.bind(
+        preparation,
+        files.schema,
+        unit=unit,
+        features=features,
+        kept=given.keep,
+        values=preprocessing.parameters(preparation, given.param),
+        table=table,
+        every=given.every_row,
+        told=told,
+    )
+    files.check(bound.columns)
+    results = tuple(name for name in bound.results if name in unit or name in given.keep)
+    if bound.units is None:
+        return results, lambda _: _by_rows(bound, files)
+    return results, lambda beside: _by_units(bound, files, unit, beside)
+
+
+def _by_rows(bound: Prepared, files: _Files) -> Iterator[pa.Table]:
+    """Examples of rows one by one."""
+    for table in files.read(bound.columns):
+        for shaped in bound.shapes(table):
+            yield from bound.examples(shaped)
+
+
+def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathlib.Path) -> Iterator[pa.Table]:
+    """Examples that need all rows of their unit: shard by shard.
+
+    Args:
+        bound: what to compute.
+        files: the rows.
+        unit: the columns of the unit.
+        beside: a private folder.
+    """
+    from dp_pipelines.transforms.whole_units import bounded, canonical
+
+    shards = min(max(1, -(-files.size(bound.columns) // SHARD_BYTES)), MOST_SHARDS)
+    paths = [beside / f"shard-{number}" for number in range(shards)]
+    schema, columns = None, ()
+    with contextlib.ExitStack() as stack:
+        writers: dict[int, Any] = {}
+        for shaped in (shaped for table in files.read(bound.columns) for shaped in bound.shapes(table)):
+            columns = tuple(shaped.column_names)
+            rows = canonical(shaped, columns, unit)
+            schema = rows.schema if schema is None else schema
+            for number, part in shard.slices(rows.cast(schema), unit, SALT, shards):
+                if number not in writers:
+                    writers[number] = stack.enter_context(pa.ipc.new_file(str(paths[number]), schema))
+                writers[number].write_table(part)
+    assert schema is not None
+    yield from bound.examples(schema.empty_table())
+    for number in sorted(writers):
+        with pa.ipc.open_file(str(paths[number])) as reader:
+            rows = reader.read_all()
+        paths[number].unlink()
+        if bound.max_rows_per_unit is not None:
+            rows = bounded(rows, unit, bound.max_rows_per_unit, SALT)
+        yield from bound.examples(rows)
+
+
+def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[str, ...]]:
+    """Write tables of one schema, of which there is at least one. Returns: rows and columns."""
+    rows, writer = 0, None
+    try:
+        for table in tables:
+            if writer is None:
+                writer = pa.parquet.ParquetWriter(path, table.schema, compression="zstd")
+            if table.num_rows:
+                writer.write_table(table.cast(writer.schema))
+            rows += table.num_rows
+        assert writer is not None
+        return rows, tuple(writer.schema.names)
+    except OSError as error:
+        raise PublishError(f"output: cannot be written: {error.strerror or 'no such place'}") from None
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+@contextlib.contextmanager
+def _private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A folder beside the output that nobody else may read, removed at the end, whatever happens."""
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{output.name[:100]}.", dir=output.parent))
+    except OSError:
+        rule = "cannot be created"
+        raise RequestError(
+            field=f"output {str(output)!r}", rule=rule, mend="choose a place that can be written"
+        ) from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,252 @@
+"""How rows become the examples of a trained model once more: what its preparation says, bound to the files that are there.
+
+In: a model's `Preparation`, the schema of a source, the columns that are asked for. Out: `Prepared`, which turns tables of rows
+into tables of examples. Holds: what only the label needs is neither computed nor read, since it tells of what is not known yet;
+all that is wrong is told by the names of columns before a row is read; whether rows are taken one by one or by whole units
+follows from what is needed. Not covered: a job's window of event time, which no preparation holds: the files say which rows
+there are.
+
+May import errors, training.description, jobs.{complaints, expressions, lookup, params, unit_columns}, kernels.keys, pyarrow.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.sources import lookup
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest
+from dp_pipelines.jobs.sql import expressions, row_slices
+from dp_pipelines.jobs.sql.windows import unit_columns
+from dp_pipelines.kernels import keys
+from dp_pipelines.training.description import Preparation
+
+MODEL = "model"
+"""The field of what is wrong with a model's own texts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """From rows to examples.
+
+    Args:
+        rows: the condition and the defined columns over one row.
+        lookup: the joined table, or None.
+        units: windows over the rows of a unit; None where rows are taken one by one.
+        condition: where there are no windows, which rows become examples; or None.
+        columns: what is read of the source.
+        results: what an example has.
+        max_rows_per_unit: rows of a unit that windows see.
+    """
+
+    rows: expressions.RowExpressions
+    lookup: lookup.Lookup | None
+    units: unit_columns.UnitExpressions | None
+    condition: expressions.RowExpressions | None
+    columns: tuple[str, ...]
+    results: tuple[str, ...]
+    max_rows_per_unit: int | None
+
+    def shapes(self, table: pa.Table) -> Iterator[pa.Table]:
+        """What each row gives by itself: all columns that later steps read; in several tables where texts are long."""
+        for start, stop in row_slices.cut(table, table.column_names):
+            for shaped in self.rows.tables(_plain(table.slice(start, stop - start))):
+                found = shaped if self.lookup is None else self.lookup.apply(shaped)
+                for begin, end in row_slices.cut(found, found.column_names):
+                    yield _plain(found.slice(begin, end - begin))
+
+    def examples(self, shaped: pa.Table) -> Iterator[pa.Table]:
+        """The examples of rows as `shapes` gives them; where there are windows, of whole units."""
+        found = iter([shaped])
+        if self.units is not None:
+            found = iter([self.units.apply(shaped)])
+        elif self.condition is not None:
+            found = self.condition.tables(shaped)
+        for table in found:
+            yield table.select(list(self.results))
+
+
+def bind(
+    preparation: Preparation,
+    schema: pa.Schema,
+    *,
+    unit: Sequence[str],
+    features: Sequence[str],
+    kept: Sequence[str] = (),
+    values: Mapping[str, Value],
+    table: pa.Table | None = None,
+    every: bool = False,
+    told: str = "the input",
+) -> Prepared:
+    """Bind a preparation to a source.
+
+    Args:
+        preparation: of the model.
+        schema: of the source.
+        unit: the columns of the privacy unit.
+        features: the columns that the model reads.
+        kept: further columns that are asked for.
+        values: of the parameters.
+        table: the public table that is joined, or None.
+        every: whether rows become examples that the stage's `where` would leave out.
+        told: how the source is called in messages.
+
+    Raises:
+        RequestError: a column is missing, or an expression does not fit the columns that are there.
+    """
+    known = _known(preparation, schema)
+    full = _bound(preparation, known, unit, values, table, every)
+    wanted = tuple(dict.fromkeys((*features, *kept)))
+    # From the last definition to the first: what is needed of those before.
+    needed = dict.fromkeys(wanted)
+    if full.units is not None:
+        windowed = {item.name: item for item in full.units.defined}
+        if full.units.where is not None:
+            needed |= dict.fromkeys(full.units.where.columns)
+        for name in reversed(windowed):
+            if name in needed:
+                needed |= dict.fromkeys(windowed[name].columns)
+        windows = [name for name in windowed if name in needed]
+    else:
+        windows = []
+    added = {field.name for field in full.lookup.fields} if full.lookup is not None else set()
+    joined = full.lookup is not None and bool(added & set(needed))
+    if joined and full.lookup is not None:
+        needed |= {full.lookup.on: None}
+    defined = {item.name: item for item in full.rows.defined}
+    for name in defined:
+        if name in needed:
+            needed |= dict.fromkeys(defined[name].columns)
+    if full.rows.where is not None:
+        needed |= dict.fromkeys(full.rows.where.columns)
+    if windows:
+        needed |= dict.fromkeys(unit)
+    elsewhere = {*windows, *defined, *(added if joined else ())}
+    read = tuple(name for name in needed if name not in elsewhere)
+    # The unit is told with each prediction where it is there.
+    read += tuple(name for name in unit if name not in read and name in schema.names)
+    for name in read:
+        if name not in schema.names:
+            close = nearest(name, schema.names, "columns") or "write it, or predict with --examples"
+            raise RequestError(field=told, rule=f"has no column {name!r}, which the model needs", mend=close)
+        ours, theirs = schema.field(name).type, known.field(name).type if name in known.names else None
+        if theirs is not None and _family(ours) != _family(theirs) and not pa.types.is_null(ours):
+            rule = f"has column {name!r} as {ours}, and the model was trained with {theirs}"
+            raise RequestError(field=told, rule=rule, mend="write it with that type")
+    lean = dataclasses.replace(
+        preparation,
+        columns={name: text for name, text in preparation.columns.items() if name in needed},
+        unit_columns={name: text for name, text in preparation.unit_columns.items() if name in windows},
+    )
+    actual = pa.schema([schema.field(name) for name in read])
+    final = _bound(lean, actual, unit, values, table if joined else None, every)
+    results = tuple(dict.fromkeys((*(name for name in unit if name in read), *wanted)))
+    return dataclasses.replace(final, columns=read, results=results)
+
+
+def parameters(preparation: Preparation, given: Iterable[str]) -> dict[str, Value]:
+    """The parameters of the run that trained the model, those given on the command line in their place.
+
+    Raises:
+        RequestError: as for `params.take`.
+    """
+    listed = list(given)
+    taken = {item.partition("=")[0] for item in listed}
+    kept = [f"{name}={text}" for name, (_, text) in preparation.params.items() if name not in taken]
+    kinds = {name: {"str": "string"}.get(kind, kind) for name, (kind, _) in preparation.params.items()}
+    if not set(kinds.values()) <= {"string", "int", "float", "date"}:
+        raise RequestError(field=MODEL, rule="has a parameter of an unknown type", mend="take a newer version")
+    return job_parameters.take(kinds, [*listed, *kept])
+
+
+def type_of(name: str, text: str) -> pa.DataType:
+    """The type that Arrow writes as some text.
+
+    Raises:
+        RequestError: there is none, or CSV has none.
+
+    >>> type_of("paid_at", "timestamp[us, tz=UTC]"), type_of("price", "decimal128(10, 2)")
+    (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)))
+    """
+    zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([A-Za-z0-9_+:/-]{1,60})\]", text)
+    decimal = re.fullmatch(r"decimal128\(([0-9]{1,2}), ([0-9]{1,2})\)", text)
+    try:
+        if zoned:
+            return pa.timestamp(zoned[1], zoned[2])
+        if decimal:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        return pa.type_for_alias(text)
+    except (ValueError, pa.ArrowException):
+        rule = f"holds column {name!r} with type {text!r}, which is none"
+        raise RequestError(field=MODEL, rule=rule, mend="take a model that this version wrote") from None
+
+
+def _known(preparation: Preparation, schema: pa.Schema) -> pa.Schema:
+    """The source as it was for training, where that is known: its definitions fit that one."""
+    listed = {name: type_of(name, text) for name, text in preparation.source.items()}
+    return pa.schema([*listed.items(), *(field for field in schema if field.name not in listed)])
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types that expressions and features take alike."""
+    plain = keys.plain_type(kind)
+    if pa.types.is_integer(plain) or pa.types.is_floating(plain) or pa.types.is_decimal(plain):
+        return "number"
+    if pa.types.is_date(plain):
+        return "date"
+    if pa.types.is_timestamp(plain):
+        return "timestamp" if plain.tz is None else "timestamp with a zone"
+    return "time" if pa.types.is_time(plain) else str(plain)
+
+
+def _bound(
+    preparation: Preparation,
+    schema: pa.Schema,
+    unit: Sequence[str],
+    given: Mapping[str, Value],
+    table: pa.Table | None,
+    every: bool,
+) -> Prepared:
+    try:
+        rows = expressions.bind(preparation.where, preparation.columns, schema, unit=unit, values=given)
+        available, joined = rows.output_schema, None
+        if preparation.lookup is not None and table is not None:
+            joined = lookup.bind(table, preparation.lookup, available, unit=unit)
+            available = pa.schema([*available, *joined.fields])
+        where = None if every else preparation.examples_where
+        windows, condition = None, None
+        if preparation.unit_columns:
+            windows = unit_columns.bind(preparation.unit_columns, where, available, unit=unit, values=given)
+        elif where is not None:
+            condition = expressions.bind(where, {}, available, unit=unit, values=given)
+    except JobErrors as errors:
+        raise JobErrors([_of_model(error) for error in errors.problems]) from None
+    except RequestError as error:
+        raise _of_model(error) from None
+    return Prepared(
+        rows=rows,
+        lookup=joined,
+        units=windows,
+        condition=condition,
+        columns=(),
+        results=(),
+        max_rows_per_unit=preparation.max_rows_per_unit,
+    )
+
+
+def _of_model(error: RequestError) -> RequestError:
+    return RequestError(field=f"{MODEL}, {error.field}", rule=error.rule, mend=error.mend)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The columns as every step sees them, however a file has coded them."""
+    columns: dict[str, Any] = {
+        name: column if pa.types.is_nested(keys.plain_type(column.type)) else keys.plain(column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    }
+    return pa.table(columns)

@@ -1,0 +1,1 @@
+"""A job that is ready to be planned: file, parameters, sources and expressions agree."""

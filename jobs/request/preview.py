@@ -1,0 +1,40 @@
+"""What `plan` can know before a run: the queries, checked against the files where they are there.
+
+In: a job file and parameters. Out: queries and, where the files were not checked, a note that says why. Holds: a plan needs no
+data; but what is wrong with files that are there is told as early as here. May import jobs below it. Imported by cli.
+"""
+
+from collections.abc import Sequence
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.queries import queries
+from dp_pipelines.jobs.request.request import asked_for, check
+from dp_pipelines.jobs.request.train_tasks import models
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.query import Query
+from dp_pipelines.train_model import TrainModel
+
+
+def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | TrainModel], str]:
+    """What each stage of a job asks for, and a note where its files were not checked.
+
+    Raises:
+        RequestError: the job file, a parameter or a file that is there is wrong.
+    """
+    declared = {name: param.type for name, param in file.job.params.items()}
+    if declared and not given:
+        return _asked(file), "files and expressions were not checked: give the parameters with --param"
+    values = job_parameters.take(declared, given)
+    pattern = job_parameters.into_source(file.job.source.pattern, values)
+    try:
+        source_files.find(pattern, file.path.parent)
+    except RequestError as error:
+        return _asked(file), f"files and expressions were not checked: source {error.rule}"
+    return check(file, given).stages, ""
+
+
+def _asked(file: JobFile) -> dict[str, Query | TrainModel]:
+    """As far as it can be known without files."""
+    return asked_for(file, queries(file), models(file))

@@ -1,0 +1,189 @@
+"""From a job file to the library's queries.
+
+In: a checked job file and, once the files are known, the schema of its rows. Out: one `Query` for each stage. Holds: all that
+is wrong is told at once, with `file:line`; the values of a public list have the types of their columns. Not covered: what the
+queries cost (`dp_pipelines.budget`).
+
+May import errors, checks, query, kernels, jobs.{complaints, job_file, sources}. Imported by request.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines import checks
+from dp_pipelines.best import Best
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.spec import yaml_lines
+from dp_pipelines.jobs.spec.job_file import JobFile, Stage
+from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.kernels import columns as kinds
+from dp_pipelines.kernels import keys
+from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query, Top
+
+MOST_PUBLIC = 10_000_000
+"""Rows of a public list."""
+
+
+def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> dict[str, Query]:
+    """The query of each aggregate stage.
+
+    Args:
+        file: the job.
+        schemas: for each stage of the rows as it sees them; None where no file is known yet.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    result: dict[str, Query] = {}
+    problems: list[RequestError] = []
+    for name, stage in file.job.stages.items():
+        if not isinstance(stage, Stage):
+            continue
+        place = ("stages", name)
+        try:
+            checks.stage_name(name, "")
+            checks.number(stage.share, "share", above=0, below=1e6)
+            query = Query(
+                privacy_unit=file.job.privacy_unit,
+                partition_by=stage.partition_by,
+                bounds=stage.bounds.build(),
+                metrics={} if stage.best else {key: metric.build() for key, metric in stage.metrics.items()},
+                partitions=_partitions(file, stage),
+                row_id=file.job.row_id,
+                top=Top(k=stage.top.k, by=stage.top.by) if stage.top is not None else None,
+                best=_best(stage),
+            )
+        except RequestError as error:
+            problems.append(file.error(_place_of(error.field, place), error))
+            continue
+        if file.job.budget.delta == 0 and isinstance(query.partitions, PrivatePartitions):
+            rule, mend = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
+            wrong_delta = RequestError(field="delta", rule=rule, mend=f"{mend}, or list public partitions")
+            problems.append(file.error(("budget",), wrong_delta))
+        if schemas is not None:
+            schema = schemas[name]
+            wrong = _wrong_columns(query, schema, place)
+            problems += [file.error(path, error) for path, error in wrong]
+            if not wrong and isinstance(query.partitions, PublicPartitions):
+                try:
+                    query = _typed(query, schema)
+                except RequestError as error:
+                    where = "public_file" if stage.partitions.public_file is not None else "public"
+                    problems.append(file.error((*place, "partitions", where), error))
+                    continue
+        result[name] = query
+    # A wrong unit is wrong in every stage; say it once.
+    raise_all(list({str(problem): problem for problem in problems}.values()))
+    return result
+
+
+def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
+    """Where in the job file a field of a query stands."""
+    if field in ("privacy_unit", "row_id"):
+        return ()
+    if field == "public" or field.startswith("public["):
+        return (*stage, "partitions")
+    if field == "strategy":
+        return (*stage, "partitions", "private")
+    return (*stage, "bounds") if field.startswith(("max_", "partition_candidates")) else stage
+
+
+def _best(stage: Stage) -> Best | None:
+    if stage.best is None:
+        return None
+    if list(stage.metrics) != [stage.best.by]:
+        rule = "must name the one metric of its stage, which is compared and not published"
+        raise RequestError(field="best.by", rule=rule, mend="put other metrics into a stage of their own")
+    by = stage.metrics[stage.best.by].build()
+    return Best(k=stage.best.k, by=by, mechanism=stage.best.mechanism)
+
+
+def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartitions:
+    declared = stage.partitions
+    if declared.private is not None:
+        return declared.private.build()
+    if declared.public is not None:
+        return PublicPartitions(keys=declared.public)
+    if declared.public_file is not None:
+        return PublicPartitions(keys=_listed(file, declared.public_file, stage.partition_by))
+    return PrivatePartitions()
+
+
+def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The partitions in a public file."""
+    path = file.path.parent / name
+    if not path.is_file():
+        raise RequestError(field="partitions.public_file", rule=f"is no file: {name!r}", mend="check the path")
+    table = source_files.read_public(
+        [str(path)], csv_types=None, is_csv=path.suffix.lower() == ".csv", field="partitions.public_file"
+    )
+    for column in columns:
+        if table.column_names.count(column) != 1:
+            rule = f"must have column {column!r} once"
+            raise RequestError(field="partitions.public_file", rule=rule, mend="name its columns as in partition_by")
+    if table.num_rows > MOST_PUBLIC:
+        rule = f"lists more than {MOST_PUBLIC} partitions"
+        raise RequestError(field="partitions.public_file", rule=rule, mend="publish fewer, or private partitions")
+    try:
+        return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
+    except (ValueError, OverflowError):
+        rule = "lists times with nanoseconds, or days that no calendar has"
+        raise RequestError(
+            field="partitions.public_file", rule=rule, mend="cast them to microseconds or text"
+        ) from None
+
+
+def _wrong_columns(
+    query: Query, schema: pa.Schema, stage: yaml_lines.Path
+) -> list[tuple[yaml_lines.Path, RequestError]]:
+    """Where it stands, and what is wrong, for each column that cannot play its part."""
+    found: list[tuple[yaml_lines.Path, RequestError]] = []
+
+    def note(path: yaml_lines.Path, error: RequestError) -> None:
+        found.append((path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
+
+    parts: list[tuple[str, yaml_lines.Path, bool]] = [
+        (name, (*stage, "partition_by"), True) for name in query.partition_columns
+    ]
+    parts += [(name, ("privacy_unit",), False) for name in query.unit_columns]
+    parts += [(query.row_id, ("row_id",), False)] if query.row_id is not None else []
+    for name, path, partition in parts:
+        try:
+            keys.check_key_type(schema.field(name).type, name, partition=partition)
+        except RequestError as error:
+            note(path, error)
+    asked = list(query.metrics.items()) if query.best is None else [("best", query.best.metric)]
+    for key, metric in asked:
+        for column in metric.reads:
+            try:
+                kind = schema.field(column).type
+                if metric.column is not None:
+                    metric.check_column(kind)
+                else:  # of several columns each is a number
+                    kinds.check_value_type(kind, column)
+            except RequestError as error:
+                note((*stage, "metrics", key, "column" if metric.column is not None else "columns"), error)
+    return found
+
+
+def _typed(query: Query, schema: pa.Schema) -> Query:
+    """The query with its public list in the types of the columns, each partition once."""
+    assert isinstance(query.partitions, PublicPartitions)
+    columns = []
+    for name, values in zip(query.partition_columns, zip(*query.partitions.keys, strict=True), strict=True):
+        try:
+            columns.append(kinds.public_column(name, schema.field(name).type, values))
+        except RequestError as error:
+            raise RequestError(field="", rule=error.rule, mend=error.mend) from None
+    if len(keys.dense(columns)) != len(query.partitions.keys):
+        raise RequestError(field="", rule="lists a partition twice", mend="list each partition once")
+    listed = list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return Query(**{**_fields(query), "partitions": PublicPartitions(keys=listed)})
+
+
+def _fields(query: Query) -> dict[str, Any]:
+    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id", "top", "best")
+    return {name: getattr(query, name) for name in names}

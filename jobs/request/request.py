@@ -1,0 +1,228 @@
+"""A job that is ready to be planned and run: file, parameters, sources and expressions agree with each other.
+
+In: a job file and parameters. Out: a `Request`. Holds: everything that public facts can show to be wrong is refused here,
+before anything is planned, created or read: the job file, its parameters, every file's footer or header, columns and types,
+expressions, the lookup table, public lists. Not covered: what it costs; damage inside files.
+
+May import errors, query, jobs below it. Imported by build, run, cli.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from dp_pipelines.budget.describe import asked_to_json
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.queries import queries
+from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
+from dp_pipelines.jobs.sources import event_window, lookup, source_files
+from dp_pipelines.jobs.spec import job_parameters, yaml_lines
+from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
+from dp_pipelines.jobs.sql import expressions
+from dp_pipelines.query import Query
+from dp_pipelines.train_model import TrainModel
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a run needs to know, all of it public.
+
+    Args:
+        file: the job file.
+        values: of the parameters.
+        source: the files.
+        rows: `where` and `columns`.
+        lookup: the table that is joined, or None.
+        queries: by aggregate stage.
+        tasks: by train stage.
+        units: what aggregate stages compute from all rows of one unit, by stage.
+        columns: the source's columns that are read.
+        window: of event time, or None.
+    """
+
+    file: JobFile
+    values: Mapping[str, Value]
+    source: source_files.Source
+    rows: expressions.RowExpressions
+    lookup: lookup.Lookup | None
+    queries: Mapping[str, Query]
+    tasks: Mapping[str, Task]
+    units: Mapping[str, Unit]
+    columns: tuple[str, ...]
+    window: event_window.RowWindow | None = None
+
+    @functools.cached_property
+    def content(self) -> str:
+        """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
+        # What has its default is left out, so that a later version, which knows more keys, sees the same run.
+        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
+        given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
+        return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stages(self) -> dict[str, Query | TrainModel]:
+        """What each stage asks for, in the order of the job."""
+        return asked_for(self.file, self.queries, {name: task.model for name, task in self.tasks.items()})
+
+    @property
+    def window_name(self) -> str:
+        """How a ledger names the window of event time; empty where there is none."""
+        return self.window.name if self.window is not None else ""
+
+    @functools.cached_property
+    def asked(self) -> str:
+        """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
+        job = self.file.job
+        content = {
+            "queries": {name: _without_nulls(asked_to_json(asked)) for name, asked in self.stages.items()},
+            "budget": job.budget.model_dump(mode="json", exclude_defaults=True),
+            "shares": {name: stage.share for name, stage in job.stages.items()},
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def asked_for(
+    file: JobFile, of_queries: Mapping[str, Query], of_tasks: Mapping[str, TrainModel]
+) -> dict[str, Query | TrainModel]:
+    """What each stage asks for, in the order of the job."""
+    both: dict[str, Query | TrainModel] = {**of_queries, **of_tasks}
+    return {name: both[name] for name in file.job.stages}
+
+
+def check(file: JobFile, given: Sequence[str], held: source_files.Source | None = None) -> Request:
+    """Everything about a job that is public, checked.
+
+    Args:
+        file: the job file.
+        given: `NAME=VALUE` for each parameter.
+        held: rows that this process holds, in place of the job's files.
+
+    Raises:
+        RequestError: what is wrong.
+    """
+    job = file.job
+    values = job_parameters.take({name: declared.type for name, declared in job.params.items()}, given)
+    source = held if held is not None else _placed(file, lambda: _source(file, values))
+    rows = _placed(file, lambda: _rows(file, source, values))
+    window = _placed(file, lambda: event_window.bind(job, values, source.schema))
+    available = rows.output_schema
+    table = None
+    if job.lookup is not None:
+        table = _placed(file, lambda: _lookup(file, available))
+        available = pa.schema([*available, *table.fields])
+    raise_all([source.missing[name] for name in job.privacy_unit if name in source.missing])
+    units = over_units(file, available, values, _absent(source))
+    schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
+    _check_names(file, schemas, available, source)
+    of_queries, of_tasks = queries(file, schemas), tasks(file, units)
+    units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
+    refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
+    read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
+    read += [query.columns for name, query in of_queries.items() if name not in units]
+    used = dict.fromkeys(name for columns in read for name in columns)
+    if table is not None:
+        used.setdefault(table.on)
+    of_window = [window.column] if window is not None else []
+    columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns, *of_window) if n in source.schema.names))
+    return Request(
+        file=file,
+        values=values,
+        source=source,
+        rows=dataclasses.replace(rows, schema=pa.schema([source.schema.field(name) for name in columns])),
+        lookup=table,
+        queries=of_queries,
+        tasks=of_tasks,
+        units=units,
+        columns=columns,
+        window=window,
+    )
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same without what is not set: keys that a later version adds change no digest."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(held) for key, held in value.items() if held is not None}
+    return [_without_nulls(held) for held in value] if isinstance(value, (list, tuple)) else value
+
+
+def _placed(file: JobFile, step: Callable[[], Result]) -> Result:
+    """The result of a step whose errors get `file:line` where they speak of the job file."""
+    try:
+        return step()
+    except JobErrors as error:
+        raise JobErrors([_at_line(file, problem) for problem in error.problems]) from None
+    except RequestError as error:
+        raise _at_line(file, error) from None
+
+
+def _at_line(file: JobFile, error: RequestError) -> RequestError:
+    return file.error((), error) if error.field.partition(".")[0] in Job.model_fields else error
+
+
+def _source(file: JobFile, values: Mapping[str, Value]) -> source_files.Source:
+    declared = file.job.source
+    pattern = job_parameters.into_source(declared.pattern, values)
+    files = source_files.find(pattern, file.path.parent)
+    if declared.csv is not None:
+        return source_files.look_at_csv(files, declared.types or {}, quoted=declared.quoted)
+    return source_files.look_at_parquet(files)
+
+
+def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value]) -> expressions.RowExpressions:
+    job = file.job
+    return expressions.bind(
+        job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=_absent(source)
+    )
+
+
+def _absent(source: source_files.Source) -> dict[str, str]:
+    """What is wrong with columns that only some files have, in words."""
+    return {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
+
+
+def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:
+    declared = file.job.lookup
+    assert declared is not None
+    files = source_files.find(declared.pattern, file.path.parent, "lookup")
+    is_csv = declared.csv is not None
+    listed = source_files.read_public(files, csv_types=declared.types, is_csv=is_csv, field="lookup")
+    return lookup.bind(listed, declared.on, available, unit=file.job.privacy_unit)
+
+
+def _check_names(
+    file: JobFile, schemas: Mapping[str, pa.Schema], available: pa.Schema, source: source_files.Source
+) -> None:
+    """Every column that the job names is there, once, and the unit's columns come from the source."""
+    problems = []
+    named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.privacy_unit]
+    of_stage: dict[yaml_lines.Path, list[str]] = {("stages", name): schema.names for name, schema in schemas.items()}
+    if file.job.row_id is not None:
+        named.append((("row_id",), file.job.row_id))
+    for stage_name, stage in file.job.stages.items():
+        if not isinstance(stage, Stage):
+            continue
+        place = ("stages", stage_name)
+        named += [((*place, "partition_by"), name) for name in stage.partition_by]
+        for key, metric in stage.metrics.items():
+            column = getattr(metric, "column", None)
+            if column is not None:
+                named.append(((*place, "metrics", key, "column"), column))
+            named += [((*place, "metrics", key, "columns"), name) for name in getattr(metric, "columns", ())]
+    for path, name in named:
+        if name in source.missing:
+            problems.append(source.missing[name])
+        elif name not in (names := of_stage.get(path[:2], available.names)):
+            mend = nearest(name, names, "columns")
+            problems.append(
+                file.error(path, RequestError(field="", rule=f"names column {name!r}, which is not there", mend=mend))
+            )
+    raise_all(list({str(problem): problem for problem in problems}.values()))

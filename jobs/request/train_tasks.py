@@ -1,0 +1,195 @@
+"""From a job file to what its train stages learn, from which rows, and what stages compute from all rows of one unit.
+
+In: a checked job file; once the files are known, the schema of its rows. Out: one `Task` for each train stage, one `Unit` for
+each stage that looks at whole units. Holds: all that is wrong by public facts is told before anything is charged, with
+`file:line`: a label or a feature that is no column, or of a type that cannot be one, a model whose library is missing. Not
+covered: what training costs (`dp_pipelines.budget`) and how it runs (`training`).
+
+May import errors, checks, train_model, training.{encoder, libraries}, jobs.{complaints, job_file, unit_columns}. Imported by
+request and preview.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import yaml_lines
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.train_models import TrainStage
+from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
+from dp_pipelines.jobs.sql.windows import unit_columns
+from dp_pipelines.kernels import keys
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training import encoder, libraries
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What a stage computes from all rows of one unit.
+
+    Args:
+        expressions: the windows, and which rows stay.
+        max_rows_per_unit: rows of one unit that they see.
+        columns: what the stage and its windows read of the rows as stages see them.
+    """
+
+    expressions: unit_columns.UnitExpressions
+    max_rows_per_unit: int
+    columns: tuple[str, ...]
+
+    def reading(self, used: Iterable[str]) -> "Unit":
+        """The same, for a stage that reads these columns besides."""
+        read = dict.fromkeys((*used, *self.expressions.input_columns))
+        there = self.expressions.schema.names
+        return dataclasses.replace(self, columns=tuple(column for column in read if column in there))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+    """One train stage: what is learnt, and from which rows."""
+
+    model: TrainModel
+    unit: Unit
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What it reads of the rows as stages see them."""
+        return self.unit.columns
+
+
+def over_units(
+    file: JobFile, schema: pa.Schema, values: Mapping[str, Value], absent: Mapping[str, str]
+) -> dict[str, Unit]:
+    """What stages compute from all rows of one unit: of every train stage, and of aggregates that ask for something.
+
+    Args:
+        file: the job.
+        schema: of the rows as stages see them, with defined and looked-up columns.
+        values: of the parameters.
+        absent: what is wrong with columns that only some files have.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    found: dict[str, Unit] = {}
+    problems: list[RequestError] = []
+    for name, stage in file.job.stages.items():
+        if not (isinstance(stage, TrainStage) or stage.unit_columns or stage.where is not None):
+            continue
+        try:
+            unit = file.job.privacy_unit
+            bound = unit_columns.bind(stage.unit_columns, stage.where, schema, unit=unit, values=values, absent=absent)
+        except JobErrors as errors:
+            problems += [file.error(("stages", name), error) for error in errors.problems]
+        except RequestError as error:
+            problems.append(file.error(("stages", name), error))
+        else:
+            found[name] = Unit(expressions=bound, max_rows_per_unit=stage.max_rows_per_unit, columns=())
+    raise_all(problems)
+    return found
+
+
+def models(file: JobFile) -> dict[str, TrainModel]:
+    """What each train stage learns, as far as that can be known without files.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    found: dict[str, TrainModel] = {}
+    problems: list[RequestError] = []
+    for name, stage in file.job.stages.items():
+        if not isinstance(stage, TrainStage):
+            continue
+        try:
+            checks.stage_name(name, "")
+            checks.number(stage.share, "share", above=0, below=1e6)
+            found[name] = stage.build(file.job.privacy_unit)
+            libraries.refuse_missing(found[name].model)
+            encoder.Encoder.skeleton(found[name])
+        except RequestError as error:
+            problems.append(file.error(("stages", name), error))
+    if found and file.job.budget.delta == 0:
+        rule, mend = "must be above 0 where a model is trained", "write e.g. delta: 1.0e-6"
+        problems.append(file.error(("budget",), RequestError(field="delta", rule=rule, mend=mend)))
+    raise_all(problems)
+    return found
+
+
+def refuse_nested(file: JobFile, units: Mapping[str, Unit]) -> None:
+    """Refuse lists and the like in stages that look at whole units, whose rows are gathered column by column.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    problems = []
+    for name, unit in units.items():
+        for column in unit.columns:
+            kind = keys.plain_type(unit.expressions.schema.field(column).type)
+            if pa.types.is_nested(kind) or pa.types.is_interval(kind):
+                rule = f"looks at whole units, and so cannot read column {column!r} of type {kind}"
+                mend = "take out of it what you need with columns: first, or leave unit_columns and where out"
+                problems.append(file.error(("stages", name), RequestError(field="", rule=rule, mend=mend)))
+    raise_all(problems)
+
+
+def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
+    """What each train stage learns, and from which rows.
+
+    Args:
+        file: the job.
+        units: what each computes from all rows of a unit.
+
+    Raises:
+        RequestError: all that is wrong.
+    """
+    found: dict[str, Task] = {}
+    problems: list[RequestError] = []
+    for name, model in models(file).items():
+        stage = file.job.stages[name]
+        assert isinstance(stage, TrainStage)
+        wrong = _wrong_columns(file, ("stages", name), stage, model, units[name].expressions.output_schema)
+        problems += wrong
+        if not wrong:
+            found[name] = Task(model=model, unit=units[name].reading(model.columns))
+    raise_all(problems)
+    return found
+
+
+def _wrong_columns(
+    file: JobFile, place: yaml_lines.Path, stage: TrainStage, model: TrainModel, schema: pa.Schema
+) -> list[RequestError]:
+    """What is wrong with the columns of the label and the features, each at its line."""
+    problems: list[RequestError] = []
+    named: list[tuple[yaml_lines.Path, str]] = [((*place, "label", "column"), model.label.column)]
+    for name, feature in model.features.items():
+        own = stage.features[name].column is not None
+        named.append(((*place, "features", name, *(("column",) if own else ())), feature.column))
+    for path, column in named:
+        if schema.names.count(column) != 1:
+            mend = nearest(column, schema.names, "columns")
+            problem = RequestError(field="", rule=f"names column {column!r}, which is not there", mend=mend)
+            problems.append(file.error(path, problem))
+    if problems:
+        return problems
+    for field, error in encoder.wrong_types(schema, model).items():
+        path = (*place, "label", "column") if field == "label" else (*place, "features", field)
+        problems.append(file.error(path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
+    return problems or _not_encoded(file, place, model, schema)
+
+
+def _not_encoded(file: JobFile, place: yaml_lines.Path, model: TrainModel, schema: pa.Schema) -> list[RequestError]:
+    """What the encoder refuses of the columns: it is tried on a table without a row, so that a run meets nothing new."""
+    try:
+        skeleton, empty = encoder.Encoder.skeleton(model), schema.empty_table()
+        skeleton.encode(empty)
+        skeleton.labels(empty)
+    except RequestError as error:
+        return [file.error((*place, "features"), error)]
+    except pa.ArrowException as error:
+        rule = f"cannot be encoded: {error}"
+        return [file.error((*place, "features"), RequestError(field="", rule=rule, mend="cast their columns"))]
+    return []

@@ -1,0 +1,183 @@
+"""Which ledger and which account a run is charged to.
+
+In: a checked request, `--ledger` or nothing. Out: an open ledger that has the job's account, with the job's files registered.
+Holds: a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full
+budget; where none is named, the file beside the job is made, and its account gets the job's budget as its cap. The account's
+privacy unit is the job's, or the run is refused.
+
+May import errors, budget, ledger, and jobs below it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.ledger import default_places, sources
+from dp_pipelines.ledger.entries import Account, Window
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.release.manifest import unit_in_words
+
+
+class Book:
+    """The ledger of a run.
+
+    Args:
+        request: the run.
+        url: what was named, or None.
+        anchor: where the ledger's anchor must be, or None.
+        tell: says something to the user.
+
+    Raises:
+        RequestError: a ledger was named that is not there, or the account is another one's.
+        LedgerError: the ledger cannot be used.
+    """
+
+    def __init__(
+        self, request: Request, url: str | None, tell: Callable[[str], None], *, anchor: str | None = None
+    ) -> None:
+        self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
+        # The folder of the file itself: a link to it in another folder is the same job.
+        self._place = str(request.file.path.resolve().parent / DEFAULT_NAME) if url is None else url
+        self._ledger: Ledger | None = None
+
+    def __enter__(self) -> "Book":
+        # What is not there yet is made once everything else is known to be right (`open`).
+        if self._url is not None or Ledger.exists(self._place):
+            self._ledger = Ledger.open(self._place, anchor=self._anchor)
+            if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
+                self._refuse_other_account(self._ledger)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def frozen(self) -> Mapping[str, Any] | None:
+        """What the ledger has kept of this run's plan, or None."""
+        if self._ledger is None:
+            return None
+        request = self._request
+        block = self._ledger.block(request.file.job.dataset, request.window_name, request.asked)
+        return None if block is None else dict(block.body["frozen"])
+
+    def others(self) -> bool:
+        """Whether the account holds plans already."""
+        if self._ledger is None:
+            return False
+        key = (self._request.file.job.dataset, self._request.window_name)
+        return any((block.account, block.window) == key for block in self._ledger.state.plans.values())
+
+    def committed(self, run_id: str) -> bool:
+        """Whether a run has its release already."""
+        known = None if self._ledger is None else self._ledger.run(self._request.file.job.dataset, run_id)
+        return known is not None and known.committed
+
+    def open(self) -> Ledger:
+        """The ledger with the run's account and its files registered; made, where none was named and there is none.
+
+        Raises:
+            RequestError: the files belong to another account.
+            LedgerError: the ledger cannot be made or used.
+        """
+        job = self._request.file.job
+        if self._ledger is None:
+            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
+        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
+        files = self._request.source.files
+        if job.dataset not in self._ledger.state.accounts:
+            self._ledger.refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
+            try:
+                _open_account(self._ledger, self._request)
+            except RequestError:
+                self._ledger.refresh()
+                if job.dataset not in self._ledger.state.accounts:
+                    raise
+                # Another first run was faster.
+                self._refuse_other_account(self._ledger)
+                return self._with_source(self._ledger, pattern)
+            self._tell(
+                f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, epsilon "
+                f"{job.budget.epsilon:g} and delta {job.budget.delta:g}, for all jobs on this dataset together"
+            )
+        return self._with_source(self._ledger, pattern)
+
+    def note_tuning(self, *, stage: str, configurations: int, grid: str, who: str) -> None:
+        """Note that the rows are about to be looked at. The ledger is made where none was named and there is none; no account is.
+
+        Raises:
+            RequestError: the files belong to another account, where nobody would look for the note.
+            LedgerError: the ledger cannot be made or used.
+        """
+        if self._ledger is None:
+            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
+        job, files = self._request.file.job, self._request.source.files
+        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
+        self._ledger.refuse_foreign(job.dataset, pattern, files)
+        self._ledger.note_tuning(
+            job.dataset, stage=stage, configurations=configurations, content=self._request.content,
+            grid=grid, who=who, sources=[pattern, *sources.behind_links(pattern, files)],
+        )  # fmt: skip
+
+    def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:
+        dataset, files = self._request.file.job.dataset, self._request.source.files
+        ledger.claim_source(dataset, pattern, files)
+        # Where this user has charged one of these files to another account, this one has started with a full budget.
+        place = default_places.Place(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)
+        for warning in default_places.remember(place, pattern, files, "--ledger"):
+            self._tell(warning)
+        return ledger
+
+    def _refuse_other_account(self, ledger: Ledger) -> None:
+        account = ledger.account(self._request.file.job.dataset)
+        _refuse_other_unit(account, self._request)
+        _refuse_other_windows(account, self._request)
+
+
+def _open_account(ledger: Ledger, request: Request) -> None:
+    job = request.file.job
+    ledger.open_account(
+        job.dataset,
+        unit=job.privacy_unit,
+        words=event_window.in_words(unit_in_words(job.privacy_unit), job),
+        window=_window(request),
+        epsilon=job.budget.epsilon,
+        # A budget with delta 0 is met but for what the tables of noise may be off by, which is far below this.
+        delta=max(job.budget.delta, 1e-20),
+    )
+
+
+def _refuse_other_unit(account: Account, request: Request) -> None:
+    job = request.file.job
+    if tuple(job.privacy_unit) != account.unit:
+        raise request.file.error(
+            (),
+            RequestError(
+                field="privacy_unit",
+                rule=f"is not that of the account {account.name!r}, which protects each {account.words}",
+                mend=f"write privacy_unit: [{', '.join(account.unit)}], or charge another dataset",
+            ),
+        )
+
+
+def _window(request: Request) -> Window | None:
+    """The windows of an account that this run opens: its own is one of them."""
+    if request.window is None:
+        return None
+    return Window(column=request.window.column, days=request.window.days, origin=request.window.name)
+
+
+def _refuse_other_windows(account: Account, request: Request) -> None:
+    try:
+        if request.window is not None:
+            request.window.refuse_misfit(account.window, account.name)
+        elif account.window is not None:
+            raise RequestError(
+                field="dataset",
+                rule=f"names the account {account.name!r}, which protects each unit in one window of "
+                f"{account.window.days} days, and the job takes rows of all times",
+                mend=f"write window: {{column: {account.window.column}, days: {account.window.days}, param: ...}}",
+            )
+    except RequestError as error:
+        raise request.file.error((), error) from None

@@ -1,0 +1,390 @@
+"""A run that a ledger remembers: admitted once, followed from attempt to attempt, seen once.
+
+In: a checked request, an open ledger. Out: the published folder, made by this call or given back from the ledger. Holds: nothing
+is read before the run is charged; nothing is seen before it is committed; what a dead attempt left is destroyed, or finished
+where it was complete, before another one begins. The same command again is the mend for every crash.
+
+May import errors, budget, ledger, release, and jobs below it.
+"""
+
+import contextlib
+import dataclasses
+import hmac
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.errors import DpError, LedgerError, RequestError
+from dp_pipelines.jobs.run import looks
+from dp_pipelines.jobs.run.looks import Look
+from dp_pipelines.jobs.runners import processes
+from dp_pipelines.ledger import disks, export
+from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
+from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
+from dp_pipelines.noise import entropy
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.training.draws import Draws
+
+POLL_SECONDS = 0.5
+"""How often a run that waits for another process looks whether it is done."""
+
+
+Describe = Callable[
+    [int, pathlib.Path, Mapping[str, pathlib.Path], Mapping[str, Any], Sequence[Look]], dict[str, pathlib.Path]
+]
+"""Of a round, the staging folder, the staged files, what the ledger says of the account, and looks at raw rows that it noted."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a run needs beside its ledger.
+
+    Args:
+        account, run_id: its name.
+        window: of event time, or empty.
+        plan: its plan.
+        asked: digest of what the plan was made from.
+        content: digest of the job and the parameters.
+        params: the parameters, as text.
+        target: the folder to publish.
+        files: what it reads.
+        stage: runs the pipeline for a round into a staging folder, and tells of each job that it hands to an engine; gives
+            the staged files by name.
+        describe: the manifest and whatever else belongs to a release, written into the staging folder; all files by name.
+        tell: says something to whoever waits.
+        stop: has a job end that a dead attempt left with an engine.
+    """
+
+    account: str
+    run_id: str
+    window: str
+    plan: Plan
+    asked: str
+    content: str
+    params: Mapping[str, str]
+    target: pathlib.Path
+    files: Sequence[str]
+    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]]
+    describe: Describe
+    tell: Callable[[str], None]
+    stop: Callable[[EngineJob], None]
+
+
+def run(ledger: Ledger, work: Work) -> bool:
+    """Bring a run to its published release.
+
+    Returns:
+        whether the release had been published before.
+
+    Raises:
+        RequestError, BudgetError: the run is refused; nothing is charged.
+        LedgerError: the ledger cannot be used.
+        DpError: the attempt failed; what was charged stays, and the same command tries again.
+    """
+    known = ledger.run(work.account, work.run_id)
+    if known is not None and known.state != "abandoned":
+        refuse_other(known, work.asked, work.content, work.window)
+    _refuse_other_release(work)
+    if known is None or not known.committed:
+        admitted = ledger.admit(
+            work.account,
+            work.run_id,
+            plan=work.plan,
+            asked=work.asked,
+            content=work.content,
+            params=work.params,
+            records=lambda number: work.plan.round(number).mechanisms,
+            window=work.window,
+            who=processes.who(),
+        )
+        known = _released(ledger, admitted, work)
+    again = bool(known.folders)
+    _publish(ledger, known, work)
+    return again
+
+
+class InLedger:
+    """Draws that the ledger keeps: what an earlier attempt has drawn stays what it is."""
+
+    def __init__(self, ledger: Ledger, run_: Run, attempt: str) -> None:
+        self._ledger, self._run, self._attempt = ledger, run_, attempt
+
+    def get(self, name: str) -> bytes | None:
+        """What was kept under a name, or None."""
+        return self._ledger.drawn(self._run, name)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep it. Errors as for `Ledger.freeze`."""
+        self._ledger.freeze(self._run, attempt=self._attempt, name=name, content=content)
+
+    def submitted(self, job: EngineJob) -> None:
+        """Keep what an engine gets. Errors as for `Ledger.submitted`."""
+        self._ledger.submitted(self._run, attempt=self._attempt, job=job)
+
+
+def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
+    """The committed run, whoever committed it."""
+    while True:
+        try:
+            run_ = _recover(ledger, run_, work)
+            if run_.committed:
+                return run_
+            attempt = staging.attempt_name()
+            folder = staging.staging_path(work.target, attempt)
+            run_ = ledger.start(run_, attempt=attempt, staging=str(folder), where=processes.here())
+        except MovedOn:  # another process was faster: see what it is doing
+            run_ = _seen_again(ledger, run_, work)
+            continue
+        return _attempt(ledger, run_, work, attempt, folder)
+
+
+def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
+    """Give a run up, after what a dead attempt left is ended and destroyed.
+
+    Args:
+        ledger, run_: which.
+        stop: see `Work`.
+
+    Raises:
+        RequestError: a process is at work on it, or it has a release.
+        LedgerError: nothing shows from here whether an attempt still works.
+    """
+    last = run_.attempts[-1] if run_.attempts else None
+    if last is not None and not last.ended:
+        living = processes.alive(last.where)
+        if living is None:
+            raise _elsewhere(run_, last)
+        if living:
+            raise _at_work(run_, last)
+        run_ = _end_dead(ledger, run_, last, stop)
+    return ledger.abandon(run_)
+
+
+def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
+    """End an attempt of which its owner says that it works no more: its machine is gone, and nothing shows that from here.
+
+    Whatever it still does, it cannot commit any more. Its charge stays; the same command then makes the run's release.
+
+    Args:
+        ledger, run_: which.
+        stop: see `Work`.
+
+    Raises:
+        RequestError: no attempt is open, or its process lives here.
+    """
+    last = run_.attempts[-1] if run_.attempts else None
+    if last is None or last.ended:
+        raise RequestError(field=f"run {run_.run_id!r}", rule="has no attempt that has not ended", mend="run it again")
+    if processes.alive(last.where):
+        raise _at_work(run_, last)
+    for job in last.jobs:
+        stop(job)
+    staging.destroy(last.staging)  # if its disk can be reached from here
+    return ledger.end(run_, attempt=last.name, how="its machine is gone, as its owner says", destroyed=False)
+
+
+def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
+    """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
+    account = ledger.account(run_.account)
+    block = ledger.block(run_.account, run_.window, run_.plan)
+    return {
+        "id": ledger.state.ledger,
+        "account": account.name,
+        "unit": account.words,
+        "rule": account.rule,
+        "window": run_.window,
+        "round": run_.round,
+        "runs": block.runs if block is not None else 1,
+        "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
+        **export.budget_of(account, run_.window),
+        "note": f"charged once, to the account {account.name!r}",
+    }
+
+
+def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
+    """Leave nothing of earlier attempts: wait for one that lives, finish one that was complete, destroy the others."""
+    while run_.attempts and not run_.attempts[-1].ended:
+        last = run_.attempts[-1]
+        living = processes.alive(last.where)
+        if living is None:
+            raise _elsewhere(run_, last)
+        if living and not processes.same(last.where):
+            work.tell(f"waiting for process {last.where.get('pid')}, which is at work on this run")
+            time.sleep(POLL_SECONDS)
+            run_ = _seen_again(ledger, run_, work)
+            continue
+        if run_.state != "staged" or not _whole(last):
+            run_ = _end_dead(ledger, run_, last, work.stop)
+            continue
+        with disks.alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
+            run_ = _seen_again(ledger, run_, work)
+            if run_.attempts and run_.attempts[-1] == last and _whole(last):
+                return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
+    return run_
+
+
+def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
+    """The run as it stands now, if it still is the one that was admitted.
+
+    Raises:
+        RequestError: its id was abandoned meanwhile, or stands for something else.
+    """
+    ledger.refresh()
+    now = ledger.state.runs[run_.account, run_.run_id]
+    refuse_other(now, work.asked, work.content, work.window)
+    if now.state == "abandoned" or now.round != run_.round:
+        raise RequestError(
+            field=f"run {now.run_id!r}", rule="was abandoned while this command waited", mend="run the command again"
+        )
+    return now
+
+
+def _end_dead(ledger: Ledger, run_: Run, last: Attempt, stop: Callable[[EngineJob], None]) -> Run:
+    """End the jobs of an attempt whose process is gone, destroy what it left, and write that down.
+
+    The order is for what the cluster has to do, not for privacy: a job that cannot be ended has no place any more to write to.
+    """
+    for job in last.jobs:
+        stop(job)
+    destroyed = staging.destroy(last.staging)
+    if os.path.lexists(last.staging):
+        raise LedgerError(
+            f"staging folder {last.staging}: cannot be removed; remove it, unseen, and run the same command again"
+        )
+    return ledger.end(run_, attempt=last.name, how="its process is gone", destroyed=destroyed)
+
+
+def _at_work(run_: Run, last: Attempt) -> RequestError:
+    return RequestError(
+        field=f"run {run_.run_id!r}",
+        rule=f"process {last.where.get('pid')} is at work on it",
+        mend="let it end, or stop it first",
+    )
+
+
+def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
+    return LedgerError(
+        f"run {run_.run_id!r}: an attempt on {last.where.get('host', 'another machine')} has not ended, and from here "
+        f"nothing shows whether it still works; run the same command there, or, if that machine is gone for good, first "
+        f"`dp-pipelines runs --gone {run_.run_id}`"
+    )
+
+
+def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathlib.Path) -> Run:
+    """One attempt, up to the commit; its staging is gone at the end, whatever happens."""
+    destroyed = True  # nothing was staged yet
+    try:
+        with staging.staging_folder(work.target, attempt):
+            try:
+                kept = InLedger(ledger, run_, attempt)
+                files = work.stage(run_.round, folder, kept, kept.submitted)
+                run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
+                return _commit(ledger, run_, attempt, folder, work)
+            except BaseException:
+                destroyed = staging.destroy(folder)  # a folder that is not there any more may have been moved
+                raise
+    except BaseException as error:
+        how = "it failed" if isinstance(error, DpError) else "it was interrupted"
+        with contextlib.suppress(LedgerError):  # what failed first is what is told; the next attempt settles this one
+            ledger.end(run_, attempt=attempt, how=how, destroyed=destroyed)
+        raise
+
+
+def _commit(ledger: Ledger, run_: Run, attempt: str, folder: pathlib.Path, work: Work) -> Run:
+    """The ledger takes the release; from here on it is the one."""
+    staged = {name: folder / name for name in run_.attempts[-1].staged}
+    files = work.describe(run_.round, folder, staged, spent(ledger, run_), looks.of_ledger(ledger, run_, work.files))
+    return ledger.commit(run_, attempt=attempt, files={name: path.read_bytes() for name, path in files.items()})
+
+
+def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
+    """Make the committed release visible at its place, from the bytes in the ledger."""
+    if not _stands(run_, work):
+        content = ledger.release(run_)
+        work.target.parent.mkdir(parents=True, exist_ok=True)
+        with disks.alone(work.target.parent):
+            if not _stands(run_, work):  # another process may have been faster
+                _make_visible(content, f"{run_.attempts[-1].name}-release", work.target)
+    if run_.attempts:  # of an attempt that was killed between its commit and its end
+        shutil.rmtree(run_.attempts[-1].staging, ignore_errors=True)
+    ledger.published(run_, str(work.target))
+
+
+def _make_visible(content: Mapping[str, bytes], name: str, target: pathlib.Path) -> None:
+    """Publish the files of a release. Whoever is killed here leaves a folder that the next one finds by its name."""
+    shutil.rmtree(staging.staging_path(target, name), ignore_errors=True)
+    with staging.staging_folder(target, name) as folder:
+        for file, held in content.items():
+            path = folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(held)
+        staging.publish_folder(folder, target)
+
+
+def _stands(run_: Run, work: Work) -> bool:
+    """Whether the release stands at its place, whole.
+
+    Raises:
+        RequestError: something else stands there.
+    """
+    if not os.path.lexists(work.target):
+        return False
+    _refuse_other_release(work)
+    if not manifest.holds(work.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
+        raise RequestError(
+            field=f"output {str(work.target)!r}",
+            rule="holds this run's release, but its files are not those that were released",
+            mend="choose a new folder: the ledger gives the release again",
+        )
+    return True
+
+
+def _refuse_other_release(work: Work) -> None:
+    """Refuse an output that exists, unless it is this run's own."""
+    release_at(work.target, work.run_id, work.account, work.plan.digest, work.content)
+
+
+def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: str) -> dict[str, Any] | None:
+    """The manifest of the release at a place, which is this very run's; None where nothing stands there.
+
+    Raises:
+        RequestError: something else stands there.
+    """
+    if not os.path.lexists(target):
+        return None
+    content = manifest.read_manifest(target)
+    if content is None:
+        staging.refuse_existing(target)
+        raise AssertionError("it exists")
+    field = f"output {str(target)!r}"
+    if content.get("run_id") != run_id or content.get("dataset") != dataset:
+        raise RequestError(field=field, rule="holds another run's release", mend="choose a new folder")
+    if content.get("plan") != plan or content.get("job") != job:
+        rule = f"holds the release of run {run_id!r} of another job, plan or parameters"
+        raise RequestError(field=field, rule=rule, mend="give this run another --run-id and another folder")
+    return content
+
+
+def _whole(attempt: Attempt) -> bool:
+    """Whether all that an attempt staged is still there, byte for byte."""
+    folder = pathlib.Path(attempt.staging)
+    try:
+        return _seals(folder, {name: folder / name for name in attempt.staged}) == attempt.staged
+    except OSError:
+        return False
+
+
+def _seals(folder: pathlib.Path, files: Mapping[str, pathlib.Path]) -> dict[str, str]:
+    """Digests of staged files under a key that lies beside them and is destroyed with them.
+
+    The ledger remembers them. A plain digest would outlive a draw that is destroyed, and a draw of a small table can be found
+    again by trying: that draw and the one that is published would be two.
+    """
+    key = folder / f".key{staging.UNFINISHED}"
+    if not key.exists():
+        key.write_bytes(entropy.words(4).tobytes())
+    return {name: hmac.digest(key.read_bytes(), path.read_bytes(), "sha256").hex() for name, path in files.items()}

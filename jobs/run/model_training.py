@@ -1,0 +1,119 @@
+"""The train stages of a run: examples by Beam, then everything else in this process, up to the staged files of the models.
+
+In: a request, its plan, a staging folder, a place that keeps draws. Out: for each train stage `NAME/model.safetensors`,
+`NAME/model.json`, `NAME/evaluation.json` and, of a linear model, `NAME/weights.csv`. Holds: examples lie in a private folder of
+the attempt, and are gone at its end; no text of a failure leaves this module unless it is public. Not covered: what is released
+and how (`dp_pipelines.training`).
+
+May import errors, budget, train_stages, training, and jobs below it; Beam is imported when a pipeline is built, not before.
+"""
+
+import pathlib
+import shutil
+from collections.abc import Callable
+
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing
+from dp_pipelines.jobs.spec.train_models import TrainStage
+from dp_pipelines.noise import entropy
+from dp_pipelines.release.staging import UNFINISHED
+from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.draws import Draws
+
+
+@quoting_nothing("the training of a model failed")
+def run_training(
+    request: Request,
+    plan: Plan,
+    number: int,
+    folder: pathlib.Path,
+    draws: Draws,
+    write_examples: Callable[[str, pathlib.Path, int], None],
+    unit: str,
+    tell: Callable[[str], None],
+) -> dict[str, pathlib.Path]:
+    """Train all models of a round.
+
+    Args:
+        request: the run.
+        plan: its plan.
+        number: of the round.
+        folder: the private staging folder.
+        draws: keeps what later steps depend on.
+        write_examples: runs the pipeline that writes the examples of a stage into a folder, with a salt for their choice.
+        unit: the privacy unit in words.
+        tell: is told each step, in public words.
+
+    Returns:
+        the staged file of each published name.
+
+    Raises:
+        DpError: it failed. No text of what went wrong is told, since it may quote a row.
+    """
+    files: dict[str, pathlib.Path] = {}
+    if not plan.trained:
+        return files
+    from dp_pipelines.training import fit, stored
+
+    for name, task in plan.trained.items():
+        private = folder / f"{name}.examples{UNFINISHED}"
+        examples, numbers = private / "rows", private / "numbers"
+        for path in (private, examples, numbers):
+            path.mkdir(mode=0o700)
+        try:
+            salt = _salt(draws, name)
+            write_examples(name, examples, salt)
+            one = fit.Fit(
+                name=name,
+                task=task,
+                stages=plan.round(number).stages,
+                tables=lambda examples=examples: stored.tables(examples),  # type: ignore[misc]
+                folder=numbers,
+                draws=draws,
+                key=plan.digest.encode(),
+                salt=salt,
+                tell=tell,
+            )
+            fitted = one.run(_statement(plan, unit), _preparation(request, name))
+        except RequestError as error:  # all that is public was refused before; it was charged since
+            raise RunFailed(f"the training of {name!r} failed; nothing was published: {error}") from None
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+        target = folder / name
+        target.mkdir(mode=0o700)
+        written = fit.write(fitted, target)
+        files |= {f"{name}/{file}": path for file, path in written.items()}
+    return files
+
+
+def _salt(draws: Draws, name: str) -> int:
+    """What settles which examples of a unit stay: the same for all attempts of a run, which go on from each other's draws."""
+    if draws.get(f"{name}.salt") is None:
+        draws.keep(f"{name}.salt", entropy.words(1).tobytes())
+    kept = draws.get(f"{name}.salt")
+    assert kept is not None
+    return int.from_bytes(kept, "little")
+
+
+def _statement(plan: Plan, unit: str) -> Statement:
+    return Statement(unit=unit, plan=plan.digest, epsilon=plan.accounted["epsilon"], delta=plan.accounted["delta"])
+
+
+def _preparation(request: Request, name: str) -> Preparation:
+    """How rows become examples, as the job file says it: what `predict` does again."""
+    job = request.file.job
+    stage = job.stages[name]
+    assert isinstance(stage, TrainStage)
+    return Preparation(
+        source={name: str(request.source.schema.field(name).type) for name in request.columns},
+        quoted=job.source.quoted,
+        where=job.where,
+        columns=job.columns,
+        lookup=job.lookup.on if job.lookup is not None else None,
+        params={key: (type(value).__name__, str(value)) for key, value in request.values.items()},
+        unit_columns=stage.unit_columns,
+        max_rows_per_unit=stage.max_rows_per_unit,
+        examples_where=stage.where,
+    )

@@ -1,0 +1,176 @@
+"""Running the pipeline of a job, and telling of its failure no more than is public.
+
+In: a checked request, frozen stages, a staging folder. Out: the staged files, all complete; or an error whose text is public.
+Holds: no text of a failure of Beam leaves this module, since it may quote rows. Not covered: what happens to the files (`run`).
+
+May import errors, budget.stage, and jobs below it; Beam is imported when a pipeline is built, not before.
+"""
+
+import contextlib
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.terminal.progress import Progress
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.engines import Engine
+    from dp_pipelines.tuning.configuration import Configuration
+
+DAMAGES = (
+    "is not a whole Parquet file",
+    "a row group cannot be read; it is damaged",
+    "is not a CSV file with the declared columns",
+)
+"""What the readers say about a file that turns out to be damaged."""
+
+
+class RunFailed(DpError):
+    """The pipeline failed. The message holds public facts only."""
+
+
+@contextlib.contextmanager
+def quoting_nothing(failed: str) -> Iterator[None]:
+    """Let no text out of an error that is not ours: it may quote a row, or a draw that is never released.
+
+    Args:
+        failed: what is told instead.
+
+    Raises:
+        RunFailed: instead of any error that is none of `errors`.
+    """
+    try:
+        yield
+    except DpError:
+        raise
+    except Exception:
+        raise RunFailed(f"{failed}; nothing was published, and no detail is shown") from None
+
+
+def run_pipeline(
+    request: Request,
+    stages: Mapping[str, StagePlan],
+    folder: pathlib.Path,
+    engine: "Engine",
+    progress: Progress,
+    without: Mapping[str, pa.Table] | None = None,
+) -> dict[str, pathlib.Path]:
+    """Run the pipeline; the staged files by published name.
+
+    Args:
+        request: what to read.
+        stages: what to release, by name.
+        folder: the private staging folder.
+        engine: what runs it.
+        progress: is told each step.
+        without: partitions whose rows a stage does not see, by its name.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    from dp_pipelines.jobs.run import build
+
+    pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
+    files = build.build(pipeline, request, stages, folder, without or {})
+    _wait(engine, pipeline, request, stages, progress)
+    missing = [name for name, path in files.items() if not path.is_file()]
+    if missing:
+        raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
+    return files
+
+
+def run_examples(
+    request: Request,
+    name: str,
+    folder: pathlib.Path,
+    salt: int,
+    engine: "Engine",
+    progress: Progress,
+    key: bytes | None = None,
+) -> None:
+    """Run the pipeline that writes the examples of a train stage.
+
+    Args:
+        request: what to read.
+        name: of the stage.
+        folder: a private one, for the examples alone.
+        salt: settles which rows and examples of a unit stay.
+        engine: what runs it.
+        progress: is told each step.
+        key: divides the units, as `training.fit` takes it; see `BoundedExamples`.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    from dp_pipelines.jobs.run import build
+
+    pipeline = engine.pipeline(progress, len(request.source.files), [name])
+    build.build_examples(pipeline, request, name, folder, salt, key)
+    _wait(engine, pipeline, request, [name], progress)
+
+
+def run_tuning(
+    request: Request,
+    stage: StagePlan,
+    configurations: "Sequence[Configuration]",
+    path: pathlib.Path,
+    engine: "Engine",
+    progress: Progress,
+    salt: int | None = None,
+) -> None:
+    """Run the pipeline that predicts the errors of all configurations of a stage.
+
+    Args:
+        request: what to read.
+        stage: the stage.
+        configurations: all of them.
+        path: of the file with the sums, in a private folder.
+        engine: what runs it.
+        progress: is told each step.
+        salt: see `build.build_tuning`.
+
+    Raises:
+        DamagedInputError, RunFailed: it failed.
+    """
+    from dp_pipelines.jobs.run import build
+
+    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
+    build.build_tuning(pipeline, request, stage, configurations, str(path), salt)
+    _wait(engine, pipeline, request, [stage.name], progress)
+    if not path.is_file():
+        raise RunFailed("the predicted errors were not written; nothing is left")
+
+
+def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
+    from dp_pipelines.jobs.runners.engines import RunnerFailed
+
+    progress.show("starting")
+    try:
+        engine.run(pipeline, progress)
+    except (RunnerFailed, LedgerError):  # of before and after it; no step has a ledger
+        raise
+    except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
+        raise public_part(error, request, stages) from None
+
+
+def public_part(error: Exception, request: Request, stages: Iterable[str]) -> DpError:
+    """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
+    told = str(error)
+    for path in request.source.files:
+        for rule in DAMAGES:
+            message = f"file {path!r}: {rule}"
+            if message in told:
+                return DamagedInputError(f"{message}; nothing was published")
+    where = ""
+    for name in stages:
+        labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of", "Tune")))
+        if any(f"while running '{label}/" in told for label in labels):
+            where = f" in stage {name!r}"
+    return RunFailed(
+        f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"
+    )

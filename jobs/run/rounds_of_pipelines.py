@@ -1,0 +1,143 @@
+"""A run of several pipelines: what each releases is fixed before the next begins.
+
+In: a request, the frozen stages of a round, a place that keeps draws. Out: the staged files of what is published. Holds: a draw
+on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
+retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are (`dp_pipelines.phases`).
+
+May import errors, phases, budget, release, training.draws, and jobs below it; Beam is imported when a pipeline is built, not
+before.
+"""
+
+import io
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines import partition_bound
+from dp_pipelines.budget import resolve
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run.pipelines import quoting_nothing
+from dp_pipelines.query import ReleasedPartitions
+from dp_pipelines.release import chosen, released, staging
+from dp_pipelines.training.draws import Draws
+
+BOUNDS = "bounds.json"
+"""The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one; and by stage the
+bound on partitions, `partition_bound.NAME`."""
+
+
+@quoting_nothing("what one pipeline has released could not be used by the next")
+def run_phases(
+    request: Request,
+    plan: Plan,
+    number: int,
+    folder: pathlib.Path,
+    draws: Draws,
+    run_pipeline: Callable[[Mapping[str, StagePlan], pathlib.Path, Mapping[str, pa.Table]], dict[str, pathlib.Path]],
+) -> dict[str, pathlib.Path]:
+    """Run all pipelines of a round.
+
+    Args:
+        request: the run.
+        plan: its plan.
+        number: of the round.
+        folder: the private staging folder.
+        draws: keeps what later pipelines depend on.
+        run_pipeline: runs one pipeline with some stages into a folder; rows of the given partitions are left out of a stage.
+
+    Returns:
+        the staged file of each published name; `bounds.json` among them where bounds were chosen.
+
+    Raises:
+        DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
+    """
+    stages = dict(plan.round(number).stages)
+    found: dict[str, pa.Table] = {}
+    for names in plan.phases[:-1]:
+        missing = [name for name in names if draws.get(name) is None]
+        if missing:
+            private = folder / f"draws{staging.UNFINISHED}"
+            private.mkdir(mode=0o700, exist_ok=True)
+            before = {name: _before(plan, name, found) for name in missing}
+            files = run_pipeline({name: stages[name] for name in missing}, private, before)
+            for name in missing:
+                draws.keep(name, files[f"{name}.parquet"].read_bytes())
+            shutil.rmtree(private)
+        for name in names:
+            content = draws.get(name)
+            assert content is not None
+            found[name] = pa.parquet.read_table(io.BytesIO(content))
+    stages, told = _with_bounds(plan, stages, found)
+    last, ready = {}, {}
+    for name in plan.phases[-1]:
+        if name not in plan.selections:
+            last[name] = stages[name]
+            continue
+        union = released.union([found[selection] for selection in plan.selections[name]])
+        if name not in stages:
+            ready[name] = union  # with no metric there is no `top` either
+        elif union.num_rows == 0:
+            ready[name] = released.nothing(stages[name], union)
+        else:
+            assert isinstance(stages[name].query.partitions, ReleasedPartitions)
+            last[name] = released.over(stages[name], union)
+    files = run_pipeline(last, folder, {}) if last else {}
+    for name, table in ready.items():
+        path = folder / f"{name}.parquet"
+        staging.write_release(table, path, request.queries[name].partition_columns)
+        files[path.name] = path
+    published = {f"{name}.parquet": files[f"{name}.parquet"] for name in plan.phases[-1]}
+    if told:
+        published[BOUNDS] = folder / BOUNDS
+        published[BOUNDS].write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    return published
+
+
+def _with_bounds(
+    plan: Plan, stages: dict[str, StagePlan], found: Mapping[str, pa.Table]
+) -> tuple[dict[str, StagePlan], dict[str, dict[str, Any]]]:
+    """The stages with the bounds that the histograms show, and these bounds by stage; that on partitions comes first."""
+    told: dict[str, dict[str, Any]] = {}
+    for name, shown in plan.auto_partitions.items():
+        most = chosen.partitions(stages[name], stages[shown], found[shown])
+        told[name] = {partition_bound.NAME: most}
+        stages = {**stages, name: resolve.with_partitions(stages[name], most)}
+    for name, shown in plan.auto.items():
+        pairs = chosen.choose(stages[name], stages[shown], found[shown])
+        told[name] = {**told.get(name, {}), **pairs}
+        stages = {**stages, name: resolve.resolve(stages[name], pairs)}
+    return stages, told
+
+
+def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[str, StagePlan]:
+    """The stages of a round as its last pipeline ran them: those of the plan, with the bounds that were chosen.
+
+    Args:
+        plan: the plan.
+        number: of the round.
+        files: what `run_phases` has staged.
+    """
+    stages = dict(plan.round(number).stages)
+    if BOUNDS in files:
+        for name, of_stage in json.loads(files[BOUNDS].read_text(encoding="utf-8")).items():
+            most = of_stage.pop(partition_bound.NAME, None) if name in plan.auto_partitions else None
+            if most is not None:
+                stages[name] = resolve.with_partitions(stages[name], most)
+            pairs = {metric: (low, high) for metric, (low, high) in of_stage.items()}
+            if pairs:
+                stages[name] = resolve.resolve(stages[name], pairs)
+    return stages
+
+
+def _before(plan: Plan, name: str, found: Mapping[str, pa.Table]) -> pa.Table:
+    """What the earlier rounds of a selection have released."""
+    names = next((names for names in plan.selections.values() if name in names), (name,))
+    earlier = [found[selection] for selection in names[: names.index(name)]]
+    return released.union(earlier) if earlier else pa.table({})

@@ -1,0 +1,391 @@
+"""A run from a checked request to a published folder, whole or not at all.
+
+In: a job file, parameters, an output folder, a ledger. Out: the folder with one Parquet file per stage, `report.html` and
+`manifest.json`, under its name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused
+before anything is charged or created; while rows are in memory nothing is printed, and no text of a failure leaves this
+module unless all of it is public. With a ledger the run is charged first and its release kept (`charged`); without one the
+manifest says so.
+
+May import everything below; Beam is imported when a pipeline is built, not before.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from dp_pipelines.budget.plan import Expectation, Plan
+from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.dataflow import requirements
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import (
+    ledger_account,
+    ledgered_run,
+    looks,
+    model_training,
+    rounds_of_pipelines,
+    unledgered_run,
+)
+from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
+from dp_pipelines.jobs.runners import orphaned_jobs, runner_rules
+from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.terminal import silence
+from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.ledger.entries import EngineJob
+from dp_pipelines.query import Query
+from dp_pipelines.release import manifest, report, staging
+from dp_pipelines.train_model import TrainModel
+from dp_pipelines.training.draws import Draws, InMemory
+
+NO_LEDGER = "none"
+"""What `--ledger` says where no ledger is wanted."""
+
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a run has published.
+
+    Args:
+        folder: where it lies.
+        manifest: what its manifest says.
+        again: whether the run had its release before.
+    """
+
+    folder: pathlib.Path
+    manifest: dict[str, Any]
+    again: bool = False
+
+
+def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a job.
+
+    Args:
+        file: the job.
+        asked: by stage.
+        frozen: what a ledger has kept of the plan; None calibrates.
+
+    Raises:
+        RequestError: an argument is wrong.
+        BudgetError: the budget cannot be met.
+    """
+    job = file.job
+    arguments: dict[str, Any] = {
+        "epsilon": job.budget.epsilon,
+        "delta": job.budget.delta,
+        "stages": asked,
+        "shares": {name: stage.share for name, stage in job.stages.items()},
+        "runs": job.budget.runs,
+        "split": job.budget.split,
+        "expect": Expectation(**dict(job.expect)) if job.expect is not None else None,
+    }
+    try:
+        return Plan(**arguments) if frozen is None else Plan.restore(frozen, **arguments)
+    except RequestError as error:
+        known = {"epsilon", "delta", "runs", "split"}
+        place = ("budget",) if error.field in known else ()
+        located = file.error(place, error)
+        raise type(error)(field=located.field, rule=located.rule, mend=located.mend) from None
+
+
+def run(
+    file: JobFile,
+    output: str,
+    *,
+    given: Sequence[str] = (),
+    run_id: str | None = None,
+    arguments: Sequence[str] = (),
+    ledger: str | None = None,
+    runner: str = "direct",
+    anchor: str | None = None,
+) -> Published:
+    """Run a job.
+
+    Args:
+        file: the job.
+        output: the folder to publish; it must not exist, unless it holds this very run.
+        given: parameters, `NAME=VALUE`.
+        run_id: names the run; needed where the budget is for several.
+        arguments: options of Beam.
+        ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
+        runner: one of `runners.NAMES`.
+        anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
+
+    Raises:
+        RequestError: the request is wrong by public facts; nothing was charged or created.
+        BudgetError: the budget refuses.
+        LedgerError: the ledger cannot be used.
+        DamagedInputError, RunFailed, PublishError: it failed; nothing is visible.
+    """
+    request = check(file, given)
+    _check_run_id(run_id, file)
+    return carry_out(request, output, run_id=run_id, arguments=arguments, ledger=ledger, runner=runner, anchor=anchor)
+
+
+def carry_out(
+    request: Request,
+    output: str,
+    *,
+    run_id: str | None,
+    arguments: Sequence[str] = (),
+    ledger: str | None = None,
+    runner: str = "direct",
+    anchor: str | None = None,
+    planned: Plan | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Published:
+    """Run a checked request. Errors as for `run`.
+
+    Args:
+        request: what is asked for.
+        output, run_id, arguments, ledger, runner, anchor: see there.
+        planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
+        note: is told what a user should know; None writes it to standard error.
+    """
+    file = request.file
+    target = staging.local_path(output)
+    if os.path.lexists(target) and manifest.read_manifest(target) is None:
+        staging.refuse_existing(target)
+    if runner_rules.check_name(runner) == "dataflow":
+        requirements.refuse_local(request)
+    with (
+        silence.silence() as stream,
+        Progress(stream) as progress,
+        _no_parents_left(target),
+        contextlib.ExitStack() as until_the_end,
+    ):
+        _refuse_unwritable(target)
+        tell = note if note is not None else functools.partial(silence.note, stream)
+        progress.show("loading Beam")
+        from dp_pipelines.jobs.runners import doctor, engines
+
+        engine = until_the_end.enter_context(engines.engine(runner, arguments))
+
+        def stage(
+            number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
+        ) -> dict[str, pathlib.Path]:
+            def one(
+                stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
+            ) -> dict[str, pathlib.Path]:
+                if engine.setup.name != "dataflow":
+                    return run_pipeline(request, stages, into, engine, progress, without)
+                from dp_pipelines.jobs.dataflow import bucket_staging
+
+                account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
+                return bucket_staging.run_pipeline(
+                    request, stages, into, engine, progress, without,
+                    place=requirements.place(place, account, identity), job_name=requirements.job_name(account, identity),
+                )  # fmt: skip
+
+            def examples(name: str, into: pathlib.Path, salt: int) -> None:
+                run_examples(request, name, into, salt, engine, progress, plan.digest.encode())
+
+            key = requirements.run_key(file.job.dataset, identity)
+            with engine.attempt(engines.Attempt(key=key, folder=folder, submitted=submitted)):
+                files = rounds_of_pipelines.run_phases(request, plan, number, folder, draws, one)
+                return files | model_training.run_training(
+                    request, plan, number, folder, draws, examples, _unit(request), progress.show
+                )
+
+        stop = functools.partial(orphaned_jobs.stop, tell=tell)
+        if ledger == NO_LEDGER:
+            progress.show("planning")
+            plan = plan_of(file, request.stages)
+            identity = run_id or _identity(plan, request)
+            if not os.path.lexists(target):
+                doctor.refuse_unready(engine, target, tell)
+            return _unaccounted(request, plan, identity, target, stage, stop)
+        progress.show("opening the ledger")
+        with ledger_account.Book(request, ledger, tell, anchor=anchor) as book:
+            progress.show("planning")
+            frozen = book.frozen()
+            known = planned if frozen is None else None
+            plan = known if known is not None else plan_of(file, request.stages, frozen)
+            if frozen is None and book.others():
+                tell(
+                    "this plan is new to its account, which holds other plans: it is charged anew, epsilon "
+                    f"{plan.accounted['epsilon']:.4g} for all of its runs"
+                )
+            identity = run_id or _identity(plan, request)
+            ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            if not book.committed(identity):  # else its release is given again, and no runner is needed
+                doctor.refuse_unready(engine, target, tell)
+            work = ledgered_run.Work(
+                account=file.job.dataset,
+                run_id=identity,
+                window=request.window_name,
+                plan=plan,
+                asked=request.asked,
+                content=request.content,
+                params={name: str(value) for name, value in request.values.items()},
+                target=target,
+                files=request.source.files,
+                stage=stage,
+                describe=_describer(request, plan, identity),
+                tell=progress.show,
+                stop=stop,
+            )
+            again = ledgered_run.run(book.open(), work)
+    content = manifest.read_manifest(target)
+    assert content is not None
+    return Published(folder=target, manifest=content, again=again)
+
+
+def _identity(plan: Plan, request: Request) -> str:
+    """The id of a run that was given none: the plan's hash with the parameters."""
+    return f"{plan.digest[:24]}-{request.content[:24]}"
+
+
+def _unit(request: Request) -> str:
+    """The privacy unit in words."""
+    return event_window.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
+
+
+def _describer(request: Request, plan: Plan, identity: str) -> ledgered_run.Describe:
+    """What writes the report and the manifest of a round beside its staged files."""
+
+    @quoting_nothing("the report of the release could not be made")
+    def write(
+        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
+        noted: Sequence[looks.Look],
+    ) -> dict[str, pathlib.Path]:  # fmt: skip
+        job = request.file.job
+        this = plan.round(number)
+        content = manifest.manifest(
+            statement={**plan.statement(), "accounted_one_run": dict(this.accounted)},
+            mechanisms=[record.to_json() for record in this.mechanisms],
+            privacy_unit=ledger.get("unit") or _unit(request),
+            files={},
+            run_id=identity,
+            params={name: str(value) for name, value in request.values.items()},
+        )
+        ran = rounds_of_pipelines.as_run(plan, number, files)
+        published = {name: stage for name, stage in ran.items() if name in plan.phases[-1]}
+        content |= {
+            "dataset": job.dataset,
+            "job": request.content,
+            "stages": manifest.stages_to_json(published),
+        }
+        for described in content["stages"]:
+            if described["name"] in plan.auto_partitions:
+                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
+            for name in _auto(plan, described["name"]):
+                family = published[described["name"]].query.metrics[name].family
+                described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
+        if plan.trained:
+            content["models"] = {name: {"label": task.label.rule} for name, task in plan.trained.items()}
+        if ledger:
+            content["ledger"] = dict(ledger)
+        seen = looks.marks([*noted, *looks.of_job(job)])
+        content = manifest.with_looks(content, [look.to_json() for look in seen])
+        page = folder / "report.html"
+        tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
+        models = {name: folder / name for name in plan.trained}
+        page.write_text(report.render(content, tables, models), encoding="utf-8")
+        everything = {**files, page.name: page}
+        content["files"] = manifest.digests(everything)
+        return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+    return write
+
+
+def _auto(plan: Plan, name: str) -> list[str]:
+    """The metrics of a stage whose bounds a run chooses."""
+    return [key for key, metric in plan.queries[name].metrics.items() if metric.auto] if name in plan.auto else []
+
+
+def _unaccounted(
+    request: Request,
+    plan: Plan,
+    identity: str,
+    target: pathlib.Path,
+    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]],
+    stop: Callable[[EngineJob], None],
+) -> Published:
+    """A run that no ledger remembers."""
+    if os.path.lexists(target):
+        return _same_run(target, identity, plan, request)
+    unledgered_run.sweep(target, stop)
+    with staging.staging_folder(target) as folder:
+        note, whole = unledgered_run.Note(folder), folder / "whole"
+        whole.mkdir(mode=0o700)
+        files = stage(1, whole, InMemory(), note.submitted)
+        _describer(request, plan, identity)(1, whole, files, {}, ())
+        # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
+        # read, and the next command finds and destroys it.
+        staging.publish_folder(whole, target)
+    content = manifest.read_manifest(target)
+    assert content is not None
+    return Published(folder=target, manifest=content)
+
+
+def _check_run_id(run_id: str | None, file: JobFile) -> None:
+    if run_id is None:
+        if file.job.budget.runs > 1:
+            raise RequestError(
+                field="--run-id",
+                rule=f"is needed: the budget is for {file.job.budget.runs} runs, and each needs a name of its own",
+                mend="add e.g. --run-id 2026-W01",
+            )
+    elif not RUN_ID.match(run_id):
+        rule = "must be 1 to 200 letters, digits and signs of _.:@/+- and start with a letter or digit"
+        raise RequestError(field="--run-id", rule=rule, mend="write e.g. --run-id 2026-W01")
+
+
+def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> Published:
+    """The release that stands at the output's place, if it is this very run's and whole.
+
+    Raises:
+        RequestError: it is not.
+    """
+    content = ledgered_run.release_at(target, identity, request.file.job.dataset, plan.digest, request.content)
+    assert content is not None
+    listed = content.get("files", {})
+    if not listed or not manifest.holds(target, listed):
+        raise RequestError(
+            field=f"output {str(target)!r}",
+            rule="holds this run's release, but its files are not those of its manifest",
+            mend="restore them, or choose a new folder",
+        )
+    return Published(folder=target, manifest=content, again=True)
+
+
+def _refuse_unwritable(target: pathlib.Path) -> None:
+    """Refuse a place that cannot be written, before anything is charged.
+
+    Raises:
+        RequestError: it cannot.
+    """
+    if os.path.lexists(target):
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError:
+        raise RequestError(
+            field=f"output {str(target)!r}", rule="cannot be created", mend="choose a folder that can be written"
+        ) from None
+
+
+@contextlib.contextmanager
+def _no_parents_left(target: pathlib.Path) -> Iterator[None]:
+    """Remove the folders above the output that this run made, where it publishes nothing."""
+    made = [parent for parent in target.parents if not parent.exists()]
+    try:
+        yield
+    except BaseException:
+        for parent in made:
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+        raise

@@ -1,0 +1,1 @@
+"""Where a pipeline runs: options, engines, what can be seen of them, what dead drivers leave there."""

@@ -1,0 +1,111 @@
+"""Options of Beam on our command line: passed through, unless they are unknown or would show rows.
+
+In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
+that write elements, keys or programs to logs and files, or under which a partition could be released twice, are refused
+(knowledge of Beam 2.77); what Beam does unless it is told otherwise is switched off. Imports Beam: only `engines`,
+`doctor` and `dataflow_job` may import this module.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from apache_beam.options import pipeline_options
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.kernels.sizes import MOST_SHARDS
+
+REFUSED = {
+    "runtime_type_check": "prints values of rows in its errors",
+    "performance_runtime_type_check": "prints values of rows in its errors",
+    "enable_hot_key_logging": "prints keys",
+    "save_main_session": "writes the variables of the program to a file",
+    "profile_memory": "writes the contents of the memory to a file",
+    "profiler_agent": "sends profiles of the rows' processing elsewhere",
+    "streaming": "may release a partition again as rows arrive",
+    "update": "goes on with a job of another run",
+    "output_executable_path": "writes the pipeline, with the job's parameters, to a file and runs nothing",
+    "template_location": "writes the pipeline, with the job's parameters, to a file and runs nothing",
+    "no_wait_until_finish": "leaves before there is anything to publish",
+}
+"""Options, and what they do."""
+
+LEAKING = {
+    "enable_data_sampling": "copies rows out of the pipeline",
+    "enable_always_on_exception_sampling": "copies rows out of the pipeline",
+    "enable_heap_dump": "writes the contents of the memory to a page of the worker",
+    "enable_google_cloud_profiler": "sends profiles of the rows' processing elsewhere",
+    "enable_google_cloud_heap_sampling": "sends profiles of the memory elsewhere",
+}
+"""Experiments and service options, and what they do."""
+
+HEAP_DUMPS = "HeapDump"
+"""What is in every setting of a Java machine that has it write its memory to a file."""
+
+SWITCHED_OFF = {
+    "exception sampling": (
+        "--experiments=disable_always_on_exception_sampling",
+        "it copies the rows on which a step fails to the runner's storage and logs",
+    ),
+    "saved main session": ("--no_save_main_session", "it writes the variables of the program to a file"),
+}
+"""What Beam does by itself on some runner, the option against it, and why."""
+
+
+class OurOptions(pipeline_options.PipelineOptions):
+    """An option of ours that travels with those of Beam."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--num_shards", type=int, default=None)
+
+
+class FlinkJobOptions(pipeline_options.PipelineOptions):
+    """Options of Beam's runner for Flink that are known to its job server in Java alone. Being a group, they are passed on."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--object_reuse", action="store_true", default=None)
+        parser.add_argument("--faster_copy", action="store_true", default=None)
+        parser.add_argument("--execution_mode_for_batch", choices=("PIPELINED", "BATCH", "BATCH_FORCED"), default=None)
+
+
+class _Parser(pipeline_options._BeamArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        field = message.partition(":")[0].removeprefix("argument ")
+        raise RequestError(field=field, rule=f"is wrong for Beam: {message.partition(': ')[2] or message}")
+
+
+def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOptions:
+    """Check and take Beam's options.
+
+    Raises:
+        RequestError: one is unknown, has a wrong value, or leaks.
+    """
+    parser = _Parser(allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS)
+    for group in pipeline_options.PipelineOptions.__subclasses__():
+        group._add_argparse_args(parser)
+    _, unknown = parser.parse_known_args(list(arguments))
+    if unknown:
+        known = [name for action in parser._actions for name in action.option_strings]
+        given = unknown[0].partition("=")[0]
+        mend = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
+        mend = mend if mend.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
+        raise RequestError(field=given, rule="is an option of neither this command nor Beam", mend=mend)
+    chosen = pipeline_options.PipelineOptions(list(arguments)).get_all_options()
+    for name, reason in REFUSED.items():
+        if chosen.get(name):
+            raise RequestError(field=f"--{name}", rule=f"{reason}, and is refused", mend="leave it out")
+    if not 1 <= (1 if chosen["num_shards"] is None else chosen["num_shards"]) <= MOST_SHARDS:
+        raise RequestError(field="--num_shards", rule=f"must be from 1 to {MOST_SHARDS}", mend="or leave it out")
+    for option in ("experiments", "dataflow_service_options"):
+        for said in chosen.get(option) or []:
+            name = said.partition("=")[0].strip()
+            if name in LEAKING:
+                rule = f"{LEAKING[name]}, and is refused"
+                raise RequestError(field=f"--{option}={name}", rule=rule, mend="leave it out")
+    if HEAP_DUMPS in str(chosen.get("job_server_jvm_properties") or ""):
+        rule = "writes the contents of the memory to a file, and is refused"
+        raise RequestError(field="--job_server_jvm_properties", rule=rule, mend="leave it out")
+    return pipeline_options.PipelineOptions([*arguments, *(option for option, _ in SWITCHED_OFF.values())])

@@ -1,0 +1,157 @@
+"""A job of a few elements, to see what a runner's workers are and what they see.
+
+In: an engine, the folder in which outputs are to lie. Out: what is so, with mends. Holds: it reads nothing but versions, names of
+machines and free space; the private folder that it makes is removed. Not covered: workers that get none of the elements.
+
+Imports Beam: only `doctor` may import this module.
+"""
+
+import getpass
+import json
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from dp_pipelines.jobs.runners.cluster_checks import LEAST_TEMPORARY, Said, there_meanwhile
+from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
+from dp_pipelines.jobs.terminal.progress import Progress
+
+ELEMENTS = 16
+"""More than workers that one wants to see."""
+
+UNSEEN = "dp-pipelines probe: the folder is not there"
+REFUSED = "dp-pipelines probe: the folder cannot be written"
+
+EXCERPT = 300
+"""Characters of an error that are shown: no rows were near."""
+
+
+class Probe(beam.DoFn):
+    """Writes what a worker is into a private folder.
+
+    Args:
+        folder: as the driver sees it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def process(self, element: int) -> Iterator[str]:
+        """A file for each element."""
+        if not os.path.isdir(self._folder):
+            raise RuntimeError(UNSEEN)
+        name = os.path.join(self._folder, f"{element}.json")
+        try:
+            pathlib.Path(name).write_text(json.dumps(facts()), encoding="utf-8")
+        except OSError:
+            raise RuntimeError(REFUSED) from None
+        yield name
+
+
+def facts() -> dict[str, Any]:
+    """What this process is."""
+    import numpy as np
+    import pyarrow as pa
+
+    from dp_pipelines import __version__
+
+    return {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "user": os.getuid(),
+        "versions": {
+            "Python": ".".join(platform.python_version_tuple()[:2]),
+            "Beam": beam.__version__,
+            "dp-pipelines": __version__,
+            "NumPy": np.__version__,
+            "pyarrow": pa.__version__,
+        },
+        "free": shutil.disk_usage(tempfile.gettempdir()).free,
+        "order": sys.byteorder,
+    }
+
+
+def probe(engine: Engine, parent: pathlib.Path, progress: Progress) -> list[Said]:
+    """Run the job.
+
+    Args:
+        engine: what runs it.
+        parent: where the output is to lie.
+        progress: is told each step.
+    """
+    with there_meanwhile(parent), tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=parent) as folder:
+        pipeline = engine.pipeline(progress)
+        numbered = pipeline | "Elements" >> beam.Create(list(range(ELEMENTS)), reshuffle=False).with_output_types(int)
+        keyed = numbered | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, int])
+        grouped = keyed | "Shuffle" >> beam.GroupByKey()
+        spread = grouped | "Values" >> beam.ParDo(_Values()).with_output_types(int)
+        spread | "Probe" >> beam.ParDo(Probe(folder)).with_output_types(str)
+        try:
+            engine.run(pipeline, progress)
+        except Exception as error:
+            return [_failed(error)]
+        files = sorted(pathlib.Path(folder).glob("*.json"))
+        return _seen([json.loads(file.read_text(encoding="utf-8")) for file in files])
+
+
+class _Keyed(beam.DoFn):
+    def process(self, element: int) -> Iterator[tuple[int, int]]:
+        yield element, element
+
+
+class _Values(beam.DoFn):
+    def process(self, element: tuple[int, Any]) -> Iterator[int]:
+        yield from element[1]
+
+
+def _failed(error: Exception) -> Said:
+    told = str(error)
+    if UNSEEN in told:
+        return Said(
+            "workers do not see the folder beside the output", "put the output on a disk that every worker mounts there"
+        )
+    if REFUSED in told:
+        return Said(
+            "workers may not write beside the output", f"run them as the user {getpass.getuser()!r}, as this is"
+        )
+    if isinstance(error, RunnerFailed):
+        cause = error.cause
+        told = f"{type(cause).__name__}: {cause}" if cause is not None else told
+    last = [line.strip() for line in told.splitlines() if line.strip()][:1] or ["no reason is given"]
+    excerpt = "".join(letter if letter.isprintable() else " " for letter in last[0])[:EXCERPT]
+    return Said(f"failed: {excerpt}", "see the logs of the runner, and docs/runners.md")
+
+
+def _seen(workers: list[dict[str, Any]]) -> list[Said]:
+    """What the workers have written."""
+    mine = facts()
+    if len(workers) < ELEMENTS:
+        mend = "put the output on a disk that every worker mounts there"
+        return [Said(f"ran, but only {len(workers)} of {ELEMENTS} files are seen here", mend)]
+    hosts = {worker["host"] for worker in workers}
+    processes = {(worker["host"], worker["process"]) for worker in workers}
+    said = [Said(f"ran in {len(processes)} processes on {len(hosts)} machines, which write beside the output")]
+    for name, version in mine["versions"].items():
+        others = sorted({str(worker["versions"].get(name)) for worker in workers} - {version})
+        if others:
+            mend = "install the same on workers as here"
+            said.append(Said(f"workers have {name} {', '.join(others)}, here it is {version}", mend))
+    if any(worker["order"] != mine["order"] for worker in workers):
+        said.append(Said("workers keep numbers in another order of bytes", "use machines like this one"))
+    if {worker["user"] for worker in workers} != {mine["user"]}:
+        # Reached where this user is root, who may read everything, and workers are not: then they could not write.
+        mend = "run workers as the user who runs this command"
+        said.append(Said("workers run as another user, who may not write into a private folder", mend))
+    free = min(worker["free"] for worker in workers)
+    mend = "point TMPDIR of workers to a larger disk" if free < LEAST_TEMPORARY else ""
+    said.append(Said(f"workers have {free / 2**30:.1f} GiB for temporary files", mend))
+    return said

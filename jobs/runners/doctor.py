@@ -1,0 +1,233 @@
+"""Whether a run would find what it needs: Java, job server, cluster, workers, disks; known before a budget is touched.
+
+In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a mend. Holds: nothing is read of any
+rows, and nothing is charged; what is made for a check is removed again. Not covered: what only rows show, e.g. that a worker's
+memory is too small; what happens after the check.
+
+May import errors, ledger.disks, release.staging, and jobs below it. Imported by run and cli.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from dp_pipelines.errors import DpError, RequestError
+from dp_pipelines.jobs.runners import cluster_checks, runner_rules
+from dp_pipelines.ledger import disks
+from dp_pipelines.ledger.ledger import DEFAULT_NAME
+from dp_pipelines.release import staging
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.engines import Engine
+
+OWN_MEMORY = ("tmpfs", "ramfs", "overlay")
+"""Kinds of file systems that no other machine sees."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a check found.
+
+    Args:
+        what: was looked at.
+        said: what is so.
+        mend: what to do; empty where all is well.
+    """
+
+    what: str
+    said: str
+    mend: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether all is well."""
+        return not self.mend
+
+    @property
+    def line(self) -> str:
+        """One line for people.
+
+        >>> Finding(what="java", said="is missing", mend="install Java 17").line
+        'wrong  java: is missing; install Java 17'
+        """
+        return f"{'ok   ' if self.ok else 'wrong'}  {self.what}: {self.said}" + (f"; {self.mend}" if self.mend else "")
+
+
+def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[Finding]:
+    """Everything that can be known before a run.
+
+    Args:
+        given: the options of the command.
+        arguments: options of Beam.
+
+    Raises:
+        RequestError: the runner or an option is refused.
+    """
+    from dp_pipelines.jobs.terminal.progress import Progress
+    from dp_pipelines.jobs.terminal.silence import silence
+
+    runner_rules.check_name(given.runner)
+    target = staging.local_path(given.output if given.output is not None else "dp-release")
+    with silence() as stream, Progress(stream) as progress:
+        progress.show("loading Beam")
+        from dp_pipelines.jobs.runners import beam_options, canary, engines
+
+        with engines.engine(given.runner, arguments) as engine:
+            findings = [_versions(), *_switched_off(beam_options.SWITCHED_OFF)]
+            progress.show("looking around")
+            findings += [*cheap(engine, target), *disk(), *_ledger(given)]
+            if engine.setup.name != "direct" and not given.no_probe and all(finding.ok for finding in findings):
+                findings += probed(canary.probe(engine, target.parent, progress))
+    return findings
+
+
+def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str], None]) -> None:
+    """Refuse a run whose runner is not ready, before anything is charged. `direct` needs nothing.
+
+    Args:
+        engine: what is to run.
+        target: the folder that is to be published.
+        note: says something to the user.
+
+    Raises:
+        RequestError: something is wrong; all that is wrong is told.
+    """
+    if engine.setup.name == "direct":
+        return
+    from dp_pipelines.jobs.runners import beam_options
+    from dp_pipelines.jobs.spec.validation_errors import raise_all
+
+    wrong = [finding for finding in cheap(engine, target) if not finding.ok]
+    raise_all([RequestError(field=finding.what, rule=finding.said, mend=finding.mend) for finding in wrong])
+    for name, (_, why) in beam_options.SWITCHED_OFF.items():
+        note(f"{name} is switched off: {why}")
+
+
+def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[Finding]:
+    """What takes no longer than some seconds to see.
+
+    Args:
+        engine: what is to run.
+        target: the folder that is to be published.
+    """
+    setup, options = engine.setup, engine.options.get_all_options()
+    if setup.server == "jar":
+        yield _finding("java", cluster_checks.java(str(options.get("job_server_java_launcher") or "java")))
+    if setup.server in ("jar", "uber"):
+        yield _finding("job server", cluster_checks.jar(setup.name, options))
+        for name in ("job_port", "artifact_port", "expansion_port"):
+            if int(options.get(name) or 0):
+                yield _finding(f"port --{name}", cluster_checks.free_port(int(options[name])))
+    if ":" in setup.server:
+        yield _finding("job server", cluster_checks.listens(setup.server))
+    if setup.master and setup.name == "flink":
+        yield from (_finding("cluster", said) for said in cluster_checks.flink(setup, options))
+    elif setup.master:
+        yield _finding("cluster", cluster_checks.listens(setup.master))
+    if setup.environment:
+        yield _workers(setup)
+    yield _place(setup, target)
+
+
+def _finding(what: str, said: cluster_checks.Said) -> Finding:
+    return Finding(what=what, said=said.said, mend=said.mend)
+
+
+def _workers(setup: runner_rules.Setup) -> Finding:
+    """Whether workers can be started, as far as it can be seen from here."""
+    what = f"workers ({setup.environment})"
+    if setup.pool and not setup.here and runner_rules.is_here(setup.pool):
+        return Finding(what=what, said=f"{setup.pool} of each task manager's machine, which cannot be seen from here")
+    if setup.pool:
+        return _finding(what, cluster_checks.listens(setup.pool))
+    if setup.command and setup.here and shutil.which(setup.command) is None:
+        mend = "write the full path of a script that may be executed: docs/runners.md"
+        return Finding(what=what, said=f"{setup.command!r} is no command on this machine", mend=mend)
+    said = "in this process" if setup.environment == "LOOPBACK" or setup.environment in runner_rules.IN_PROCESS else ""
+    return Finding(what=what, said=said or f"are started by {setup.command!r}")
+
+
+def _place(setup: runner_rules.Setup, target: pathlib.Path) -> Finding:
+    """Whether a release can be staged beside the output, as far as it can be seen from here."""
+    what = f"output {str(target)!r}"
+    kind = disks.kind_of(target.parent)
+    if not setup.here and kind in OWN_MEMORY:
+        mend = "choose a folder on a disk that all machines share"
+        return Finding(what=what, said=f"lies on {kind}, which no other machine sees; {runner_rules.SHARED}", mend=mend)
+    try:
+        with (
+            cluster_checks.there_meanwhile(target.parent),
+            tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=target.parent) as folder,
+        ):
+            staged = pathlib.Path(folder) / "staged"
+            staged.write_bytes(b"x")
+            os.link(staged, staged.with_name("linked"))
+            staged.with_name("linked").rename(staged.with_name("renamed"))
+    except OSError as error:
+        said = f"cannot be staged there: {error.strerror or 'the file system refuses'}"
+        return Finding(what=what, said=said, mend="choose a folder on a disk with links where this user may write")
+    shared = "" if setup.here else f"; {runner_rules.SHARED}"
+    return Finding(what=what, said=f"can be staged and published ({kind or 'unknown file system'}){shared}")
+
+
+def disk() -> Iterator[Finding]:
+    """The disk for temporary files."""
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    said = f"{free / 2**30:.1f} GiB are free"
+    few = "set TMPDIR to a folder on a larger disk" if free < cluster_checks.LEAST_TEMPORARY else ""
+    yield Finding(what=f"temporary files in {folder!r}", said=said, mend=few)
+
+
+def _versions() -> Finding:
+    import apache_beam
+
+    from dp_pipelines import __version__
+
+    said = f"dp-pipelines {__version__}, Python {platform.python_version()}, Beam {apache_beam.__version__}"
+    return Finding(what="this process", said=said)
+
+
+def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+    for name, (_, why) in switched_off.items():
+        yield Finding(what=name, said=f"switched off, since {why}")
+
+
+def _ledger(given: argparse.Namespace) -> Iterator[Finding]:
+    """Where the ledger lies."""
+    url = given.ledger
+    if url == "none" or (url is None and given.job is None):
+        return
+    from dp_pipelines.ledger.ledger import Ledger
+
+    place = str(pathlib.Path(given.job).resolve().parent / DEFAULT_NAME) if url is None else url
+    shown = place.rpartition("@")[2] if "://" in place else place  # without a password
+    what = f"ledger {shown!r}"
+    try:
+        if Ledger.exists(place):
+            Ledger.open(place, anchor=given.anchor).close()
+            yield Finding(what=what, said="can be opened")
+        elif "://" in place or url is not None:
+            yield Finding(
+                what=what, said="is not there", mend="check its name, or make it with `dp-pipelines ledger init`"
+            )
+        else:
+            disks.refuse_network(pathlib.Path(place))
+            writable = os.access(pathlib.Path(place).parent, os.W_OK)
+            mend = "" if writable else "name another one with --ledger, or let this user write there"
+            yield Finding(what=what, said="will be made by the first run" if writable else "cannot be made", mend=mend)
+    except RequestError as error:
+        yield Finding(what=what, said=error.rule, mend=error.mend or "see docs/ledger.md")
+    except DpError as error:
+        yield Finding(what=what, said=str(error), mend="see docs/ledger.md")
+
+
+def probed(said: Sequence[cluster_checks.Said]) -> list[Finding]:
+    """What a small job on the runner has shown."""
+    return [_finding("a small job", one) for one in said]

@@ -1,0 +1,343 @@
+"""Pipelines on the runner that was asked for: made, run, waited for; in this process or elsewhere.
+
+In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
+server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
+is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read;
+before an engine gets a job, whoever keeps the attempt is told its name. A job server that we start is killed with this process
+(on Linux), and its temporary files lie in the attempt's private folder. Not covered: what is done about a job whose driver was
+killed (`left_jobs`).
+
+Imports Beam: only `run`, `pipeline`, `doctor`, `probe` and `dataflow_staging` may import this module.
+"""
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import importlib
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.runners.portability import flink_runner, portable_runner, spark_runner
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.job_server import JavaJarJobServer, JobServer
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+from dp_pipelines.errors import DpError, RequestError
+from dp_pipelines.jobs.runners import beam_options, error_masking, orphaned_jobs, processes, runner_rules
+from dp_pipelines.jobs.runners.direct import CountingRunner
+from dp_pipelines.jobs.terminal.progress import Progress, heard
+from dp_pipelines.ledger.entries import EngineJob
+from dp_pipelines.release.staging import UNFINISHED
+
+ENDING_SOON = 10.0
+"""Seconds that a job has to end which is cancelled since its run ends, before we go on without."""
+
+
+class RunnerFailed(DpError):
+    """The runner took no job. The message holds public facts only.
+
+    Args:
+        name: of the runner.
+        cause: what Beam said; for `doctor`, which has no rows.
+    """
+
+    def __init__(self, name: str, cause: Exception | None = None) -> None:
+        super().__init__(
+            f"runner {name}: took no job; nothing was read and nothing was published; "
+            f"`dp-pipelines doctor --runner {name}` with the same options says more"
+        )
+        self.cause = cause
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What an engine must know of the attempt for which it works.
+
+    Args:
+        key: names the run to whoever sees the engine's jobs, and shows neither account nor id.
+        folder: the private one.
+        submitted: keeps a job: before the engine gets it, and once the engine has said what it calls it.
+    """
+
+    key: str
+    folder: pathlib.Path
+    submitted: Callable[[EngineJob], None]
+
+
+class Engine:
+    """A runner and its options.
+
+    Args:
+        setup: how it is reached.
+        arguments: options of Beam that were given.
+    """
+
+    def __init__(self, setup: runner_rules.Setup, arguments: Sequence[str]) -> None:
+        self.setup, self._arguments = setup, [*arguments, *setup.defaults]
+        self._server: _Server | None = None
+        self._attempt: Attempt | None = None
+
+    @property
+    def options(self) -> PipelineOptions:
+        """Options of Beam, made anew: a runner writes into those that it is given, and a run may have several pipelines."""
+        return beam_options.pipeline_options_of(self._arguments)
+
+    def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> beam.Pipeline:
+        """An empty pipeline.
+
+        Args:
+            progress: is told each step, where the steps are in this process.
+            files: how many are read.
+            stages: names of the job's stages.
+        """
+        here = self.setup.name == "direct"
+        return beam.Pipeline(
+            runner=CountingRunner(progress, files, stages) if here else self.runner(), options=self.options
+        )
+
+    def runner(self) -> PipelineRunner:
+        """A runner of Beam; that of `direct` without progress."""
+        if self.setup.name == "dataflow":
+            return _dataflow()
+        kinds = {"direct": FnApiRunner, "flink": _Flink, "spark": _Spark, "portable": portable_runner.PortableRunner}
+        made = kinds[self.setup.name]()
+        if isinstance(made, _Serving):
+            made.engine = self
+        return made
+
+    def run(self, pipeline: beam.Pipeline, progress: Progress) -> None:
+        """Run a pipeline of this engine to its end.
+
+        Raises:
+            RunnerFailed: the job could not be handed over; nothing was read.
+            Exception: it failed. Whatever the error says may quote rows.
+        """
+        if self.setup.name == "direct":
+            with heard(progress):
+                pipeline.run().wait_until_finish()
+            return
+        error_masking.guard(pipeline)
+        _say_nothing_at_the_end()
+        job = self._named(pipeline)
+        progress.show(f"handing the job to {self.setup.name}")
+        try:
+            result = pipeline.run()
+        except BaseException as error:
+            self._end(job)
+            if isinstance(error, Exception):
+                raise RunnerFailed(self.setup.name, error) from None
+            raise
+        progress.show(f"running on {self.setup.name}")
+        try:
+            if job is not None and self._attempt is not None:
+                self._attempt.submitted(dataclasses.replace(job, job=_called(job, result)))
+            result.wait_until_finish()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                result.cancel()
+            self._end(job)
+            raise
+
+    @contextlib.contextmanager
+    def attempt(self, attempt: Attempt) -> Iterator[None]:
+        """Work for an attempt until the end of the block; then no job server is left.
+
+        Meanwhile the temporary files of Beam, and of all else in this process, lie in the attempt's private folder.
+        """
+        before = tempfile.tempdir
+        private = tempfile.mkdtemp(prefix="engine-", suffix=UNFINISHED, dir=attempt.folder)
+        try:
+            self._attempt, tempfile.tempdir = attempt, private
+            yield
+        finally:
+            self._attempt, tempfile.tempdir = None, before
+            self.close()
+            shutil.rmtree(private, ignore_errors=True)
+
+    def _named(self, pipeline: beam.Pipeline) -> EngineJob | None:
+        """The job that a pipeline of an attempt is to be, kept under a name that no other has, before any engine gets it."""
+        if self._attempt is None:
+            return None
+        options = pipeline.options.view_as(GoogleCloudOptions)  # only Python's Beam thinks that the name is Google's
+        if self.setup.name != "dataflow":  # there the name keeps a second job out
+            options.job_name = f"{options.job_name or 'dp'}-{self._attempt.key}-{uuid.uuid4().hex[:12]}"
+        job = EngineJob(name=str(options.job_name), runner=self.setup.name, endpoint=self.setup.endpoint)
+        self._attempt.submitted(job)
+        return job
+
+    def _end(self, job: EngineJob | None) -> None:
+        """See that a job which is cancelled, or has failed as its job server died, ends: as far as that is quickly done."""
+        if job is not None:
+            with contextlib.suppress(Exception):
+                orphaned_jobs.stop(job, lambda text: None, ENDING_SOON)
+
+    def server(self, started: JobServer) -> JobServer:
+        """The one job server of this run: the first that any of its pipelines wanted to start."""
+        self._server = self._server or _Server(started)
+        return self._server
+
+    def close(self) -> None:
+        """End what was started."""
+        if self._server is not None:
+            self._server.stop()
+
+
+@contextlib.contextmanager
+def engine(name: str, arguments: Sequence[str]) -> Iterator[Engine]:
+    """A runner, until the end of the block.
+
+    Args:
+        name: one of `runners.NAMES`.
+        arguments: options of Beam.
+
+    Raises:
+        RequestError: the name or an option is wrong by public facts.
+    """
+    made = configured(name, arguments)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def configured(name: str, arguments: Sequence[str]) -> Engine:
+    """A runner with what it needs beside the options that were given. Errors as for `engine`."""
+    runner_rules.check_name(name)
+    given = beam_options.pipeline_options_of(arguments).get_all_options()
+    made = Engine(runner_rules.setup(name, given), arguments)
+    try:
+        complaints = PipelineOptionsValidator(made.options, made.runner()).validate()
+    except RequestError:
+        raise
+    except Exception:  # for Dataflow the validator asks the bucket, and an error of Google's client may quote a key
+        rule = f"cannot be checked for {name}: the service or its credentials are not reached from here"
+        raise RequestError(
+            field="--temp_location", rule=rule, mend="log in, e.g. `gcloud auth application-default login`"
+        ) from None
+    for said in complaints:
+        rule = " ".join(str(said).split()).rstrip(".")
+        raise RequestError(field="options of Beam", rule=f"do not go together: {rule}", mend="see Beam's documentation")
+    return made
+
+
+def _dataflow() -> PipelineRunner:
+    """Beam's runner of Dataflow, which needs the extra `dataflow`.
+
+    Raises:
+        RequestError: it is not installed.
+    """
+    try:
+        from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
+
+        importlib.import_module("google.cloud.storage")  # says whether the extra is there
+    except ImportError:
+        mend = "pip install 'dp-pipelines[dataflow]'"
+        raise RequestError(
+            field="--runner dataflow", rule="needs Google's libraries, which are not here", mend=mend
+        ) from None
+    return DataflowRunner()
+
+
+@functools.cache
+def _say_nothing_at_the_end() -> None:
+    """Have nothing on standard error once this process ends: threads of workers may still be there, and say what they hold."""
+    atexit.register(_silence_for_good)
+
+
+def _silence_for_good() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _called(job: EngineJob, result: PipelineResult) -> str:
+    """What the engine calls a job that it took: the cluster's own word where it can be asked, else the job service's.
+
+    A cluster lists a job some time after its job server took it, at the latest when it has ended.
+    """
+    found, pause = "", 0.1
+    while job.endpoint.startswith("http") and not found:
+        ended = PipelineState.is_terminal(result.state)
+        found = getattr(orphaned_jobs.look(job), "job", "")
+        if ended:
+            break
+        time.sleep(0 if found else pause)
+        pause = min(1.2 * pause, 2.0)
+    asked = getattr(result, "job_id", None)  # of Dataflow
+    return str(found or (asked() if callable(asked) else getattr(result, "_job_id", "")))
+
+
+class _Server(JobServer):
+    """A job server that is started once and ended by us, without handlers of signals or of the process's end."""
+
+    def __init__(self, server: JobServer) -> None:
+        self._server, self._service = server, None
+
+    def start(self) -> Any:
+        if self._service is None:
+            self._service = self._server.start()
+        return self._service
+
+    def stop(self) -> None:
+        if self._service is not None:
+            self._service = None
+            with contextlib.suppress(Exception):
+                self._server.stop()
+
+
+class _Jar(JavaJarJobServer):
+    """A job server that is killed with this process, and keeps all of its files where this process keeps temporary ones."""
+
+    _local_temp_root: str | None
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        (launcher, *rest), endpoint = super().subprocess_cmd_and_endpoint()
+        own = [f"-Djava.io.tmpdir={self._local_temp_root}", "-XX:-UsePerfData"]
+        return processes.ending_with_this([launcher, *own, *rest]), endpoint
+
+    def stop(self) -> None:
+        folder, self._local_temp_root = self._local_temp_root, None
+        try:
+            super().stop()
+        finally:
+            shutil.rmtree(str(folder), ignore_errors=True)
+
+
+class _FlinkJar(_Jar, flink_runner.FlinkJarJobServer):
+    pass
+
+
+class _SparkJar(_Jar, spark_runner.SparkJarJobServer):
+    pass
+
+
+class _Serving:
+    engine: Engine
+
+
+class _Flink(_Serving, flink_runner.FlinkRunner):
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        if self.engine.setup.server == "uber":
+            return super().default_job_server(options)
+        view = options.view_as(FlinkRunnerOptions)
+        view.flink_master = self.add_http_scheme(view.flink_master)
+        return self.engine.server(_FlinkJar(options))
+
+
+class _Spark(_Serving, spark_runner.SparkRunner):
+    def default_job_server(self, options: PipelineOptions) -> JobServer:
+        if self.engine.setup.server == "uber":
+            return super().default_job_server(options)
+        return self.engine.server(_SparkJar(options))

@@ -1,0 +1,146 @@
+"""Jobs that a dead driver has left with an engine: found by name, cancelled, waited for.
+
+In: what the ledger has kept of a job. Out: the job has ended, or the engine knows it no more; or it is said that the engine
+cannot be asked. Holds: nothing is cancelled but a job of that very name or id; what an engine says decides nothing about what is
+published: a job writes only into the private folder of its own attempt, which is destroyed. Not covered: Dataflow, whose
+service refuses a second job of a name; clusters that ask for a password; Beam's job service in Python, which says that a job
+is cancelled and lets it run.
+
+May import errors, ledger.entries, jobs.runners.cluster_checks. Beam is imported where a job service is asked, not before.
+"""
+
+import contextlib
+import dataclasses
+import http.client
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from dp_pipelines.errors import DpError
+from dp_pipelines.jobs.runners import cluster_checks
+from dp_pipelines.ledger.entries import EngineJob
+
+PATIENCE = 120.0
+"""Seconds for a job to end that was cancelled."""
+
+POLL_SECONDS = 0.5
+
+ENDED = ("FINISHED", "FAILED", "CANCELED", "DONE", "CANCELLED", "DRAINED", "UPDATED")
+"""What engines call a job that works no more."""
+
+
+class StillAtWork(DpError):
+    """A job was cancelled and goes on. The message holds public facts only."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What an engine says of a job: what it calls it and its state; both empty where it knows none."""
+
+    job: str = ""
+    state: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return not self.job or self.state in ENDED
+
+
+def stop(job: EngineJob, tell: Callable[[str], None], patience: float = PATIENCE) -> None:
+    """Have a job end, if its engine still has it.
+
+    Args:
+        job: as the ledger has kept it.
+        tell: is told what is done, in public words.
+        patience: seconds to wait for its end.
+
+    Raises:
+        StillAtWork: the engine was asked to cancel it, and it has not ended in that time.
+    """
+    if not job.endpoint:
+        return
+    seen = look(job)
+    if seen is None:
+        tell(
+            f"{_named(job)} cannot be asked for: nothing answers there; should it still run, whatever it writes is destroyed "
+            "with its private folder; cancel it by hand"
+        )
+        return
+    if seen.ended:
+        return
+    tell(f"{_named(job)} was left at work by an attempt that is dead; cancelling it")
+    end = time.monotonic() + patience
+    while True:
+        if seen is not None and seen.ended:
+            return
+        if time.monotonic() > end:
+            break
+        if seen is not None:
+            _cancel(job, seen)
+        time.sleep(POLL_SECONDS)
+        seen = look(job)
+    raise StillAtWork(
+        f"{_named(job)} was cancelled and has not ended within {patience:.0f} seconds; nothing was published; "
+        "see that it ends, and run the same command again"
+    )
+
+
+def look(job: EngineJob) -> _Seen | None:
+    """What an engine says of a job; None where nothing answers.
+
+    Args:
+        job: is known by what the engine calls it, or else by its name.
+    """
+    if not job.endpoint.startswith("grpc://"):
+        return _at_flink(job)
+    with contextlib.suppress(Exception), _service(job) as service:
+        return _at_service(job, service)
+    return None
+
+
+def _at_flink(job: EngineJob) -> _Seen | None:
+    overview = cluster_checks.rest(job.endpoint, "/jobs/overview")
+    if overview is None:
+        return None
+    for listed in overview.get("jobs") or []:
+        if isinstance(listed, dict) and listed.get("name") == job.name:
+            return _Seen(str(listed.get("jid")), str(listed.get("state")))
+    return _Seen()
+
+
+def _at_service(job: EngineJob, service: Any) -> _Seen:
+    from apache_beam.portability.api import beam_job_api_pb2 as api
+
+    for listed in service.GetJobs(api.GetJobsRequest(), timeout=cluster_checks.PATIENCE).job_info:
+        named = listed.pipeline_options.fields["beam:option:job_name:v1"].string_value
+        if listed.job_id == job.job or job.name in (listed.job_name, named):
+            return _Seen(listed.job_id, api.JobState.Enum.Name(listed.state))
+    return _Seen()
+
+
+def _cancel(job: EngineJob, seen: _Seen) -> None:
+    """Ask for the end of a job; whether it ends, its state tells."""
+    if job.endpoint.startswith("grpc://"):
+        from apache_beam.portability.api import beam_job_api_pb2 as api
+
+        with contextlib.suppress(Exception), _service(job) as service:
+            service.Cancel(api.CancelJobRequest(job_id=seen.job), timeout=cluster_checks.PATIENCE)
+        return
+    asked = urllib.request.Request(f"{job.endpoint}/jobs/{quote(seen.job, safe='')}?mode=cancel", method="PATCH")  # noqa: S310
+    with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+        urllib.request.urlopen(asked, timeout=cluster_checks.PATIENCE).close()  # noqa: S310
+
+
+@contextlib.contextmanager
+def _service(job: EngineJob) -> Iterator[Any]:
+    import grpc
+    from apache_beam.portability.api import beam_job_api_pb2_grpc
+
+    with grpc.insecure_channel(job.endpoint.removeprefix("grpc://")) as channel:
+        grpc.channel_ready_future(channel).result(timeout=cluster_checks.PATIENCE)
+        yield beam_job_api_pb2_grpc.JobServiceStub(channel)
+
+
+def _named(job: EngineJob) -> str:
+    return f"job {job.name!r} of {job.runner} at {job.endpoint.partition('://')[2]}"

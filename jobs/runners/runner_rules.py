@@ -1,0 +1,265 @@
+"""Which runner is asked for, and what it needs: rules that public facts decide, before anything is read or charged.
+
+In: a name and options of Beam. Out: the options with what the runner needs, and the facts that `doctor` checks; or a refusal.
+Holds: every runner is named, none is chosen behind our back; workers must see the local files of the job and the private
+staging folder, and where public facts show that they cannot, the runner is refused. Not covered: whether any of it is there
+(`doctor`); running (`engines`).
+
+May import errors, jobs.dataflow.requirements. Imports no Beam: `--help` and a refused request need none.
+"""
+
+import dataclasses
+import re
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.dataflow import requirements
+
+NAMES = ("direct", "portable", "flink", "spark", "dataflow")
+
+DIRECT_IN_PROCESS = (
+    "is not needed: `direct` is Beam's FnApiRunner, in this process; Beam's DirectRunner may download another"
+)
+REFUSED = {
+    "dask": "loses steps: of several branches it runs the last one only, and it mixes the outputs that must stay apart",
+    "prism": "is a program that Beam downloads without checking it",
+    "bundlebaseddirect": "is for tests of Beam",
+    "interactive": "keeps the rows of every step in a cache",
+    "switchingdirect": DIRECT_IN_PROCESS,
+    "fnapi": DIRECT_IN_PROCESS,
+    "kafkastreams": "was never tried",
+}
+"""Runners of Beam that are not offered, and why."""
+
+LOCAL_MASTERS = ("[local]", "[auto]")
+"""What `--flink_master` says where the job server runs a Flink of its own."""
+
+QUICKER_ON_FLINK = ("object_reuse", "faster_copy")
+"""Options of Beam's runner for Flink without which each element is copied between chained steps. Elements are bytes to Java."""
+
+SHARED = "the files of the job and the output folder must lie where every worker sees them under the same path"
+
+IN_PROCESS = ("beam:env:embedded_python:v1", "beam:env:embedded_python_grpc:v1")
+"""Workers inside the job service, which then must be the one in this process."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+    """How a runner is reached, as far as options say.
+
+    Args:
+        name: of the runner.
+        environment: how workers are started: LOOPBACK, PROCESS, EXTERNAL, or one of `IN_PROCESS`; empty for `direct`.
+        server: who takes the pipeline: `none`, `embed` (in this process), `jar` (a Java process that we start), `uber` (the
+            cluster itself, given a jar), or an address `host:port`.
+        master: the address of the cluster; empty where the job server runs one of its own, or knows it.
+        command: that starts a worker (PROCESS), or empty.
+        pool: the address of a pool of workers (EXTERNAL), or empty.
+        defaults: options of Beam that the runner needs and that were not given.
+    """
+
+    name: str
+    environment: str = ""
+    server: str = "none"
+    master: str = ""
+    command: str = ""
+    pool: str = ""
+    defaults: tuple[str, ...] = ()
+
+    @property
+    def here(self) -> bool:
+        """Whether all that options name is on this machine."""
+        places = [self.master, self.server if ":" in self.server else ""]
+        return all(is_here(place) for place in places if place)
+
+    @property
+    def endpoint(self) -> str:
+        """Where another process can ask for its jobs, without what may be secret; empty where they end with this process.
+
+        >>> Setup(name="flink", server="jar", master="cluster:8081").endpoint, Setup(name="spark", server="jar").endpoint
+        ('http://cluster:8081', '')
+        """
+        if ":" in self.server:
+            return f"grpc://{_without_secrets(self.server)}"
+        if self.name != "flink" or not self.master:
+            return ""
+        scheme = "https" if self.master.lower().startswith("https://") else "http"
+        return f"{scheme}://{_without_secrets(self.master)}"
+
+
+def check_name(name: str) -> str:
+    """The name, if it is one of ours.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if name in NAMES:
+        return name
+    short = name.lower().replace("_", "").removesuffix("runner")
+    listed = "one of " + ", ".join(NAMES)
+    if short in REFUSED:
+        raise RequestError(field=f"--runner {name}", rule=f"is refused: it {REFUSED[short]}", mend=listed)
+    mend = f"write --runner {short}" if short in NAMES else listed
+    raise RequestError(field=f"--runner {name}", rule="is no runner here", mend=mend)
+
+
+def setup(name: str, given: Mapping[str, Any]) -> Setup:
+    """How a runner is reached.
+
+    Args:
+        name: of the runner.
+        given: all options of Beam by name, as Beam's parser gives them.
+
+    Raises:
+        RequestError: by public facts, workers could not do their work.
+
+    >>> setup("portable", {}).defaults
+    ('--job_endpoint=embed', '--environment_type=LOOPBACK')
+    >>> setup("flink", {"flink_master": "localhost:8081"}).master
+    'localhost:8081'
+    """
+    check_name(name)
+    if name == "direct":
+        return Setup(name=name)
+    if name == "dataflow":
+        return Setup(name=name, defaults=requirements.defaults(given))
+    server, master, defaults = _reached(name, given)
+    found = Setup(name=name, server=server, master=master)
+    environment = _environment(given, found)
+    if name == "flink":
+        defaults = (*defaults, *(f"--{option}" for option in QUICKER_ON_FLINK if not given.get(option)))
+    if not given.get("environment_type"):
+        defaults = (*defaults, f"--environment_type={environment}")
+    command, pool = _workers(given, environment)
+    return dataclasses.replace(found, environment=environment, command=command, pool=pool, defaults=defaults)
+
+
+def _reached(name: str, given: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
+    """Who takes the pipeline, the cluster's address, and options that were left out."""
+    endpoint = str(given.get("job_endpoint") or "")
+    if endpoint and endpoint != "embed" and not re.fullmatch(r".+:\d+", endpoint):
+        raise RequestError(field="--job_endpoint", rule="is no address", mend="write host:port")
+    if name == "portable":
+        return (endpoint or "embed"), "", () if endpoint else ("--job_endpoint=embed",)
+    if endpoint == "embed":
+        rule = "is the job service in this process, which runs the pipeline itself"
+        raise RequestError(field="--job_endpoint=embed", rule=rule, mend="write --runner portable")
+    if name == "flink":
+        master = str(given.get("flink_master") or LOCAL_MASTERS[0]).strip()
+        master = "" if master in LOCAL_MASTERS else master
+        uber = bool(given.get("flink_submit_uber_jar")) and bool(master)
+    else:
+        master = str(given.get("spark_master_url") or "local[2]").strip()
+        master = "" if re.fullmatch(r"local(\[.*\])?", master) else master
+        uber = bool(given.get("spark_submit_uber_jar"))
+        master = str(given.get("spark_rest_url") or "") if uber else master
+    if endpoint:
+        return endpoint, master, ()
+    return ("uber" if uber else "jar"), master, ()
+
+
+def _environment(given: Mapping[str, Any], found: Setup) -> str:
+    """How workers are started.
+
+    Raises:
+        RequestError: they could not see the job's files, or would be looked for on another machine.
+    """
+    field, chosen = "--environment_type", str(given.get("environment_type") or "")
+    if not chosen:
+        if found.here:
+            return "LOOPBACK"
+        rule = f"is needed, since the cluster at {found.master or found.server} is not on this machine; {SHARED}"
+        raise RequestError(field=field, rule=rule, mend="write PROCESS or EXTERNAL: docs/runners.md")
+    if chosen in IN_PROCESS:
+        if found.server != "embed":
+            raise RequestError(field=field, rule="has workers in this process, which only `portable` uses")
+        return chosen
+    if chosen not in ("LOOPBACK", "PROCESS", "EXTERNAL", "DOCKER"):
+        raise RequestError(field=field, rule="must be LOOPBACK, PROCESS or EXTERNAL")
+    if chosen == "DOCKER":
+        rule = f"is refused: Beam's containers mount no folder of the machine, but {SHARED}"
+        mend = "start containers that do and have a pool of workers in them, and write EXTERNAL: docs/runners.md"
+        raise RequestError(field=f"{field}=DOCKER", rule=rule, mend=mend)
+    if chosen == "LOOPBACK" and not found.here:
+        rule = "has the workers in this process, which a cluster on another machine does not reach"
+        raise RequestError(field=f"{field}=LOOPBACK", rule=rule, mend="write PROCESS or EXTERNAL: docs/runners.md")
+    if chosen == "PROCESS" and found.server == "embed":
+        rule = "is not known to the job service in this process"
+        raise RequestError(field=f"{field}=PROCESS", rule=rule, mend="write LOOPBACK or EXTERNAL")
+    return chosen
+
+
+def _workers(given: Mapping[str, Any], environment: str) -> tuple[str, str]:
+    """The command that starts a worker, and the address of a pool."""
+    listed = [str(item).partition("=") for item in given.get("environment_options") or []]
+    options = {name: value for name, _, value in listed}
+    config = str(given.get("environment_config") or "")
+    if environment == "PROCESS":
+        command = options.get("process_command") or (_of_json(config, "command") if config else "")
+        if not command:
+            mend = "write --environment_options=process_command=PATH"
+            raise RequestError(
+                field="--environment_type=PROCESS", rule="needs a command that starts a worker", mend=mend
+            )
+        return command, ""
+    if environment == "EXTERNAL":
+        if "external_service_address" in options:
+            rule = "is an option on which Beam 2.77 fails"
+            mend = "write --environment_config=HOST:PORT instead"
+            raise RequestError(field="--environment_options=external_service_address", rule=rule, mend=mend)
+        pool = _of_json(config, "url") if config.startswith("{") else config
+        if not re.fullmatch(r".+:\d+", pool):
+            mend = "write --environment_config=HOST:PORT"
+            raise RequestError(
+                field="--environment_type=EXTERNAL", rule="needs the address of a pool of workers", mend=mend
+            )
+        return "", pool
+    return "", ""
+
+
+def _of_json(text: str, key: str) -> str:
+    import json
+
+    try:
+        return str(json.loads(text)[key])
+    except (ValueError, KeyError, TypeError):
+        raise RequestError(field="--environment_config", rule=f"must be JSON with the key {key!r}") from None
+
+
+def host_and_port(address: str) -> tuple[str, int | None]:
+    """The parts of an address, with or without a scheme.
+
+    >>> host_and_port("http://cluster:8081"), host_and_port("[::1]:80"), host_and_port("cluster")
+    (('cluster', 8081), ('::1', 80), ('cluster', None))
+    """
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        return parts.hostname or "", parts.port
+    except ValueError:
+        return "", None
+
+
+def _without_secrets(address: str) -> str:
+    """Host, port and path of an address: no user, no password, nothing after a question mark.
+
+    >>> _without_secrets("http://user:secret@cluster:8081/flink/?key=secret"), _without_secrets("http://user:a/b@cluster:8081")
+    ('cluster:8081/flink', '')
+    """
+    host, port = host_and_port(address)
+    if not host:  # no address: then what looks like a path may be the rest of a password
+        return ""
+    path = urlsplit(address if "://" in address else f"//{address}").path.rstrip("/")
+    return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "") + path
+
+
+def is_here(address: str) -> bool:
+    """Whether an address names this machine in a way that shows without asking anybody.
+
+    >>> is_here("http://localhost:8081"), is_here("127.0.0.1:80"), is_here("cluster:8081")
+    (True, True, False)
+    """
+    host = host_and_port(address)[0].lower()
+    return host in ("localhost", "::1", socket.gethostname().lower()) or host.startswith("127.")

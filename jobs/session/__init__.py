@@ -1,0 +1,1 @@
+"""The way in from a notebook."""

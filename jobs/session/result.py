@@ -1,0 +1,164 @@
+"""What a session's query gives: the released table with its error bars, in the form that a notebook wants.
+
+In: a published folder of one stage, what is left of the account. Out: tables of Arrow, pandas and Polars, one plot, texts. Holds:
+everything is read from the published files; what is left is always shown. Not covered: what a report shows beyond that
+(`report.html` in the folder).
+
+May import errors, release, jobs.{session_account, session_plot, summary}. Imported by session.
+"""
+
+import importlib
+import io
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import escape
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.session.session_account import Budget
+from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.release import published
+from dp_pipelines.release.rounding import ERROR_BAR
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Release:
+    """A release of a session. Made by `Session.query`.
+
+    Args:
+        name: of the query.
+        folder: where it is published: the Parquet file, `report.html`, `manifest.json`.
+        manifest: what its manifest says.
+        again: whether it had been released before, and nothing was charged now.
+        budget: `cap`, `spent` and `left` of the account after it.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        folder: pathlib.Path,
+        manifest: Mapping[str, Any],
+        again: bool,
+        budget: Mapping[str, Budget],
+    ) -> None:
+        self.name, self.folder, self.manifest, self.again = name, folder, manifest, again
+        self.left = budget["left"]
+        self._budget = dict(budget)
+        path = folder / f"{name}.parquet"
+        (stage,) = manifest["stages"]
+        self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
+        self._published = published.read_published(path, stage["partition_by"])
+        self._first = summary.first_rows(path)
+        self._console_text = _text_of(path)
+
+    def to_arrow(self, *, bars: bool = False) -> pa.Table:
+        """The released table: partition columns, and for each metric its value and `<metric>_stddev`.
+
+        Args:
+            bars: adds `<metric>_low` and `<metric>_high`, between which the value without noise lies in 95 of 100 cases, for
+                metrics that are one number.
+        """
+        table = self._published.table
+        if bars:
+            for metric in self._published.metrics:
+                half = pc.multiply(table.column(f"{metric.name}_stddev"), ERROR_BAR)
+                values = table.column(metric.name)
+                for end, drawn in (("low", pc.subtract(values, half)), ("high", pc.add(values, half))):
+                    _refuse_taken(table, f"{metric.name}_{end}")
+                    table = table.append_column(f"{metric.name}_{end}", drawn)
+        return table
+
+    def to_pandas(self, *, bars: bool = False) -> Any:
+        """The same as a pandas DataFrame. Arguments as for `to_arrow`.
+
+        Raises:
+            RequestError: pandas is not installed.
+        """
+        _installed("pandas")
+        return self.to_arrow(bars=bars).to_pandas()
+
+    def to_polars(self, *, bars: bool = False) -> Any:
+        """The same as a Polars DataFrame. Arguments as for `to_arrow`.
+
+        Raises:
+            RequestError: Polars is not installed.
+        """
+        return _installed("polars").DataFrame(self.to_arrow(bars=bars))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The released table by Arrow's own protocol, which most libraries of tables take."""
+        return self._published.table.__arrow_c_stream__(requested_schema)
+
+    def plot(self, metric: str | None = None) -> "Figure":
+        """One metric with error bars that cover 95% of the noise: over time where a partition column is a time, else as bars.
+
+        Args:
+            metric: its name; left out, the one by which the report ranks groups.
+
+        Returns:
+            a figure of matplotlib, which a notebook shows.
+
+        Raises:
+            RequestError: there is no such metric with one number for each partition.
+        """
+        from dp_pipelines.jobs.session import plotting
+
+        return plotting.plot(self._published, metric, self._kinds, self.name)
+
+    @property
+    def cost(self) -> Budget:
+        """What this release costs by itself, as its plan accounts for it."""
+        said = self.manifest["accounted"]
+        return Budget(epsilon=said["epsilon"], delta=said["delta"])
+
+    def __repr__(self) -> str:
+        """The first rows with error bars, what it cost, what is left."""
+        return f"{self._console_text}\n{self._told()}"
+
+    def _repr_html_(self) -> str:
+        first = self._first
+        heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
+        rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
+        return (
+            f"<b>{escape(self.name)}</b> · {first.rows} partitions<table><thead><tr>{heads}</tr></thead>"
+            f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div><div>{escape(self._told())}</div>"
+        )
+
+    def _told(self) -> str:
+        spent = f"epsilon {summary.spent_number(self.cost.epsilon)}, delta {summary.spent_number(self.cost.delta)}"
+        paid = f"stored release: nothing charged now, {spent} when it was made" if self.again else f"cost {spent}"
+        return f"{paid}; {left_in_words(self._budget)}"
+
+
+def left_in_words(budget: Mapping[str, Budget]) -> str:
+    """What is left of an account, never more than it is."""
+    left, cap = budget["left"], budget["cap"]
+    return (
+        f"left: epsilon {summary.left_number(left.epsilon)} of {summary.number(cap.epsilon)}, "
+        f"delta {summary.left_number(left.delta)} of {summary.number(cap.delta)}"
+    )
+
+
+def _text_of(path: pathlib.Path) -> str:
+    out = io.StringIO()
+    summary.print_stage(path, summary.console(out))
+    return out.getvalue().rstrip()
+
+
+def _refuse_taken(table: pa.Table, name: str) -> None:
+    if name in table.column_names:
+        raise RequestError(field="bars", rule=f"would add column {name!r}, which is there", mend="leave bars out")
+
+
+def _installed(library: str) -> Any:
+    try:
+        return importlib.import_module(library)
+    except ImportError:
+        rule, mend = "is not installed here", f"pip install {library}, or take to_arrow()"
+        raise RequestError(field=library, rule=rule, mend=mend) from None

@@ -1,0 +1,344 @@
+"""A notebook's way in: one account, one table of rows, questions one after the other, and what is left always in sight.
+
+In: rows (Parquet files, a pyarrow table, a frame of pandas or Polars), a privacy unit, a cap, a ledger. Out: releases. Holds: a
+query goes the way of a scheduled job: planned from public facts, reserved in the ledger before a row is read, run, committed,
+published; a query that does not fit is refused by the ledger and costs nothing; a name stands for one release for ever, so that a
+notebook can be run again. Queries may be chosen after seeing earlier releases: both rules of a ledger are sound for that
+(docs/proofs/sessions.md). Not covered: rows that changed under the same name; what else is printed in the notebook.
+
+May import errors, query, budget, ledger, release, and jobs below it; Beam is imported when a query runs, not before.
+"""
+
+import dataclasses
+import glob
+import os
+import pathlib
+import re
+import sys
+import urllib.parse
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from markupsafe import escape
+
+from dp_pipelines import checks
+from dp_pipelines.budget.plan import Plan
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import run
+from dp_pipelines.jobs.session import session_account
+from dp_pipelines.jobs.session.price import Price
+from dp_pipelines.jobs.session.result import Release, left_in_words
+from dp_pipelines.jobs.session.session_account import Budget
+from dp_pipelines.jobs.sources import source_files, tables
+from dp_pipelines.jobs.sources.source_files import Source
+from dp_pipelines.jobs.spec.from_query import job_of
+from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.ledger import rules
+from dp_pipelines.ledger.entries import Account, Cost, Run
+from dp_pipelines.ledger.ledger import Ledger
+from dp_pipelines.query import Query
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
+
+SLACK = 1e-9
+"""Shares of delta are smaller than asked for by this part, so that shares which add up to the cap fit into it."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """A query that is ready to run."""
+
+    request: Request
+    plan: Plan
+    price: Price
+
+
+class Session:
+    """Differentially private answers about one table, from one account.
+
+    Args:
+        data: a folder of Parquet files, a file name or pattern of such files; or a pyarrow table, a DataFrame of pandas or
+            Polars, or what else has the Arrow stream protocol.
+        privacy_unit: the column(s) that identify whom the guarantee protects.
+        dataset: the account in the ledger: one for each group of people.
+        epsilon, delta: the cap: the most that may ever be spent on one unit, by this session, other sessions and jobs together.
+            Needed where the account is new; later they may be left out, or must be what the account says.
+        ledger: its place, as for `dp-pipelines run --ledger`. None takes `dp-ledger.sqlite` in the current folder and opens the
+            account there; a ledger that is named must exist and have the account (`dp-pipelines ledger init`).
+        rule: how costs add up, where the account is new: `reserved` (epsilons add up) or `filter` (better for many queries).
+        unit_words: the privacy unit in words, where the account is new: "customer".
+        types: of pandas columns of Python objects that are not text, by name: `{"day": pa.date32()}`.
+        releases: the folder in which each release is published, in a folder of its own.
+
+    Raises:
+        RequestError: an argument is wrong, or is not what the account says.
+        LedgerError: the ledger cannot be used.
+
+    >>> import tempfile
+    >>> import dp_pipelines as dp
+    >>> from dp_pipelines.ledger.ledger import Ledger
+    >>> folder = tempfile.mkdtemp()
+    >>> ledger = Ledger.create(f"{folder}/ledger.sqlite", anchor=f"{folder}/anchor")
+    >>> account = ledger.open_account("shop", unit=["customer"], words="customer", epsilon=3, delta=1e-6)
+    >>> rows = pa.table({"customer": range(2000), "region": ["north", "south"] * 1000})
+    >>> session = dp.Session(rows, privacy_unit="customer", dataset="shop",
+    ...                      ledger=f"{folder}/ledger.sqlite", releases=f"{folder}/releases")
+    >>> release = session.query(
+    ...     name="orders", epsilon=0.5, partition_by="region", metrics={"orders": dp.Count()}, show=False,
+    ...     bounds=dp.ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1))
+    >>> release.to_arrow().column_names
+    ['region', 'orders', 'orders_stddev']
+    >>> 2.5 <= session.remaining.epsilon < 2.51
+    True
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        *,
+        privacy_unit: str | Sequence[str],
+        dataset: str,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        ledger: str | os.PathLike[str] | None = None,
+        rule: str | None = None,
+        unit_words: str | None = None,
+        types: Mapping[str, pa.DataType] | None = None,
+        releases: str | os.PathLike[str] = "dp-releases",
+    ) -> None:
+        self._folder = pathlib.Path.cwd()
+        self._unit = checks.names(privacy_unit, "privacy_unit")
+        self._dataset = checks.plain(checks.name(dataset, "dataset"), "dataset")
+        self._held: Source | None = None
+        files: tuple[str, ...] = ()
+        if isinstance(data, str | os.PathLike):
+            self._pattern = _pattern(os.fspath(data), self._folder)
+            files = self._found().files
+            if types is not None:
+                rule_ = "is for columns of pandas; Parquet files have types"
+                raise RequestError(field="types", rule=rule_, mend="drop it")
+        else:
+            name, self._held = tables.hold(data, types)
+            self._pattern = f"memory://{urllib.parse.quote(self._dataset, safe='')}"
+            weakref.finalize(self, tables.release, name)
+        self._account = session_account.account_of(
+            None if ledger is None else os.fspath(ledger),
+            self._folder,
+            dataset=self._dataset,
+            unit=self._unit,
+            words=unit_words,
+            epsilon=None
+            if epsilon is None
+            else checks.number(epsilon, "epsilon", above=0, mend="write e.g. epsilon=3"),
+            delta=None if delta is None else checks.number(delta, "delta", above=0, below=1),
+            rule=rule,
+            pattern=session_account.registered(self._pattern, self._folder),
+            files=files,
+            tell=lambda text: print(f"note: {text}", file=sys.stderr),
+        )
+        self._releases = self._folder / releases / _folder_name(self._dataset)
+
+    @property
+    def remaining(self) -> Budget:
+        """What is left of the account now, after all that anybody has charged to it."""
+        return self._account.budget()["left"]
+
+    @property
+    def spent(self) -> Budget:
+        """What is spent of the account now."""
+        return self._account.budget()["spent"]
+
+    @property
+    def cap(self) -> Budget:
+        """The most that may ever be spent."""
+        return self._account.budget()["cap"]
+
+    def price(
+        self,
+        query: Query | None = None,
+        *,
+        name: str,
+        epsilon: float,
+        delta: float | None = None,
+        where: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        **asked: Any,
+    ) -> Price:
+        """What a query would cost and how exact it would be; it reads no row and spends nothing. Arguments as for `query`."""
+        return self._planned(query, name, epsilon, delta, where, columns, asked).price
+
+    def query(
+        self,
+        query: Query | None = None,
+        *,
+        name: str,
+        epsilon: float,
+        delta: float | None = None,
+        where: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        show: bool = True,
+        **asked: Any,
+    ) -> Release:
+        """Release a query: its price is shown, the ledger reserves it, then rows are read.
+
+        Args:
+            query: what is asked for; or leave it out and give the arguments of `Query` but for the privacy unit.
+            name: of the release, for ever. The same name with the same arguments gives the stored release again, without any
+                charge and whatever the rows are by then; with others it is refused.
+            epsilon: what it may cost.
+            delta: what it may cost; left out, what it was when the name was first asked for with this epsilon, and before that
+                as large a part of the cap's delta as `epsilon` is of the cap's epsilon.
+            where: which rows are read, in SQL over one row, as in job files.
+            columns: defined columns, in SQL over one row, as in job files: `{"week": "date_trunc('week', sold_at)"}`.
+            show: whether the price is printed before.
+            asked: `partition_by`, `bounds`, `metrics`, `partitions`, `row_id`, `top`, `best`.
+
+        Raises:
+            RequestError: it is wrong by public facts; nothing is spent.
+            BudgetError: it does not fit into what is left; nothing is spent.
+            LedgerError, DamagedInputError, RunFailed, PublishError: it failed; what was charged stays, and the same call tries
+                again for the same charge.
+        """
+        planned = self._planned(query, name, epsilon, delta, where, columns, asked)
+        if show:
+            print(planned.price)
+        published = run.carry_out(
+            planned.request,
+            str(self._releases / name),
+            run_id=name,
+            ledger=self._account.place,
+            planned=planned.plan,
+            note=lambda text: None,  # what they say stands in the price
+        )
+        return Release(
+            name=name,
+            folder=published.folder,
+            manifest=published.manifest,
+            again=published.again,
+            budget=self._account.budget(),
+        )
+
+    def _planned(
+        self,
+        query: Query | None,
+        name: str,
+        epsilon: float,
+        delta: float | None,
+        where: str | None,
+        columns: Mapping[str, str] | None,
+        asked: Mapping[str, Any],
+    ) -> _Planned:
+        if not isinstance(name, str) or not NAME.match(name):
+            rule = "must be 1 to 100 letters, digits and signs of _.- and start with a letter or digit"
+            raise RequestError(field="name", rule=rule, mend='write e.g. name="orders-by-region"')
+        with self._account.ledger() as ledger:
+            account = ledger.account(self._dataset)
+            epsilon = checks.number(epsilon, "epsilon", above=0, mend="write e.g. epsilon=0.5")
+            known = ledger.run(self._dataset, name)
+            if known is not None and known.state == "abandoned":
+                known = None
+            if delta is None:
+                delta = self._delta(ledger, account, known, epsilon)
+            file = job_of(
+                self._query(query, asked),
+                name,
+                dataset=self._dataset,
+                source={"parquet": self._pattern},
+                folder=self._folder,
+                epsilon=epsilon,
+                delta=delta,
+                where=where,
+                columns=columns,
+            )
+            request = check(file, (), self._held)
+            if known is not None and (known.plan, known.content) != (request.asked, request.content):
+                raise RequestError(
+                    field=f"name {name!r}",
+                    rule="stands for the release of another query, or of the same one with other arguments",
+                    mend="give this query a name of its own, or ask exactly as before to have that release again",
+                )
+            block = ledger.block(self._dataset, "", request.asked)
+            plan = run.plan_of(file, request.stages, None if block is None else block.body["frozen"])
+            cost = Cost()
+            if known is None:
+                cost = rules.run_cost(account, plan.round(1).mechanisms)
+                if block is None:
+                    cost += rules.plan_cost(account, plan.accounted["epsilon"], plan.accounted["delta"])
+            price = Price(
+                name=name,
+                charged=known is not None,
+                released=known is not None and known.committed,
+                fits=cost.within(account.left(""))
+                and (known is not None or block is None or len(block.rounds) < block.runs),
+                plan=plan.to_json(),
+                before=session_account.budget_of(account),
+                after=session_account.budget_of(account, cost),
+            )
+        return _Planned(request=request, plan=plan, price=price)
+
+    def _delta(self, ledger: Ledger, account: Account, known: Run | None, epsilon: float) -> float:
+        """A query's delta where it is left out: a name's own, since the cap may have been raised meanwhile."""
+        block = None if known is None else ledger.block(self._dataset, "", known.plan)
+        if block is not None and block.body["budget"]["epsilon"] == epsilon:
+            return float(block.body["budget"]["delta"])
+        return min(account.delta * epsilon / account.epsilon * (1 - SLACK), account.delta)
+
+    def _query(self, query: Query | None, asked: Mapping[str, Any]) -> Query:
+        if query is None:
+            known = {field.name for field in dataclasses.fields(Query)} - {"privacy_unit", "group"}
+            for field in asked:
+                if field not in known:
+                    raise RequestError(
+                        field=field, rule="is no argument here", mend=f"there are: {', '.join(sorted(known))}"
+                    )
+            for field in ("partition_by", "bounds"):
+                if field not in asked:
+                    raise RequestError(field=field, rule="is missing", mend="add it, or give a Query")
+            return Query(privacy_unit=self._unit, **asked)
+        if asked:
+            raise RequestError(field=next(iter(asked)), rule="stands beside a query", mend="put it into the Query")
+        if isinstance(query, Query) and query.unit_columns != self._unit:
+            rule = f"is not that of the session, which protects each {', '.join(self._unit)}"
+            raise RequestError(field="query.privacy_unit", rule=rule, mend=f"write privacy_unit={list(self._unit)}")
+        return query
+
+    def _found(self) -> Source:
+        return source_files.look_at_parquet(source_files.find(self._pattern, self._folder))
+
+    def __repr__(self) -> str:
+        """Whom it protects, and what is left."""
+        return "\n".join(f"{name:<10} {text}" for name, text in self._told().items())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{escape(n)}</th><td>{escape(text)}</td></tr>" for n, text in self._told().items())
+        return f"<table>{rows}</table>"
+
+    def _told(self) -> dict[str, str]:
+        with self._account.ledger() as ledger:
+            account = ledger.account(self._dataset)
+            done = [run_.run_id for run_ in ledger.state.runs_of(self._dataset) if run_.committed]
+        budget = session_account.budget_of(account)
+        spent = f"epsilon {summary.spent_number(budget['spent'].epsilon)}, delta {summary.spent_number(budget['spent'].delta)}"
+        return {
+            "session": f"{self._dataset} in {self._account.shown}",
+            "protects": f"each {account.words}: all of its rows",
+            "spent": f"{spent} (rule {account.rule})",
+            "budget": left_in_words(budget),
+            "releases": ", ".join(done) or "none yet",
+        }
+
+
+def _pattern(data: str, folder: pathlib.Path) -> str:
+    """The pattern of a folder's Parquet files; a file or pattern as it is."""
+    if "://" not in data and (folder / data).is_dir():
+        return os.path.join(glob.escape(data), "*.parquet")
+    return data
+
+
+def _folder_name(dataset: str) -> str:
+    """A dataset as the name of one folder."""
+    quoted = urllib.parse.quote(dataset, safe=" ")
+    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted

@@ -1,0 +1,363 @@
+"""The files of a job: found, and checked by their footers and headers before anything is read.
+
+In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every file is
+looked at; what is wrong is told by file and column, from names, footers and schemas alone, which are public. Not covered:
+damage inside the data (the readers name the file when they meet it).
+
+Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
+
+May import errors, kernels.{csv_lines, keys}, jobs.{complaints, quiet}, pyarrow; Beam where a source is named by URL.
+"""
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import glob
+import importlib
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
+from dp_pipelines.jobs.terminal.silence import silence
+from dp_pipelines.kernels import csv_lines, keys
+
+Looked = TypeVar("Looked")
+
+MOST_ERRORS = 20
+LOOKS_AT_ONCE = 16
+"""Files of another file system that are looked at together: each takes some round trips."""
+
+_LOOK = "check the header line and the names in types:"
+
+TYPES: Mapping[str, pa.DataType] = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int": pa.int64(),
+    "int8": pa.int8(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint8": pa.uint8(),
+    "uint16": pa.uint16(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float": pa.float64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "double": pa.float64(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+}
+"""Types that a CSV column can be declared to have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Files with one schema.
+
+    Args:
+        files: absolute paths or URLs, sorted.
+        schema: all columns that every file has with one type; dictionaries and large layouts are plain.
+        sizes: for each column, its bytes in all files, uncompressed where the format tells.
+        types: for CSV, the declared types; None for Parquet.
+        missing: columns that some file lacks or has with another type, with the error that using one of them is.
+        table: names a table in this process's memory, which is read instead of files (`tables`); empty for files.
+    """
+
+    files: tuple[str, ...]
+    schema: pa.Schema
+    sizes: Mapping[str, int]
+    types: Mapping[str, pa.DataType] | None
+    missing: Mapping[str, RequestError]
+    table: str = ""
+
+    def bytes_of(self, columns: Iterable[str]) -> int:
+        """The size of some columns."""
+        return sum(self.sizes.get(name, 0) for name in columns)
+
+
+def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str, ...]:
+    """The files that a glob names, sorted.
+
+    Args:
+        pattern: the glob.
+        folder: of the job file; relative patterns start there.
+        field: the key of the job file that names the files.
+
+    Raises:
+        RequestError: none, or one is no file.
+    """
+    if "://" in pattern:
+        if field != "source":
+            rule = f"names {pattern!r}, and only a source may lie on other file systems"
+            raise RequestError(field=field, rule=rule, mend="name local files")
+        return _find_elsewhere(pattern, field)
+    found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
+    if not found:
+        rule = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
+        raise RequestError(field=field, rule=rule, mend="check the path; it is relative to the job file")
+    for path in found:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            rule = "has a name that is not UTF-8"
+            raise RequestError(field=f"file {path!r}", rule=rule, mend="rename the file or its folder") from None
+        if not os.path.isfile(path):
+            raise RequestError(field=f"file {path!r}", rule="is not a file", mend="let the pattern match files only")
+    return tuple(found)
+
+
+def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
+    """The files of another file system that a pattern names, as Beam lists them.
+
+    Raises:
+        RequestError: the file system is not known here, cannot be asked, or has no such file.
+    """
+    scheme = f"{pattern.partition('://')[0]}://"
+    try:
+        _file_systems().get_filesystem(pattern)
+    except ValueError:
+        rule = f"names {pattern!r}, and none of the file systems here knows {scheme}"
+        mend = "for gs:// install the extra `dataflow`, or name local files"
+        raise RequestError(field=field, rule=rule, mend=mend) from None
+    try:
+        (match,) = _file_systems().match([pattern])
+    except Exception:  # each file system has errors of its own
+        rule = f"cannot be listed: {pattern!r}"
+        raise RequestError(field=field, rule=rule, mend=f"check that this user may list it at {scheme}") from None
+    found = sorted({entry.path for entry in match.metadata_list if not entry.path.endswith("/")})
+    if not found:
+        raise RequestError(field=field, rule=f"matches no file: {pattern!r}", mend="check the bucket and the path")
+    return tuple(found)
+
+
+def _file_systems() -> Any:
+    """Those of Beam. What it says while it is loaded is for developers."""
+    if "apache_beam" not in sys.modules:
+        with silence():
+            importlib.import_module("apache_beam")
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems
+
+
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[Any]:
+    """What Arrow reads a file from: its path, or a stream where a URL names it.
+
+    Raises:
+        OSError: it cannot be read where a URL names it; whatever else its file system says.
+    """
+    if "://" not in path:
+        yield path
+        return
+    try:
+        with _file_systems().open(path) as stream:
+            yield stream
+    except (pa.ArrowException, OSError, ValueError):
+        raise
+    except Exception:  # each file system has errors of its own
+        raise OSError("cannot be read") from None
+
+
+def glob_under(folder: pathlib.Path, pattern: str) -> str:
+    """A pattern relative to a folder whose own name is taken literally.
+
+    >>> glob_under(pathlib.Path("a[1]"), "*.csv")
+    'a[[]1]/*.csv'
+    """
+    return pattern if os.path.isabs(pattern) else os.path.join(glob.escape(str(folder)), pattern)
+
+
+def look_at_parquet(files: Sequence[str]) -> Source:
+    """The common schema of Parquet files, from every footer.
+
+    Raises:
+        RequestError: a file is no whole Parquet file.
+    """
+    schemas: dict[str, pa.Schema] = {}
+    sizes: dict[str, int] = {}
+    problems = []
+    for path, footer in zip(files, _each(_footer, files), strict=True):
+        if footer is None:
+            rule = "is not a whole Parquet file: its footer cannot be read"
+            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend="write it again or leave it out"))
+        else:
+            schemas[path] = footer[0]
+            _add_sizes(sizes, footer[1])
+    raise_all(problems[:MOST_ERRORS])
+    schema, missing = _common(schemas)
+    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
+
+
+def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bool = True) -> Source:
+    """The declared schema of CSV files, checked against every header.
+
+    Args:
+        files: paths.
+        declared: type of each column, by name.
+        quoted: whether cells may stand in quotation marks.
+
+    Raises:
+        RequestError: a declared type is unknown, or a file has no header with the declared columns.
+    """
+    problems = []
+    types: dict[str, pa.DataType] = {}
+    for name, kind in declared.items():
+        if kind in TYPES:
+            types[name] = TYPES[kind]
+        else:
+            mend = nearest(kind, TYPES, "types")
+            problems.append(
+                RequestError(field=f"source.types.{name}", rule=f"is {kind!r}, which is no type", mend=mend)
+            )
+    for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
+        if header is None:
+            rule = "has no header line that can be read"
+            mend = "write CSV with column names, in UTF-8, each line ended by a line feed"
+            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend=mend))
+            continue
+        doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
+        absent = [name for name in types if name not in header]
+        if doubled:
+            problems.append(
+                RequestError(field=f"file {path!r}", rule=f"has column {doubled[0]!r} twice", mend="rename one")
+            )
+        for name in absent:
+            # No cell of the line is repeated, and none guessed from: where the header is missing, it is somebody's row.
+            alike = any(name.casefold() == other.strip().casefold() for other in header)
+            mend = "it has it with other capitals, or spaces around it; write the same in types:" if alike else _LOOK
+            problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
+    raise_all(problems[:MOST_ERRORS])
+    size = sum(_each(_size, files))
+    share = {name: size // len(types) for name in types}
+    return Source(files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={})
+
+
+def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is_csv: bool, field: str) -> pa.Table:
+    """A small public table whole: a lookup table or a list of partitions.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        if is_csv:
+            kinds = {name: TYPES[kind] for name, kind in (csv_types or {}).items() if kind in TYPES}
+            tables = [_public_csv(path, kinds, field) for path in files]
+        else:
+            tables = [pa.parquet.ParquetFile(path).read() for path in files]
+        return pa.concat_tables(tables)
+    except RequestError:
+        raise
+    except (pa.ArrowException, OSError, ValueError):
+        listed = ", ".join(repr(path) for path in files[:3])
+        rule = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
+        raise RequestError(field=field, rule=rule, mend="check the file") from None
+
+
+def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
+    """A public file, of which every line must be a row: one that is none is told by its number."""
+    content = pathlib.Path(path).read_bytes()
+    if not content.strip():
+        raise ValueError("a file without a header")
+    number = csv_lines.not_rows(content)
+    if number is not None:
+        rule = f"has a line {number} in {path!r} that is no row of the header's columns"
+        mend = "a line feed ends a row, in quotation marks too; give each row as many cells as the header"
+        raise RequestError(field=field, rule=rule, mend=mend)
+    whole = pa.csv.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
+    convert = pa.csv.ConvertOptions(column_types=kinds)
+    return pa.csv.read_csv(pa.BufferReader(content), read_options=whole, convert_options=convert)
+
+
+def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
+    """What each file shows, in their order; those of other file systems some at a time."""
+    if not any("://" in path for path in files):
+        yield from map(look, files)
+        return
+    with concurrent.futures.ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        yield from pool.map(look, files)
+
+
+def _footer(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
+    """The schema and the sizes of a Parquet file, or None."""
+    try:
+        with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
+            return file.schema_arrow, file.metadata
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def _size(path: str) -> int:
+    if "://" not in path:
+        return os.path.getsize(path)
+    try:
+        return int(_file_systems().get_filesystem(path).size(path))
+    except Exception:  # it settles no more than the number of shards
+        return 0
+
+
+def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
+    """The fields that all files share, and for every other name what is wrong with it."""
+    (first, reference), *others = schemas.items()
+    fields: dict[str, pa.DataType] = {}
+    missing: dict[str, RequestError] = {}
+    for name in dict.fromkeys(reference.names):
+        if reference.names.count(name) > 1:
+            missing[name] = RequestError(field=f"file {first!r}", rule=f"has column {name!r} twice", mend="rename one")
+        else:
+            fields[name] = keys.plain_type(reference.field(name).type)
+    for path, schema in others:
+        for name in schema.names:
+            if name not in fields and name not in missing:
+                missing[name] = _absent(first, name)
+        for name, kind in list(fields.items()):
+            at = schema.get_all_field_indices(name)
+            error = None
+            if not at:
+                error = _absent(path, name)
+            elif len(at) > 1:
+                error = RequestError(field=f"file {path!r}", rule=f"has column {name!r} twice", mend="rename one")
+            elif keys.plain_type(schema.field(at[0]).type) != kind:
+                other = keys.plain_type(schema.field(at[0]).type)
+                rule = f"has column {name!r} as {other}, but {os.path.basename(first)!r} has it as {kind}"
+                error = RequestError(field=f"file {path!r}", rule=rule, mend="write all files with one type")
+            if error is not None:
+                missing[name] = error
+                del fields[name]
+    return pa.schema(fields.items()), missing
+
+
+def _absent(path: str, name: str) -> RequestError:
+    rule = f"has no column {name!r}, which other files have"
+    return RequestError(field=f"file {path!r}", rule=rule, mend="write all files with the same columns")
+
+
+def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for index in range(row_group.num_columns):
+            column = row_group.column(index)
+            name = column.path_in_schema.partition(".")[0]
+            sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
+
+
+def _header(path: str, quoted: bool) -> tuple[str, ...] | None:
+    """The names in the first line of a CSV file, or None."""
+    try:
+        with contextlib.ExitStack() as stack:
+            readable = stack.enter_context(_readable(path))
+            stream = stack.enter_context(open(path, "rb")) if readable == path else readable
+            found = csv_lines.header(csv_lines.start_of(stream), quoted=quoted)
+    except (OSError, ValueError):
+        return None
+    return found.names if found is not None else None

@@ -1,0 +1,215 @@
+"""What is wrong with a job file, in our words: one line for each error, with `file:line`, rule and mend.
+
+In: pydantic's errors and the lines of the document. Out: `RequestError`s. Holds: every error of one pass is kept; an unknown
+key comes with the nearest known one. Not covered: finding the errors (`job_file`).
+
+May import errors, jobs.spec.yaml_lines. Imported by job_file, and by whoever collects errors.
+"""
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.yaml_lines import Document, Path
+
+
+class JobErrors(RequestError):
+    """Several errors at once; the text has one line for each.
+
+    >>> print(JobErrors([RequestError(field="a", rule="is wrong"), RequestError(field="b", rule="is too")]))
+    a: is wrong
+    b: is too
+    """
+
+    def __init__(self, problems: Sequence[RequestError]) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(field=first.field, rule=first.rule, mend=first.mend)
+        self.args = ("\n".join(str(problem) for problem in self.problems),)
+
+    def __reduce__(self) -> Any:
+        return (JobErrors, (self.problems,))
+
+
+def raise_all(problems: Sequence[RequestError]) -> None:
+    """Raise what was collected, if anything."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise JobErrors(problems)
+
+
+def raise_within(option: str, error: RequestError) -> NoReturn:
+    """Raise what is wrong with a job file that an option of the command line changes: the option stands before each field."""
+    problems = error.problems if isinstance(error, JobErrors) else (error,)
+    named = [RequestError(field=f"{option}: {e.field}", rule=e.rule, mend=e.mend) for e in problems]
+    raise (named[0] if len(named) == 1 else JobErrors(named)) from None
+
+
+def nearest(name: str, known: Iterable[str], what: str = "") -> str:
+    """A mend that names the nearest known name, or all of them where none is near.
+
+    >>> nearest("colum", ["column", "kind"])
+    "did you mean 'column'?"
+    >>> nearest("x", ["column", "kind"], "keys here")
+    'keys here: column, kind'
+    """
+    listed = [str(item) for item in known]
+    folded = {item.casefold(): item for item in listed}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    shown = ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")
+    return f"{what or 'known'}: {shown}" if listed else ""
+
+
+def place(path: Path, field: str, document: Document) -> tuple[str, Path]:
+    """The name of a place in the job file, and the longest part of it that has a line.
+
+    Args:
+        path: keys and indices, where `field` is looked for.
+        field: a key or dotted keys below `path`, or the name of something that is no key.
+    """
+    full: Path = path
+    for part in field.replace("[", ".").replace("]", "").split("."):
+        step: str | int = int(part) if part.isdigit() else part
+        if step != "" and (not full or full[-1] != step or (*full, step) in document.lines):
+            full = (*full, step)
+    return shown(full), full
+
+
+def shown(path: Path) -> str:
+    r"""A path in a message, in one line whatever keys hold.
+
+    >>> shown(("stages", "a\nb", 0))
+    'stages.a\\nb.0'
+    """
+    text = ".".join(str(step) for step in path)
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def from_validation(error: ValidationError, document: Document, model: type[BaseModel]) -> list[RequestError]:
+    """One `RequestError` for each of pydantic's."""
+    found: dict[str, RequestError] = {}
+    for detail in error.errors(include_url=False, include_input=False):
+        cause = detail.get("ctx", {}).get("error")
+        path, current = _resolve(detail["loc"], document.data, model)
+        if isinstance(cause, RequestError):
+            field, path = place(path, cause.field, document)
+            # A key that is left out is None to the library.
+            rule, mend = cause.rule.replace("must be a number, not NoneType", "is missing"), cause.mend
+        else:
+            field = shown(path) or "the job"
+            rule, mend = _words(detail, path, current)
+            if detail["type"] == "union_tag_invalid":
+                field, path = f"{field}.kind", (*path, "kind")
+        problem = RequestError(field=f"{document.where(path)}: {field}", rule=rule, mend=mend)
+        found.setdefault(str(problem), problem)
+    return list(found.values())
+
+
+def by_line(problems: Iterable[RequestError]) -> list[RequestError]:
+    """Errors in the order of the lines that stand in their fields."""
+
+    def line(problem: RequestError) -> int:
+        number = problem.field.partition(": ")[0].rpartition(":")[2]
+        return int(number) if number.isdigit() else 0
+
+    return sorted(problems, key=line)
+
+
+def _resolve(location: tuple[int | str, ...], data: Any, model: Any) -> tuple[Path, Any]:
+    """The path in the document (pydantic puts the tags of unions into its own), and the type that stands around its end."""
+    path: list[str | int] = []
+    around = current = _plain(model)
+    for step in location:
+        if step == "[key]":
+            break
+        around = current
+        tagged = _member(current, step) if not isinstance(current, type) else None
+        if tagged is not None:
+            current = tagged
+            continue
+        path.append(step)
+        current = _plain(_below(current, step))
+    return tuple(path), around
+
+
+def _plain(kind: Any) -> Any:
+    """A type without Annotated and without None."""
+    while typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        rest = [_plain(member) for member in typing.get_args(kind) if member is not type(None)]
+        return rest[0] if len(rest) == 1 else tuple(rest)
+    return kind
+
+
+def _member(members: Any, tag: int | str) -> Any:
+    """The member of a union whose `kind` is the tag."""
+    if isinstance(members, tuple):
+        for member in members:
+            if tag in typing.get_args(member.model_fields["kind"].annotation):
+                return member
+    return None
+
+
+def _below(kind: Any, step: int | str) -> Any:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        known = kind.model_fields.get(str(step))
+        return known.annotation if known else None
+    if typing.get_origin(kind) in (dict, list):
+        return typing.get_args(kind)[-1]
+    return None
+
+
+def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
+    """Rule and mend of one of pydantic's errors."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
+        return "is not a key here", nearest(str(path[-1]), known, "keys here")
+    if kind == "missing":
+        return "is missing", "add it"
+    if kind in ("literal_error", "union_tag_invalid"):
+        listed = str(context.get("expected") or context.get("expected_tags")).replace("'", "").replace(" or ", ", ")
+        mend = nearest(str(context.get("tag", "")), listed.split(", "))
+        return f"must be one of {listed}", mend if mend.startswith("did") else ""
+    if kind == "union_tag_not_found":
+        return "has no kind", "add e.g. kind: " + ("aggregate" if len(path) == 2 and path[0] == "stages" else "count")
+    if kind == "string_pattern_mismatch" and path[:1] == ("stages",):
+        return "must be a name of letters, digits and signs of _.- that starts with a letter or digit", "rename it"
+    if kind == "string_pattern_mismatch":
+        return "must be a name of letters, digits and underscores that starts with a letter", "rename it"
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} entries", "write fewer"
+    if kind in _TYPES:
+        return _TYPES[kind], ""
+    bounds = {"greater_than": ("above", "gt"), "greater_than_equal": ("at least", "ge")}
+    bounds |= {"less_than": ("below", "lt"), "less_than_equal": ("at most", "le")}
+    if kind in bounds:
+        word, key = bounds[kind]
+        return f"must be {word} {context[key]:g}", ""
+    return detail["msg"][:1].lower() + detail["msg"][1:], ""
+
+
+_TYPES: Mapping[str, str] = {
+    "string_type": "must be text; put it in quotes",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of names",
+    "model_type": "must be a mapping",
+    "model_attributes_type": "must be a mapping",
+    "list_type": "must be a list",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}

@@ -1,0 +1,1 @@
+"""Expressions of one row: checked against a whitelist, tried before a row is read, evaluated in DuckDB."""

@@ -1,0 +1,337 @@
+"""`where` and `columns` of a job file: checked and typed before a row is read, then evaluated batch by batch.
+
+In: SQL expressions over one row, the source's schema, parameters. Out: `RowExpressions`, which turns a table of source rows
+into a table of the rows that are kept with the defined columns. Holds: an expression is a function of its own row alone; it
+gives null where it fails; order is kept; the privacy unit and the source's columns cannot be defined or shadowed. Everything
+that is refused is refused by public facts: the text, the schema, the parameters. Not covered: what an expression means; a
+`where` that keeps one person only is still covered by the noise.
+"""
+
+import dataclasses
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.jobs.sql import by_entry, dry_run, guards, row_calculator, row_slices, whitelist
+from dp_pipelines.kernels import keys
+
+LONGEST = 20_000
+"""Characters of one expression."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expression:
+    """An expression that passed all checks.
+
+    Args:
+        name: the column that it defines; "where" for the condition.
+        sql: its text, in which parameters are prepared parameters.
+        type: the Arrow type of its values.
+        columns: the source's columns that it names.
+        growth: how many times longer its text may be than what it reads.
+    """
+
+    name: str
+    sql: str
+    type: pa.DataType
+    columns: tuple[str, ...]
+    growth: int = 1
+
+    @property
+    def item(self) -> row_calculator.Item:
+        """What is evaluated."""
+        return row_calculator.Item(sql=self.sql, type=self.type, columns=self.columns, growth=self.growth)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowExpressions:
+    """A condition and defined columns over the rows of one source; picklable, and connected only where it runs.
+
+    Args:
+        where: keeps the rows for which it is true, or None.
+        defined: the defined columns.
+        params: values of the parameters.
+        schema: the source's schema.
+    """
+
+    where: Expression | None
+    defined: tuple[Expression, ...]
+    params: Mapping[str, Value]
+    schema: pa.Schema
+    _calculator: row_calculator.Calculator = dataclasses.field(
+        default_factory=row_calculator.Calculator, repr=False, compare=False
+    )
+
+    @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The source's columns that the expressions name."""
+        all_of_them = [*([self.where] if self.where else []), *self.defined]
+        return tuple(dict.fromkeys(name for expression in all_of_them for name in expression.columns))
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The source's columns and then the defined ones."""
+        return pa.schema([*self.schema, *(pa.field(item.name, item.type) for item in self.defined)])
+
+    def apply(self, table: pa.Table) -> pa.Table:
+        """The rows that are kept, with the defined columns after the others, all in one table of as many chunks as it takes.
+
+        Args:
+            table: rows with at least the `input_columns`.
+
+        Returns:
+            the same columns and the defined ones; rows in the same order.
+        """
+        return _one_schema(list(self.tables(table)))
+
+    def tables(self, table: pa.Table) -> Iterator[pa.Table]:
+        """As `apply`, in tables that hold as few rows as their texts are long; at least one.
+
+        A defined text is plain, or a dictionary of what the entries of a dictionary have become.
+        """
+        if self.where is None:
+            yield from self._with_defined(table)
+            return
+        mask = by_entry.values(self._calculator, table, self.where.item, self.params)
+        if mask is not None:
+            yield from self._with_defined(table.filter(mask))
+            return
+        for start, stop in row_slices.cut(table, *row_calculator.read_by([self.where.item])):
+            rows = table.slice(start, stop - start)
+            (mask,) = self._calculator.evaluate(rows, [self.where.item], self.params)
+            yield from self._with_defined(rows.filter(mask))
+
+    def _with_defined(self, table: pa.Table) -> Iterator[pa.Table]:
+        """The rows with the defined columns."""
+        ready = {e.name: by_entry.values(self._calculator, table, e.item, self.params) for e in self.defined}
+        rest = [expression.item for expression in self.defined if ready[expression.name] is None]
+        for start, stop in row_slices.cut(table, *row_calculator.read_by(rest)):
+            rows = table.slice(start, stop - start)
+            found = iter(self._calculator.evaluate(rows, rest, self.params))
+            for expression in self.defined:
+                column = ready[expression.name]
+                values = next(found) if column is None else column.slice(start, stop - start)
+                rows = rows.append_column(expression.name, values)
+            yield rows
+
+
+def _one_schema(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables as one, chunk by chunk, without a copy; a text that is a dictionary in some of them is one in all."""
+    coded = {name for rows in tables for name, kind in _kinds(rows) if pa.types.is_dictionary(kind)}
+    alike = []
+    for rows in tables:
+        for place, (name, kind) in enumerate(_kinds(rows)):
+            if name in coded and not pa.types.is_dictionary(kind):
+                rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
+        alike.append(rows)
+    return pa.concat_tables(alike)
+
+
+def _kinds(table: pa.Table) -> list[tuple[str, pa.DataType]]:
+    return list(zip(table.column_names, table.schema.types, strict=True))
+
+
+def bind(
+    where: str | None,
+    columns: Mapping[str, str],
+    schema: pa.Schema,
+    *,
+    unit: Sequence[str],
+    values: Mapping[str, Value],
+    absent: Mapping[str, str] = types.MappingProxyType({}),
+) -> RowExpressions:
+    """Check and type all expressions of a job.
+
+    Args:
+        where: condition, or None.
+        columns: SQL by name of the defined column.
+        schema: the source's schema.
+        unit: the columns of the privacy unit.
+        values: values of the declared parameters; usable in `where` only.
+        absent: what is wrong with columns that only some files have.
+
+    Raises:
+        RequestError: all that is wrong, with fields `where` and `columns.NAME`.
+
+    >>> rows = bind("amount > 0", {"euros": "amount / 100"}, pa.schema([("amount", pa.int64())]), unit=["id"], values={})
+    >>> rows.apply(pa.table({"amount": [250, -1]})).to_pylist()
+    [{'amount': 250, 'euros': 2.5}]
+    """
+    calculator = row_calculator.Calculator()
+    problems: list[RequestError] = []
+    taken = {name.casefold(): name for name in schema.names}
+    units = {name.casefold() for name in unit}
+    condition = None
+    if where is not None:
+        try:
+            condition = _bind_one("where", where, schema, absent, columns, values, calculator.connection)
+            if condition.type != pa.bool_():
+                problems.append(
+                    _refused("where", f"must be true or false, not {condition.type}", "compare with something")
+                )
+        except RequestError as error:
+            problems.append(error)
+    defined = []
+    for name, sql in columns.items():
+        field = f"columns.{name}"
+        if name.casefold() in units:
+            problems.append(_refused(field, "would define a column of the privacy unit", "take another name"))
+        elif name.casefold() in taken:
+            mend = "take another name"
+            problems.append(_refused(field, f"would shadow column {taken[name.casefold()]!r} of the source", mend))
+        elif not name or name.startswith("__"):
+            problems.append(_refused(field, "must be a name that does not start with two underscores", "rename it"))
+        else:
+            try:
+                defined.append(_bind_one(field, sql, schema, absent, columns, {}, calculator.connection))
+            except RequestError as error:
+                problems.append(error)
+            taken[name.casefold()] = name
+    raise_all(problems)
+    rows = RowExpressions(where=condition, defined=tuple(defined), params=dict(values), schema=schema)
+    read = rows.input_columns
+    if len({name.casefold() for name in read}) != len(read):
+        mend = "rename one of them, or use only one"
+        raise _refused("source", "has columns in use whose names differ only in case: DuckDB would mix them up", mend)
+    return rows
+
+
+def _bind_one(
+    field: str,
+    text: str,
+    schema: pa.Schema,
+    absent: Mapping[str, str],
+    defined: Mapping[str, str],
+    values: Mapping[str, Value],
+    connection: duckdb.DuckDBPyConnection,
+) -> Expression:
+    """One expression, checked, typed and tried on constants. Raises: RequestError with `field`."""
+    if not text.strip() or len(text) > LONGEST or "\0" in text:
+        raise _refused(field, f"must be an SQL expression of at most {LONGEST} characters", "write e.g. AMOUNT > 0")
+    sql, placeholders = job_parameters.into_sql(text, values)
+    root = _tree(field, sql, connection, values)
+    try:
+        uses = whitelist.check(
+            root, whitelist.Names(columns=schema.names, defined=defined, absent=absent, params=values)
+        )
+    except RequestError as error:
+        raise _refused(field, error.rule, error.mend) from None
+    if uses.params != placeholders:
+        name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
+        mend = f"write {{{name}}} without quotes around it: it is a value of its own"
+        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would stay text", mend)
+    columns = tuple(uses.columns)
+    reads = {name: schema.field(name).type for name in columns}
+    try:
+        dry_run.register_nulls(reads, connection)
+    except (duckdb.Error, pa.ArrowException) as error:
+        names = ", ".join(f"{name} ({kind})" for name, kind in reads.items())
+        raise _refused(field, f"reads a column whose type expressions cannot read: {names}", _first(error)) from None
+    try:
+        kind = row_calculator.query(connection, row_calculator.statement([sql]), values).schema.types[0]
+        bound = guards.Bound(connection, values)
+        sql, growth = _spelled(sql, root, bound), guards.growth(root, bound)
+        dry_run.try_out(sql, reads, uses, values, connection)
+    except duckdb.Error as error:
+        raise _refused(field, f"is wrong: {_first(error)}", "") from None
+    except RequestError as error:
+        raise _refused(field, error.rule, error.mend) from None
+    except RecursionError:
+        raise _refused(field, "is nested too deeply", "split it") from None
+    finally:
+        connection.unregister(row_calculator.TABLE)
+    name, plain = field.partition(".")[2] or field, _plain_result(field, kind)
+    return Expression(
+        name=name, sql=sql, type=plain, columns=columns, growth=row_calculator.growth(plain, growth.times, growth.more)
+    )
+
+
+def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> whitelist.Node:
+    """The parse tree of the expression inside the statement that will run."""
+    try:
+        tree = row_calculator.parse(connection, row_calculator.statement([sql]))
+    except (duckdb.Error, RecursionError):
+        raise _refused(field, "cannot be parsed", "simplify it") from None
+    if tree.get("error"):
+        missing = job_parameters.undeclared(sql, declared)
+        mend = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        if missing and field == "where":
+            mend = f"declare {{{missing[0]}}} in params"
+        elif missing:
+            mend = "parameters can be used in source and where only"
+        message = str(tree.get("error_message"))
+        if "depth" in message:
+            raise _refused(field, "is nested too deeply", "split it")
+        raise _refused(field, f"is not an SQL expression: {message.splitlines()[0]}", mend)
+    try:
+        node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
+    except RequestError as error:
+        raise _refused(field, error.rule, error.mend) from None
+    # Alone the text must mean the same: nothing of it may have closed a bracket and belonged to what stands around it.
+    alone = row_calculator.parse(connection, f"SELECT (\n{sql}\n)")
+    items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
+    if [_stripped(item) for item in items] != [_stripped(node)]:
+        raise _refused(field, "must be one SQL expression", "write an expression, not a part of a query")
+    return node
+
+
+def _spelled(sql: str, root: whitelist.Node, bound: guards.Bound) -> str:
+    """The text that runs: with what bounds a row's work, and without an exception for each bad cell.
+
+    `CAST(x AS t)` as a whole fails into null anyway: TRY_CAST says the same.
+    """
+    wanted = guards.guarded(root, bound)
+    changed = _stripped(wanted) != _stripped(root)
+    if root["class"] == "CAST":
+        wanted = {**wanted, "try_cast": True}
+    if _stripped(wanted) == _stripped(root):
+        return sql
+    text = row_calculator.unparse(bound.connection, wanted)
+    tree = row_calculator.parse(bound.connection, row_calculator.statement([text]))
+    if not tree.get("error") and _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) == _stripped(
+        wanted
+    ):
+        return text
+    if changed:
+        raise RequestError(field="", rule="cannot be told apart from what bounds its work", mend="write it another way")
+    return sql
+
+
+def _stripped(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _stripped(value) for key, value in node.items() if not key.startswith("query_location")}
+    return [_stripped(item) for item in node] if isinstance(node, list) else node
+
+
+def _plain_result(field: str, kind: pa.DataType) -> pa.DataType:
+    """The type of a defined column: plain, or refused."""
+    known = (
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_time(kind)
+        or pa.types.is_timestamp(kind)
+        or kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+    )
+    if not known or isinstance(kind, pa.BaseExtensionType):
+        raise _refused(field, f"gives values of type {kind}", "cast them, e.g. CAST(.. AS VARCHAR)")
+    return keys.plain_type(kind)
+
+
+def _first(error: Exception) -> str:
+    """The first line of a message about public text, without DuckDB's name for its kind."""
+    line = (str(error).strip().splitlines() or ["DuckDB refuses it"])[0]
+    return line.partition("Error: ")[2] or line
+
+
+def _refused(field: str, rule: str, mend: str) -> RequestError:
+    return RequestError(field=field, rule=rule, mend=mend)

@@ -1,0 +1,211 @@
+"""What keeps one row's work in proportion to its bytes: parts of an expression rewritten or refused, and how far texts grow.
+
+In: the tree of an expression that `sql_tree` has let through, its constants. Out: the tree that runs, and a bound on the bytes
+of its value. Holds: what is refused is refused by the text alone; what is rewritten gives null on a row that would take more
+than time in proportion to its bytes, and is otherwise the same (tests/jobs/sql/test_hostile_rows.py measures every function).
+Not covered: which functions are allowed (`sql_rules`).
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.sql import functions, row_calculator, whitelist
+from dp_pipelines.jobs.sql.whitelist import Node
+
+MOST_GROWTH = 4096
+"""How many times longer than what it reads a text may become."""
+
+LONGEST_REPLACED = 1024
+"""Bytes of a text in which a pattern of any length is replaced everywhere."""
+
+LONGEST_PATTERN = 1000
+"""Characters of a regular expression."""
+
+_NUMBER, _DIGEST = 48, 64
+"""Bytes of a number or a time that is written out, and of a digest."""
+
+_DIGESTS = frozenset({"sha256", "md5"})
+_SEEN = "__dp_seen"
+_ONE_CLASS = re.compile(r"(\\[dDwWsS]|\.|\[\^?\]?[^\[\]\\]*\]|[^\\\[\](){}|.*+?^$])[+*]")
+_IN_RANGE = f"({_SEEN}) + INTERVAL 0 SECOND"
+_SHORT = f"list_filter([{_SEEN}], lambda __dp_text: strlen(__dp_text) <= {LONGEST_REPLACED})[1]"
+_FEW_MARKS = rf"list_filter([{_SEEN}], lambda __dp_text: NOT regexp_matches(__dp_text, '\p{{M}}{{31}}'))[1]"
+_TEXT_TYPES = frozenset(["VARCHAR", "CHAR", "BPCHAR", "TEXT", "STRING", "BLOB", "BYTEA", "BINARY", "VARBINARY"])
+_MAKES_TIME = frozenset({"make_timestamp", "make_timestamp_ms", "epoch_ms", "to_timestamp"})
+_PATTERNS = frozenset({"regexp_replace", "regexp_matches", "regexp_full_match", "regexp_extract"})
+_JSON = frozenset({"json_extract", "json_extract_string", "->>"})
+_TIMES: dict[str, int] = {
+    **dict.fromkeys(("lower", "upper", "lcase", "ucase", "nfc_normalize", "strip_accents"), 3),
+    **dict.fromkeys(("hex", "to_hex", "to_base64", "base64"), 2),
+    **dict.fromkeys(_JSON, 6),
+    "translate": 4,
+}
+"""How much longer some functions make a text, at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bound:
+    """Where an expression's parts are typed and its constants evaluated.
+
+    Args:
+        connection: the columns that the expression names are registered there.
+        values: of the parameters.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    values: Mapping[str, Value]
+
+    def text(self, node: Node) -> str:
+        """The value of a part without columns, as text."""
+        sql = f"SELECT {row_calculator.unparse(self.connection, node)}"
+        return str(row_calculator.query(self.connection, sql, self.values).column(0)[0].as_py())
+
+    def is_time(self, node: Node) -> bool:
+        """Whether a part gives timestamps."""
+        sql = f"SELECT typeof({row_calculator.unparse(self.connection, node)}) FROM {row_calculator.TABLE}"  # noqa: S608 - checked by sql_tree
+        return str(row_calculator.query(self.connection, sql, self.values).column(0)[0]).startswith("TIMESTAMP")
+
+
+def guarded(root: Node, bound: Bound) -> Node:
+    """The tree that runs instead.
+
+    Args:
+        root: as `sql_tree.check` has let it through.
+        bound: what it is bound to.
+
+    Raises:
+        RequestError: with an empty field; a pattern or a path whose work no row's length bounds.
+    """
+    found: Node = _guarded(root, bound)
+    return found
+
+
+def _guarded(node: Any, bound: Bound) -> Any:
+    if isinstance(node, list):
+        return [_guarded(item, bound) for item in node]
+    if not isinstance(node, dict):
+        return node
+    below = {key: _guarded(value, bound) for key, value in node.items()}
+    if node.get("class") != "FUNCTION":
+        return below
+    # DuckDB has bound the expression: a function has as many arguments as it needs.
+    name, arguments = node["function_name"].lower(), whitelist.parts(node)
+    if name in _PATTERNS and len(bound.text(arguments[1])) > LONGEST_PATTERN:
+        raise _refused(f"gives {name!r} a pattern of more than {LONGEST_PATTERN} characters", "split it")
+    if name in _JSON and ".." in bound.text(arguments[1]):
+        raise _refused(f"gives {name!r} a path with '..', whose values overlap", "write the path out")
+    if name in _MAKES_TIME and bound.is_time(node):
+        return _put(_parsed(_IN_RANGE), below)
+    if name == "nfc_normalize":
+        return _inside(_FEW_MARKS, below)
+    if name == "regexp_replace" and _everywhere(arguments, bound) and _looks_far(bound.text(arguments[1])):
+        return _inside(_SHORT, below)
+    return below
+
+
+def _everywhere(arguments: list[Node], bound: Bound) -> bool:
+    """Whether every match is replaced."""
+    return len(arguments) > 3 and "g" in bound.text(arguments[3])
+
+
+def _looks_far(pattern: str) -> bool:
+    r"""Whether each of many matches may read the text to its end.
+
+    Not where matches have a largest length; and one class of characters that repeats reads no further than it matches.
+
+    >>> [_looks_far(pattern) for pattern in (r"\s+", "[,;]", "<.*?>|<")]
+    [False, False, True]
+    """
+    return bool(set(pattern) & set("*+{")) and not _ONE_CLASS.fullmatch(pattern)
+
+
+def _inside(template: str, node: Node) -> Node:
+    """The function over its first argument, which is null where the template does not keep it."""
+    first, *others = node["arguments"]
+    return {**node, "arguments": [{**first, "expression": _put(_parsed(template), first["expression"])}, *others]}
+
+
+@functools.cache
+def _parsed(template: str) -> Node:
+    with row_calculator.connect() as connection:
+        node: Node = row_calculator.parse(connection, f"SELECT {template}")["statements"][0]["node"]["select_list"][0]
+    return node
+
+
+def _put(template: Any, node: Node) -> Any:
+    """The template with a node in the place of its column."""
+    if isinstance(template, list):
+        return [_put(item, node) for item in template]
+    if not isinstance(template, dict):
+        return template
+    if template.get("class") == "COLUMN_REF" and template["column_names"] == [_SEEN]:
+        return node
+    return {key: _put(value, node) for key, value in template.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """A bound on the bytes of a value: `times` those of the row, and `more`."""
+
+    times: int
+    more: int
+
+    def __add__(self, other: "Growth") -> "Growth":
+        return Growth(self.times + other.times, self.more + other.more)
+
+    def __mul__(self, factor: int) -> "Growth":
+        return Growth(self.times * factor, self.more * factor)
+
+
+def growth(node: Node, bound: Bound) -> Growth:
+    """How long the value of an expression may be.
+
+    Raises:
+        RequestError: with an empty field; it may be more than `MOST_GROWTH` times what it reads.
+    """
+    found = _growth(node, bound)
+    if found.times > MOST_GROWTH:
+        rule = f"can make a text more than {MOST_GROWTH} times as long as what it reads"
+        raise _refused(rule, "replace by shorter texts, or in fewer steps")
+    return found
+
+
+def _growth(node: Node, bound: Bound) -> Growth:
+    kind = node["class"]
+    if kind == "COLUMN_REF":
+        return Growth(1, _NUMBER)
+    parts = whitelist.parts(node)
+    if not parts:
+        return Growth(0, 64 if kind == "PARAMETER" else len(str(node.get("literal", node).get("text", "")).encode()))
+    below = sum((_growth(part, bound) for part in parts), Growth(0, 0))
+    if kind == "CAST":
+        return below * 4 if whitelist.cast_to(node) in _TEXT_TYPES else Growth(0, _NUMBER)
+    if kind != "FUNCTION":
+        return below
+    name = node["function_name"].lower()
+    if name in ("lpad", "rpad"):
+        return below + Growth(0, 4 * functions.MOST_PADDING)
+    if name == "concat_ws":
+        return below * len(parts)
+    if name == "strftime":
+        return below * 16
+    if name == "replace":
+        old, new = (len(bound.text(part).encode()) for part in parts[1:3])
+        return _growth(parts[0], bound) * max(1, -(-new // max(old, 1)))
+    if name == "regexp_replace":
+        text, read = bound.text(parts[2]), _growth(parts[0], bound)
+        longer = len(text.encode())
+        found = read * (1 + text.count("\\")) + Growth(0, longer)
+        return found + read * longer if _everywhere(parts, bound) else found
+    return below * _TIMES.get(name, 1) + Growth(0, _DIGEST if name in _DIGESTS else 0)
+
+
+def _refused(rule: str, mend: str) -> RequestError:
+    return RequestError(field="", rule=rule, mend=mend)

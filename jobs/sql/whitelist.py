@@ -1,0 +1,344 @@
+"""Which expressions are allowed: a whitelist over DuckDB's own parse tree.
+
+In: the tree that DuckDB's parser made of the very statement that will run. Out: what it uses (columns, parameters, constant
+parts), or an error. Holds: what is not plainly allowed is refused, down to the fields of a node, so that a form that a later
+DuckDB adds is refused too; parser and evaluator are one, so they cannot understand a text differently. Not covered: types
+(`expressions` lets DuckDB bind the statement).
+
+May import errors, jobs.spec.validation_errors, jobs.sql.functions, jobs.spec.job_parameters. Imported by jobs.sql.expressions.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.job_parameters import SQL_PREFIX
+from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.jobs.sql import functions
+
+Node = dict[str, Any]
+
+_EVERYWHERE = {"class", "type", "alias", "query_location", "query_location_length"}
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "COMPARISON": ("left", "right"),
+    "CONJUNCTION": ("children",),
+    "BETWEEN": ("input", "lower", "upper"),
+    "OPERATOR": ("children",),
+    "CASE": ("case_checks", "else_expr"),
+    "CAST": ("child",),
+    "FUNCTION": ("arguments", "children"),
+    "CONSTANT": (),
+    "COLUMN_REF": (),
+    "PARAMETER": (),
+}
+_TYPES: Mapping[str, Collection[str]] = {
+    "COMPARISON": functions.COMPARISONS,
+    "CONJUNCTION": {"CONJUNCTION_AND", "CONJUNCTION_OR"},
+    "BETWEEN": {"COMPARE_BETWEEN"},
+    "OPERATOR": functions.OPERATORS,
+    "CASE": {"CASE_EXPR"},
+    "CAST": {"OPERATOR_CAST"},
+    "FUNCTION": {"FUNCTION"},
+    "CONSTANT": {"VALUE_CONSTANT"},
+    "COLUMN_REF": {"COLUMN_REF"},
+    "PARAMETER": {"VALUE_PARAMETER"},
+}
+# What else a node may hold: the only value that a field may have, or None where `_Walk` looks at it.
+_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "CAST": {"try_cast": None, "cast_type": None, "type_expr": None},
+    "FUNCTION": {
+        "function_name": None,
+        "qualified_name": None,
+        "schema": None,
+        "is_operator": None,
+        "catalog": "",
+        "filter": "nothing",
+        "order_bys": {"type": "ORDER_MODIFIER", "orders": []},
+        "distinct": False,
+        "export_state": False,
+    },
+    "CONSTANT": {"value": None, "literal": None},
+    "COLUMN_REF": {"column_names": None},
+    "PARAMETER": {"identifier": None},
+}
+
+
+@dataclasses.dataclass
+class Uses:
+    """What an expression uses.
+
+    Args:
+        columns: names of columns as the schema spells them, in order of first use.
+        params: how often each parameter stands there.
+        constants: parts without columns that do something, and may therefore fail.
+        probes: (function, its constant arguments): tried before a row is read.
+        compared: (column, text literal): the literal must fit the column's type.
+    """
+
+    columns: dict[str, None] = dataclasses.field(default_factory=dict)
+    params: dict[str, int] = dataclasses.field(default_factory=dict)
+    constants: list[Node] = dataclasses.field(default_factory=list)
+    probes: list[tuple[str, list[Node]]] = dataclasses.field(default_factory=list)
+    compared: list[tuple[str, Node]] = dataclasses.field(default_factory=list)
+
+
+def select_items(tree: Any, table: str, aliases: list[str]) -> list[Node]:
+    """The expressions of `SELECT TRY(..) AS alias, .. FROM table`, if the statement is exactly that.
+
+    Raises:
+        RequestError: the text of an expression reached beyond its place.
+    """
+    statements = tree.get("statements", [])
+    node = statements[0].get("node", {}) if len(statements) == 1 else {}
+    source = node.get("from_table", {})
+    items = node.get("select_list", [])
+    plain = (
+        node.get("type") == "SELECT_NODE"
+        and not node.get("modifiers")
+        and node.get("cte_map") == {"map": []}
+        and node.get("aggregate_handling") == "STANDARD_HANDLING"
+        and not any(
+            node.get(key) for key in ("where_clause", "group_expressions", "group_sets", "having", "qualify", "sample")
+        )
+        and source.get("type") == "BASE_TABLE"
+        and source.get("table_name") == table
+        and not any(
+            source.get(key)
+            for key in ("alias", "sample", "schema_name", "catalog_name", "column_name_alias", "at_clause")
+        )
+        and [item.get("alias") for item in items] == aliases
+        and all(item.get("type") == "OPERATOR_TRY" and len(item.get("children", [])) == 1 for item in items)
+    )
+    if not plain:
+        raise RequestError(field="", rule="must be one SQL expression", mend="write an expression, not a query")
+    return [item["children"][0] for item in items]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Names:
+    """What an expression may name.
+
+    Args:
+        columns: the columns, as the source spells them.
+        defined: columns that the job file defines; for a better message only.
+        absent: what is wrong with columns that only some files have.
+        params: the declared parameters.
+    """
+
+    columns: Collection[str]
+    defined: Collection[str] = ()
+    absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    params: Collection[str] = ()
+
+
+def check(root: Node, names: Names) -> Uses:
+    """Refuse what is not allowed, and say what the rest uses.
+
+    Raises:
+        RequestError: with an empty field; the caller knows where the expression stands.
+    """
+    walk = _Walk(names)
+    try:
+        if walk.visit(root) and _parts(root, root["class"]):
+            walk.uses.constants.append(root)
+    except RecursionError:
+        raise _refused("is nested too deeply", "split it") from None
+    return walk.uses
+
+
+class _Walk:
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.uses = Uses()
+
+    def visit(self, node: Any) -> bool:
+        """Check a node and everything below it; whether it names no column."""
+        kind = str(node.get("class")) if isinstance(node, dict) else ""
+        if kind not in _PARTS or (kind == "PARAMETER" and not str(node.get("identifier")).startswith(SQL_PREFIX)):
+            form = functions.NOT_OF_ONE_ROW.get(kind, "a form that is not allowed")
+            raise _refused(f"holds {form}", "use functions of one row only")
+        self._check_fields(node, kind)
+        look = getattr(self, f"_look_{kind.lower()}", None)
+        if look is not None:
+            look(node)
+        parts = _parts(node, kind)
+        constant = [self.visit(part) for part in parts]
+        if kind == "FUNCTION":
+            self._check_arguments(node["function_name"].lower(), parts, constant)
+        if kind == "COLUMN_REF":
+            return False
+        if all(constant):
+            return True
+        # The largest constant parts: those whose surroundings are not constant.
+        self.uses.constants += [p for p, c in zip(parts, constant, strict=True) if c and _parts(p, p["class"])]
+        return False
+
+    def _check_fields(self, node: Node, kind: str) -> None:
+        allowed = _FIELDS.get(kind, {})
+        for key, value in node.items():
+            if key in _EVERYWHERE or key in _PARTS[kind]:
+                continue
+            wanted = allowed.get(key, "unknown")
+            if key not in allowed or (wanted == "nothing" and value is not None):
+                raise _refused(
+                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "use functions of one row only"
+                )
+            if wanted is not None and wanted != "nothing" and value != wanted:
+                raise _refused(
+                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "use functions of one row only"
+                )
+        if node.get("alias") or node.get("type") not in _TYPES[kind]:
+            raise _refused(
+                f"holds a form that is not allowed ({str(node.get('type')).lower()})", "use functions of one row only"
+            )
+
+    def _look_column_ref(self, node: Node) -> None:
+        names = node["column_names"]
+        column = self._resolve(names[0])
+        self.uses.columns.setdefault(column)
+
+    def _resolve(self, name: str) -> str:
+        """The column that a name means: exactly, or but for the case of letters where only one fits, as in SQL."""
+        if name in self.names.columns:
+            return name
+        if name in self.names.absent:
+            raise _refused(f"names column {name!r}: {self.names.absent[name]}", "write all files alike")
+        alike = [column for column in self.names.columns if column.casefold() == name.casefold()]
+        if len(alike) == 1:
+            return alike[0]
+        if name in self.names.defined:
+            mend = "columns and where see the source's columns only: write the expression out"
+        elif alike:
+            mend = "write it exactly as one of " + ", ".join(map(repr, alike))
+        else:
+            mend = nearest(name, self.names.columns, "columns")
+        raise _refused(f"names column {name!r}, which the source does not have", mend)
+
+    def _look_parameter(self, node: Node) -> None:
+        name = node["identifier"].removeprefix(SQL_PREFIX)
+        if name not in self.names.params:
+            raise _refused(
+                f"uses {{{name}}}, which params does not declare", nearest(name, self.names.params, "declared")
+            )
+        self.uses.params[name] = self.uses.params.get(name, 0) + 1
+
+    def _look_cast(self, node: Node) -> None:
+        wanted, name = node.get("type_expr") or node.get("cast_type") or {}, cast_to(node)
+        plain = not wanted.get("schema") and not wanted.get("catalog") and name in functions.TYPES
+        sizes = wanted.get("children") or []
+        if not plain or not all(isinstance(size, dict) and size.get("class") == "CONSTANT" for size in sizes):
+            raise _refused(
+                f"casts to {name.lower() or 'a type'}, which is not a plain type", "cast e.g. to VARCHAR or DOUBLE"
+            )
+
+    def _look_function(self, node: Node) -> None:
+        name = str(node["function_name"]).lower()
+        path = node.get("qualified_name", {"path": [name]}).get("path")
+        if node.get("schema") not in ("", "main") or [str(step).lower() for step in path or []][-1:] != [name]:
+            raise _refused("calls a function with a schema before its name", "write the function's name alone")
+        if name not in functions.FUNCTIONS:
+            hint = nearest(name, functions.FUNCTIONS)
+            mend = (
+                hint if hint.startswith("did") else "use functions of one row only, such as lower, round or date_trunc"
+            )
+            raise _refused(f"uses {name!r}, which is not one of the allowed functions of one row", mend)
+        for argument in node.get("arguments", []):
+            if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
+                raise _refused("names an argument, which is not allowed", "give arguments by position")
+
+    def _check_arguments(self, name: str, parts: list[Node], constant: list[bool]) -> None:
+        wanted = functions.CONSTANT_ARGUMENTS.get(name, ())
+        for position in wanted:
+            if position < len(parts) and not constant[position]:
+                raise _refused(
+                    f"gives {name!r} a column where a constant must stand (argument {position + 1})", "write a constant"
+                )
+        if name in ("lpad", "rpad") and not _whole(parts[1:2]) <= functions.MOST_PADDING:
+            most = functions.MOST_PADDING
+            raise _refused(
+                f"needs a whole number of at most {most} as the length of {name!r}", "write the number itself"
+            )
+        if name in functions.PROBES:
+            given = [parts[position] for position in wanted if position < len(parts)]
+            self.uses.probes.append((name, given))
+
+    def _look_comparison(self, node: Node) -> None:
+        self._note_compared([node["left"], node["right"]])
+
+    def _look_between(self, node: Node) -> None:
+        self._note_compared([node["input"], node["lower"], node["upper"]])
+
+    def _look_operator(self, node: Node) -> None:
+        if node["type"] in ("COMPARE_IN", "COMPARE_NOT_IN"):
+            self._note_compared(node["children"])
+
+    def _note_compared(self, sides: list[Node]) -> None:
+        """A text beside a bare column must be a value of the column's type, or every row would fail."""
+        bare = [s for s in sides if s.get("class") == "COLUMN_REF" and len(s.get("column_names", [])) == 1]
+        texts = [s for s in sides if _is_text(s)]
+        if len(bare) == 1 and len(bare) + len(texts) == len(sides):
+            column = self._resolve(bare[0]["column_names"][0])
+            self.uses.compared += [(column, text) for text in texts]
+
+
+def _is_text(node: Node) -> bool:
+    if node.get("class") != "CONSTANT":
+        return False
+    if "literal" in node:
+        return bool(node["literal"].get("kind") == "STRING")
+    value = node.get("value", {})
+    return not value.get("is_null") and value.get("type", {}).get("id") == "VARCHAR"
+
+
+def _whole(parts: list[Node]) -> float:
+    """The value of a whole number that is written out; infinity for anything else."""
+    node = parts[0] if parts else {}
+    literal = node.get("literal", {})
+    if literal.get("kind") == "INTEGER":
+        return int(literal["text"]) if len(literal["text"]) < 10 else math.inf
+    value = node.get("value", {}).get("value")
+    return value if isinstance(value, int) else math.inf
+
+
+def cast_to(node: Node) -> str:
+    """The name of the type of a cast."""
+    wanted = node.get("type_expr") or node.get("cast_type") or {}
+    return str(wanted.get("type_name") or wanted.get("id") or "").upper().replace("_WITH_", " WITH ")
+
+
+def parts(node: Node) -> list[Node]:
+    """The expressions directly below a node that `check` has let through."""
+    return _parts(node, node["class"])
+
+
+def _parts(node: Node, kind: str) -> list[Node]:
+    """The expressions directly below a node."""
+    found: list[Node] = []
+    for key in _PARTS[kind]:
+        below = node.get(key)
+        for part in below if isinstance(below, list) else [below]:
+            if part is None:
+                continue
+            if kind == "CASE" and key == "case_checks":
+                if set(part) != {"when_expr", "then_expr"}:
+                    raise _refused("holds a form of CASE that is not allowed", "use functions of one row only")
+                found += [part["when_expr"], part["then_expr"]]
+            elif kind == "FUNCTION" and key == "arguments":
+                found.append(part["expression"])
+            else:
+                found.append(part)
+    return found
+
+
+def _refused(rule: str, mend: str) -> RequestError:
+    return RequestError(field="", rule=rule, mend=mend)
+
+
+_FORBIDDEN = {
+    "filter": "FILTER, which belongs to aggregates",
+    "order_bys": "ORDER BY, which belongs to aggregates",
+    "distinct": "DISTINCT, which belongs to aggregates",
+    "catalog": "a function with a catalog before its name",
+}

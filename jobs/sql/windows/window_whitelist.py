@@ -1,0 +1,275 @@
+"""Which windows the definition of a unit column may hold: a whitelist over DuckDB's own parse tree, as `sql_tree` for one row.
+
+In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds: what is not
+plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a window and around it is
+text again, which is checked as any expression of one row. Not covered: types and constants (`unit_check`).
+
+May import errors, jobs.{complaints, duck, expressions, sql_tree}, duckdb. Imported by jobs.sql.windows.window_types.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.jobs.sql import row_calculator, whitelist
+from dp_pipelines.jobs.sql.expressions import LONGEST
+from dp_pipelines.jobs.sql.whitelist import Node
+
+AGGREGATES = frozenset({"count", "sum", "avg", "min", "max"})
+
+_FUNCTIONS: Mapping[str, tuple[str, int, int]] = {
+    "count": ("WINDOW_AGGREGATE", 0, 1),
+    "sum": ("WINDOW_AGGREGATE", 1, 1),
+    "avg": ("WINDOW_AGGREGATE", 1, 1),
+    "min": ("WINDOW_AGGREGATE", 1, 1),
+    "max": ("WINDOW_AGGREGATE", 1, 1),
+    "first_value": ("WINDOW_FIRST_VALUE", 1, 1),
+    "last_value": ("WINDOW_LAST_VALUE", 1, 1),
+    "nth_value": ("WINDOW_NTH_VALUE", 2, 2),
+    "lag": ("WINDOW_LAG", 1, 3),
+    "lead": ("WINDOW_LEAD", 1, 3),
+    "row_number": ("WINDOW_ROW_NUMBER", 0, 0),
+    "rank": ("WINDOW_RANK", 0, 0),
+    "dense_rank": ("WINDOW_RANK_DENSE", 0, 0),
+}
+"""How DuckDB's tree calls each allowed function, and how many arguments it takes."""
+
+_FIELDS = """class type function_name partitions orders start end start_expr end_expr ignore_nulls has_ignore_nulls filter_expr
+distinct arguments qualified_name query_location query_location_length"""
+_LOOKED_AT = frozenset(_FIELDS.split())
+_ONLY: Mapping[str, Any] = {
+    "alias": "",
+    "schema": "",
+    "catalog": "",
+    "offset_expr": None,
+    "default_expr": None,
+    "exclude_clause": "NO_OTHER",
+    "arg_orders": [],
+}
+"""The only value that a field may have."""
+
+_SPOKEN = {
+    "exclude_clause": "EXCLUDE, which is not allowed",
+    "arg_orders": "ORDER BY among the arguments of a window function, which is not allowed",
+    "schema": "a function with a schema before its name",
+    "catalog": "a function with a catalog before its name",
+}
+
+_EDGES = {
+    "UNBOUNDED_PRECEDING": ("all", True),
+    "UNBOUNDED_FOLLOWING": ("all", False),
+    "CURRENT_ROW": ("here", False),
+    "EXPR_PRECEDING": ("offset", True),
+    "EXPR_FOLLOWING": ("offset", False),
+}
+
+_NOWHERE = 2**64 - 1
+"""DuckDB's query_location of a node that no text stands for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Edge:
+    """One end of a frame: kind "all", "here" or "offset", and which side of the row it lies."""
+
+    kind: str
+    preceding: bool
+    offset: Node | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Written:
+    """A window as it is written, every node an expression that is not checked yet.
+
+    Args:
+        function: its name.
+        arguments, condition: in its brackets, and in FILTER.
+        ignore_nulls, distinct: as written.
+        partitions: PARTITION BY.
+        orders: ORDER BY: expression, whether it descends, whether nulls come first.
+        by_rows: ROWS, not RANGE.
+        start, end: of the frame.
+    """
+
+    function: str
+    arguments: tuple[Node, ...]
+    condition: Node | None
+    ignore_nulls: bool
+    distinct: bool
+    partitions: tuple[Node, ...]
+    orders: tuple[tuple[Node, bool, bool], ...]
+    by_rows: bool
+    start: Edge
+    end: Edge
+
+
+def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
+    """The tree of a definition.
+
+    Raises:
+        RequestError: with an empty field; it is not one expression.
+    """
+    if not text.strip() or len(text) > LONGEST or "\0" in text:
+        raise _refused(f"must be an SQL expression of at most {LONGEST} characters", "write e.g. count(*) OVER ()")
+    try:
+        tree = row_calculator.parse(connection, row_calculator.statement([text]))
+    except (duckdb.Error, RecursionError):
+        raise _refused("cannot be parsed", "simplify it") from None
+    if tree.get("error"):
+        message = str(tree.get("error_message")).splitlines()[0]
+        mend = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        if job_parameters.undeclared(text, ()):
+            mend = "parameters can be used in source and where only"
+        raise _refused("is nested too deeply" if "depth" in message else f"is not an SQL expression: {message}", mend)
+    node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
+    # As in `expressions`: nothing of the text may have closed a bracket and belonged to what stands around it.
+    alone = row_calculator.parse(connection, f"SELECT (\n{text}\n)")
+    items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
+    if [_stripped(item) for item in items] != [_stripped(node)]:
+        raise _refused("must be one SQL expression", "write an expression, not a part of a query")
+    return node
+
+
+def spell(node: Node, connection: duckdb.DuckDBPyConnection) -> str:
+    """The SQL of a part of a tree, which DuckDB reads as that part again."""
+    text = row_calculator.unparse(connection, node)
+    tree = row_calculator.parse(connection, row_calculator.statement([text]))
+    if tree.get("error") or _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) != _stripped(node):
+        raise _refused("holds a part that cannot be told apart from the windows around it", "write it another way")
+    return text
+
+
+def windows_of(node: Any) -> list[Node]:
+    """All windows in a tree that are in no other, in the order of `replaced`."""
+    if isinstance(node, dict):
+        if node.get("class") == "WINDOW":
+            return [node]
+        return [found for value in node.values() for found in windows_of(value)]
+    return [found for value in node for found in windows_of(value)] if isinstance(node, list) else []
+
+
+def replaced(node: Any, columns: list[Node]) -> Any:
+    """The tree with other nodes instead of its windows; takes them from the front of the list."""
+    if isinstance(node, dict):
+        if node.get("class") == "WINDOW":
+            return columns.pop(0)
+        return {key: replaced(value, columns) for key, value in node.items()}
+    return [replaced(item, columns) for item in node] if isinstance(node, list) else node
+
+
+def column(name: str, cast_to: str = "") -> Node:
+    """The tree of a column's name, or of its cast to a type."""
+    place = {"alias": "", "query_location": _NOWHERE, "query_location_length": 0}
+    node: Node = {"class": "COLUMN_REF", "type": "COLUMN_REF", **place, "column_names": [name]}
+    if not cast_to:
+        return node
+    kind = {"catalog": "", "schema": "", "type_name": cast_to, "children": [], "qualified_name": {"path": [cast_to]}}
+    wanted = {"class": "TYPE", "type": "TYPE", **place, **kind}
+    return {
+        "class": "CAST",
+        "type": "OPERATOR_CAST",
+        **place,
+        "child": node,
+        "try_cast": False,
+        "type_expr": wanted,
+    }
+
+
+def without_over(node: Any) -> str:
+    """The name of a window function that is called without OVER, if there is one."""
+    if isinstance(node, dict):
+        name = str(node.get("function_name")).lower()
+        if node.get("class") == "FUNCTION" and name in _FUNCTIONS:
+            return name
+        return next((found for value in node.values() if (found := without_over(value))), "")
+    return next((found for value in node if (found := without_over(value))), "") if isinstance(node, list) else ""
+
+
+def names_in(node: Any) -> list[str]:
+    """Every name that stands first in a reference to a column."""
+    if isinstance(node, dict):
+        here = node.get("column_names") if node.get("class") == "COLUMN_REF" else None
+        below = [name for value in node.values() for name in names_in(value)]
+        return [*([str(here[0])] if here else []), *below]
+    return [name for value in node for name in names_in(value)] if isinstance(node, list) else []
+
+
+def written(node: Node) -> Written:
+    """A window as data.
+
+    Raises:
+        RequestError: with an empty field; it is none that is allowed.
+    """
+    for key, value in node.items():
+        if key not in _LOOKED_AT and (key not in _ONLY or value != _ONLY[key]):
+            raise _refused(f"holds {_SPOKEN.get(key, 'a form of window that is not allowed')}", "leave it out")
+    name = str(node["function_name"]).lower()
+    path = node.get("qualified_name", {"path": [name]}).get("path")
+    if name not in _FUNCTIONS or [str(step).lower() for step in path or []] != [name]:
+        mend = nearest(name, _FUNCTIONS)
+        raise _refused(f"uses {name!r}, which is not one of the allowed window functions", mend)
+    kind, fewest, most = _FUNCTIONS[name]
+    arguments = tuple(_argument(argument) for argument in node["arguments"])
+    if node["type"] != kind:
+        raise _refused("holds a form of window that is not allowed", "")
+    if not fewest <= len(arguments) <= most:
+        numbers = str(most) if fewest == most else f"{fewest} to {most}"
+        raise _refused(f"gives {name!r} {len(arguments)} arguments; it takes {numbers}", "")
+    if node["distinct"] and (name != "count" or not arguments):
+        raise _refused(f"uses DISTINCT in {name!r}; only count(DISTINCT x) is allowed", "")
+    if node["filter_expr"] is not None and name not in AGGREGATES:
+        raise _refused(f"uses FILTER with {name!r}, which is no aggregate", "use it with count, sum, avg, min or max")
+    of_values = name.endswith("_value") or name in ("lag", "lead")
+    if node["has_ignore_nulls"] and not of_values:
+        raise _refused(f"says what {name!r} does with nulls", "leave IGNORE NULLS or RESPECT NULLS out")
+    start, end = str(node["start"]), str(node["end"])
+    return Written(
+        function=name,
+        arguments=arguments,
+        condition=node["filter_expr"],
+        ignore_nulls=bool(node["ignore_nulls"]),
+        distinct=bool(node["distinct"]),
+        partitions=tuple(node["partitions"]),
+        orders=tuple(_order(item) for item in node["orders"]),
+        by_rows=start.endswith("_ROWS") or end.endswith("_ROWS"),
+        start=_edge(start, node["start_expr"]),
+        end=_edge(end, node["end_expr"]),
+    )
+
+
+def _argument(argument: Any) -> Node:
+    if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
+        raise _refused("names an argument, which is not allowed", "give arguments by position")
+    node: Node = argument["expression"]
+    return node
+
+
+def _order(item: Any) -> tuple[Node, bool, bool]:
+    directions = {"ORDER_DEFAULT": False, "ASCENDING": False, "DESCENDING": True}
+    nulls = {"ORDER_DEFAULT": False, "NULLS LAST": False, "NULLS FIRST": True}
+    if set(item) != {"type", "null_order", "expression"} or item["type"] not in directions:
+        raise _refused("holds a form of ORDER BY that is not allowed", "")
+    if item["null_order"] not in nulls:
+        raise _refused("holds a form of ORDER BY that is not allowed", "")
+    return item["expression"], directions[item["type"]], nulls[item["null_order"]]
+
+
+def _edge(spoken: str, offset: Node | None) -> Edge:
+    kind, preceding = _EDGES.get(spoken.removesuffix("_ROWS").removesuffix("_RANGE"), ("", False))
+    if not kind or (kind == "offset") != (offset is not None):
+        raise _refused("has a frame that is not allowed", "use ROWS or RANGE")
+    return Edge(kind=kind, preceding=preceding, offset=offset)
+
+
+def _stripped(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: _stripped(value) for key, value in node.items() if not key.startswith("query_location")}
+    return [_stripped(item) for item in node] if isinstance(node, Sequence) and not isinstance(node, str) else node
+
+
+def _refused(rule: str, mend: str) -> RequestError:
+    return RequestError(field="", rule=rule, mend=mend)

@@ -1,0 +1,384 @@
+"""`dp-pipelines tune`: what other bounds, clips, budgets and strategies would cost and gain, from one pass over the rows.
+
+In: a job file, a grid, a goal. Out: a private folder (mode 0700) with a page, a table of errors, the recommendation and a job
+file that has it. NOT private: it is computed from raw rows. Holds: every configuration is checked and planned before a row is
+read; what is printed says where the folder is and how many configurations there were, and nothing that depends on a row, the
+recommendation included; the ledger notes that somebody looks, before anything is read; the folder is no release and lies in
+none; no text of a failure quotes a row. With a sample that is declared public, or rows that are made up, nothing is noted, and
+the pages say so.
+
+May import errors, tuning, ledger, release, and jobs below it; Beam is imported when a pipeline is built, not before.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import ledger_account
+from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_tuning
+from dp_pipelines.jobs.run.run import NO_LEDGER
+from dp_pipelines.jobs.runners import doctor, processes, runner_rules
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.spec import job_file, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec.job_file import JobFile, Stage
+from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.jobs.terminal import silence
+from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.jobs.tune import made_up_rows, plans, suggested_job, tune_grid
+from dp_pipelines.jobs.tune.tune_grid import Option
+from dp_pipelines.ledger import sources as registered
+from dp_pipelines.ledger.journal import now
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.tuning import goal as goals
+from dp_pipelines.tuning import page
+from dp_pipelines.tuning.configuration import Configuration, supported
+from dp_pipelines.tuning.goal import Goal, Recommendation, Results
+
+PRIVATE = "PRIVATE-"
+"""How the names of all files begin that were made from raw rows."""
+
+WARNING = [
+    "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
+    "release with them does not count that look, and the values are published with it. Choose values that public knowledge",
+    "supports too, or accept the look: each release of this file names it, by the key `tuned`.",
+]
+
+PLACE = [
+    "To run it, put it in the place of the job, or name the job's ledger with --ledger: beside this file a new ledger would be",
+    "made, which starts with the whole budget.",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What may be said of a tuning.
+
+    Args:
+        folder: where it lies.
+        stage: which was tuned.
+        configurations: how many were compared.
+        private: whether it was made from the raw rows.
+        noted: whether the ledger notes it.
+        synthetic: whether it was made from rows that were made up.
+    """
+
+    folder: pathlib.Path
+    stage: str
+    configurations: int
+    private: bool
+    noted: bool
+    synthetic: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        return dataclasses.asdict(self) | {"folder": str(self.folder)}
+
+    @property
+    def text(self) -> str:
+        """What is printed."""
+        said = f"{self.configurations} configurations of stage {self.stage!r} compared: {self.folder}"
+        if self.synthetic:
+            return (
+                f"{said}\nmade from rows that were made up: its page says what was assumed; no row of the job was read"
+            )
+        if not self.private:
+            return f"{said}\nmade from the sample that you declared public, not from the rows of the job"
+        noted = "the ledger notes it" if self.noted else "no ledger notes it"
+        return f"{said}\nPRIVATE: made from the raw rows without privacy. Publish nothing of that folder; {noted}."
+
+
+def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
+    """Run the command.
+
+    Args:
+        given: the arguments, as `tune_parser` declares them.
+        arguments: options of Beam.
+
+    Raises:
+        RequestError: the request is wrong by public facts; nothing was read, noted or created.
+        BudgetError: a configuration cannot be planned.
+        LedgerError: the ledger cannot be used.
+        DamagedInputError, RunFailed, PublishError: it failed; nothing is left.
+    """
+    made_up_rows.refuse_alone(given)
+    own = job_file.load(given.job)
+    request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
+    name = _stage(request, given.stage)
+    grid = tune_grid.read(given.grid)
+    options = tune_grid.options(request, name, grid)
+    assumed = made_up_rows.assumptions(given, request, name) if given.synthetic else None
+    private = given.sample is None and assumed is None
+    predicted = [key for key, metric in request.queries[name].metrics.items() if supported(metric)]
+    goal = goals.read(given.goal, predicted)
+    target = _target(given.output)
+    if runner_rules.check_name(given.runner) == "dataflow":
+        mend = "tune on a machine that sees the rows, or a public sample with --sample"
+        raise RequestError(field="--runner dataflow", rule="cannot keep what is private in your hands", mend=mend)
+    with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
+        configurations, stage = plans.configurations(request, name, options, progress.show)
+        progress.show("loading Beam")
+        from dp_pipelines.jobs.runners import engines
+
+        engine = until_the_end.enter_context(engines.engine(given.runner, arguments))
+
+        tell = functools.partial(silence.note, stream)
+        doctor.refuse_unready(engine, target, tell)
+        with staging.staging_folder(target) as folder:
+            noted, today = private and given.ledger != NO_LEDGER, now()[:10]
+            if noted:
+                with ledger_account.Book(request, given.ledger, tell, anchor=given.anchor) as book:
+                    book.note_tuning(
+                        stage=name, configurations=len(options), grid=_digest(grid, goal), who=processes.who()
+                    )
+            sums = folder / "sums.parquet"
+            read = request
+            if assumed is not None:
+                read = made_up_rows.made_up(request, name, assumed, folder / "rows.parquet")
+            salt = made_up_rows.SALT if assumed is not None else None
+            run_tuning(read, stage, configurations, sums, engine, progress, salt)
+            whole = folder / "whole"
+            whole.mkdir(mode=0o700)
+            made = _Made(
+                request=request, own=own, stage=name, options=options, configurations=configurations, goal=goal,
+                private=private, assumed=assumed.words if assumed is not None else (), date=today,
+            )  # fmt: skip
+            made.write(sums, whole)
+            _keep(whole, target)
+    return Tuned(
+        folder=target, stage=name, configurations=len(options), private=private, noted=noted,
+        synthetic=assumed is not None,
+    )  # fmt: skip
+
+
+def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
+    """The job over other rows, of the same format, checked.
+
+    Raises:
+        RequestError: there is no such sample, it is the job's own rows, or the job does not fit it.
+    """
+    pattern = sample if "://" in sample else str(source_files.glob_under(pathlib.Path.cwd(), sample))
+    if "://" not in sample:
+        _refuse_own_rows(file, sample, pattern)
+    source = file.job.source
+    update = {"csv" if source.csv is not None else "parquet": pattern}
+    other = file.job.model_copy(update={"source": source.model_copy(update=update)})
+    try:
+        return check(JobFile(file.path, other, file.document), given)
+    except RequestError as error:
+        validation_errors.raise_within(f"--sample {sample}", error)
+
+
+def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
+    """Refuse a sample that cannot be public: the rows that the job protects."""
+    field = f"--sample {sample}"
+    try:
+        files = source_files.find(pattern, pathlib.Path.cwd(), "--sample")
+    except RequestError as error:
+        mend = "name a file, or a glob in quotes; it is relative to the folder you are in"
+        raise RequestError(field=field, rule=error.rule, mend=mend) from None
+    own = registered.absolute(file.job.source.pattern, str(file.path.parent))
+    real = {os.path.realpath(path) for path in registered.matching(own)}
+    if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
+        rule = "names files of the job's own source, whose rows are private"
+        raise RequestError(field=field, rule=rule, mend="leave --sample out: the ledger then notes the look")
+
+
+def _stage(request: Request, given: str | None) -> str:
+    """The stage that is tuned.
+
+    Raises:
+        RequestError: there is none of that name, or several and none is named.
+    """
+    known = [name for name, stage in request.file.job.stages.items() if isinstance(stage, Stage)]
+    if given is not None and given not in known:
+        rule = "is no aggregate stage of the job"
+        raise RequestError(field=f"--stage {given}", rule=rule, mend=nearest(given, known, "stages"))
+    if not known:
+        raise RequestError(field="stages", rule="hold no aggregate stage, which is what is tuned")
+    if given is None and len(known) > 1:
+        raise RequestError(field="--stage", rule="is needed: the job has several", mend="one of " + ", ".join(known))
+    return given or known[0]
+
+
+def _target(output: str) -> pathlib.Path:
+    """The folder to be made, which does not exist and lies in no release.
+
+    Raises:
+        RequestError: it does.
+    """
+    target = staging.local_path(output)
+    staging.refuse_existing(target)
+    real = pathlib.Path(os.path.realpath(target))  # a link on the way may lead into a release
+    inside = next((parent for parent in real.parents if manifest.read_manifest(parent) is not None), None)
+    if inside is not None:
+        rule = f"lies in a release, {str(inside)!r}, and what is written is private"
+        raise RequestError(field=f"output {str(target)!r}", rule=rule, mend="choose a folder outside")
+    return target
+
+
+def _digest(grid: Sequence[Sequence[tune_grid.Setting]], goal: Goal) -> str:
+    return hashlib.sha256(json.dumps([grid, goal.words]).encode()).hexdigest()
+
+
+def _keep(folder: pathlib.Path, target: pathlib.Path) -> None:
+    """Give a complete folder its name; nobody but its owner can read it.
+
+    Raises:
+        PublishError: something stands in the way.
+    """
+    for path in folder.iterdir():
+        path.chmod(0o600)
+    try:
+        if os.path.lexists(target):
+            raise FileExistsError
+        folder.rename(target)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise PublishError(f"output {str(target)!r}: appeared while the command ran; nothing was written") from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Made:
+    """What is known once the rows were read.
+
+    Args:
+        request: the job, over the rows that were read.
+        own: the job as it was given.
+        stage: which was tuned.
+        options, configurations: of the grid.
+        goal: what is wanted.
+        private: whether raw rows were read.
+        assumed: what was assumed of rows that were made up; empty where rows were read.
+        date: the day of the look.
+    """
+
+    request: Request
+    own: JobFile
+    stage: str
+    options: Sequence[Option]
+    configurations: Sequence[Configuration]
+    goal: Goal
+    private: bool
+    assumed: Sequence[str]
+    date: str
+
+    @quoting_nothing("what was found could not be written")
+    def write(self, sums: pathlib.Path, folder: pathlib.Path) -> None:
+        """Write all files.
+
+        Args:
+            sums: what the pipeline has written.
+            folder: where to.
+        """
+        results = Results(pa.parquet.read_table(sums), self.configurations)
+        epsilons = [option.file.job.budget.epsilon for option in self.options]
+        found = goals.recommend(results, self.goal, epsilons, self._compared_epsilon)
+        files = {
+            "errors.parquet": None,
+            "report.html": self._page(results, found),
+            "recommendation.json": json.dumps(self._recommendation(results, found), indent=2, ensure_ascii=False),
+            "suggested.yaml": self._suggested(found),
+        }
+        for name, text in files.items():
+            path = folder / (PRIVATE + name if self.private else name)
+            if text is None:
+                pa.parquet.write_table(self._errors(results), path)
+            else:
+                path.write_text(text, encoding="utf-8")
+
+    @property
+    def _compared_epsilon(self) -> float:
+        """The job's own epsilon; where the grid leaves it out, the smallest of the grid: the job itself is always among all."""
+        of_grid = [option.file.job.budget.epsilon for option in self.options if option.setting]
+        own = self.own.job.budget.epsilon
+        return own if own in of_grid else min(of_grid)
+
+    @functools.cached_property
+    def _settings(self) -> list[dict[str, Any]]:
+        """By configuration the value of each path that is varied."""
+        paths = list(dict.fromkeys(path for option in self.options for path, _ in option.setting))
+        return [
+            {path: _held(option.file, tune_grid.place(path, self.stage)) for path in paths} for option in self.options
+        ]
+
+    def _page(self, results: Results, found: Recommendation) -> str:
+        left_out = [key for key, m in self.request.queries[self.stage].metrics.items() if supported(m) is None]
+        own = next(
+            (option.number for option, values in zip(self.options, self._settings, strict=True)
+             if values == {path: _held(self.own, tune_grid.place(path, self.stage)) for path in values}),
+            0,
+        )  # fmt: skip
+        shown = page.Tuned(
+            title=self.own.job.dataset, stage=self.stage, settings=self._settings, own=own, results=results,
+            goal=self.goal, recommendation=found, private=self.private, left_out=left_out,
+            assumed=self.assumed,
+        )  # fmt: skip
+        return page.render(shown)
+
+    def _recommendation(self, results: Results, found: Recommendation) -> dict[str, Any]:
+        number = found.number
+        return {
+            "private": self.private,
+            "made_up": list(self.assumed),
+            "goal": self.goal.words,
+            "all_limits_kept": found.reached,
+            "configuration": number,
+            "setting": self._settings[number],
+            "metrics": {
+                name: {measure: _finite(results.of_metrics(measure)[number, place]) for measure in goals.MEASURES}
+                for place, name in enumerate(results.metrics)
+            },
+        }
+
+    def _suggested(self, found: Recommendation) -> str:
+        option = self.options[found.number]
+        changes: dict[yaml_lines.Path, Any] = {
+            tune_grid.place(path, self.stage): value for path, value in option.setting
+        }
+        header = list(WARNING) if self.private else ["The values that differ were chosen from a public sample."]
+        if self.assumed:
+            header = ["The values that differ were chosen from rows that were made up, not from any data. Assumed:"]
+            header += [f"  {words}" for words in self.assumed]
+        header += [f"Suggested by `dp-pipelines tune` for: {self.goal.words}", f"Set: {option.words}"]
+        header += PLACE
+        if not found.reached:
+            header.append("No configuration of the grid keeps all limits; this one exceeds them least.")
+        original = self.own.path.read_text(encoding="utf-8-sig")
+        look = {"stage": self.stage, "date": self.date} if self.private else None
+        return suggested_job.text_with(self.own, original, changes, header, look)
+
+    def _errors(self, results: Results) -> pa.Table:
+        """The sums with the setting and the metric in words before them."""
+        sums, settings = results.sums, self._settings
+        numbers, metrics = sums["configuration"].to_pylist(), sums["metric"].to_pylist()
+        named = {path: [str(settings[number][path]) for number in numbers] for path in settings[0]}
+        named["metric"] = [results.metrics[metric] for metric in metrics]
+        rest = {name: sums[name] for name in sums.column_names if name != "metric"}
+        return pa.table({"configuration": rest.pop("configuration"), **named, **rest})
+
+
+def _held(file: JobFile, path: yaml_lines.Path) -> Any:
+    """What a job has in a place, default or not."""
+    held: Any = file.job
+    for step in path:
+        if held is None:
+            return "auto" if path[-1] == "strategy" else 1.0 if path[-1] == "weight" else 0
+        held = held[step] if isinstance(held, dict) else getattr(held, str(step))
+    return held
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if abs(value) < 1e300 else None

@@ -1,0 +1,304 @@
+"""The commands `ledger` and `runs`: what they print for people and for scripts, and what they refuse.
+
+In: the shop. Out: text, JSON, CSV, exit codes. Holds: an export is checked here by code that shares nothing with ours. Not
+covered: the HTML page (`tests/release`), what the ledger itself refuses (`tests/ledger`).
+"""
+
+import csv
+import hashlib
+import io
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dp_pipelines.budget.accountant import epsilon_of
+from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.jobs.conftest import Said, Shop
+
+Call = Callable[..., Said]
+THREE = {"epsilon": 1.0, "delta": 1e-6, "runs": 3}
+
+
+@pytest.fixture
+def fresh(shop: Shop) -> Shop:
+    """The shop before it has a ledger, with a job for three runs."""
+    shop.without_ledger()
+    shop.write(budget=THREE)
+    return shop
+
+
+def run(shop: Shop, call: Call, name: str) -> Said:
+    """One of the three runs."""
+    return call("run", shop.job, "--output", shop.folder / name, "--run-id", name)
+
+
+@pytest.mark.parametrize("name", ["init", "raise", "show", "verify", "export"])
+def test_every_command_below_ledger_has_help_with_an_example(call: Call, name: str) -> None:
+    assert name in call("ledger", "--help").out
+    said = call("ledger", name, "--help")
+    assert said.code == 0
+    assert f"  dp-pipelines ledger {name} " in said.out
+
+
+def test_an_account_is_opened_from_a_job_and_from_options_alike(fresh: Shop, call: Call) -> None:
+    said = call("ledger", "init", fresh.job, "--unit-words", "one customer")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[0] == f"made the ledger {fresh.folder / DEFAULT_NAME}"
+    assert "opened the account 'shop': epsilon 1 and delta 1e-06 for each customer, by the rule reserved" in said.out
+    other = fresh.folder / "team.sqlite"
+    options = [
+        "--dataset",
+        "shop",
+        "--unit",
+        "customer",
+        "--unit-words",
+        "one customer",
+        "--epsilon",
+        1,
+        "--delta",
+        "1e-6",
+    ]
+    options += ["--source", fresh.folder / "data" / "*.parquet"]
+    assert call("ledger", "init", "--ledger", other, *options).code == 0
+    accounts = [Ledger.open(str(path)).account("shop") for path in (fresh.folder / DEFAULT_NAME, other)]
+    assert accounts[0] == accounts[1]
+
+
+def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Call) -> None:
+    assert call("ledger", "init", fresh.job).code == 0
+    options = ["--ledger", fresh.folder / DEFAULT_NAME, "--epsilon", 2, "--delta", "1e-5", "--unit", "user"]
+    windows = ["--window-column", "at", "--window-days", 30, "--window-origin", "2026-01-01"]
+    said = call("ledger", "init", *options, "--dataset", "monthly", *windows, "--rule", "filter")
+    assert (said.code, said.err) == (0, "")
+    assert "made the ledger" not in said.out
+    assert "value of user in one window of 30 days, by the rule filter" in said.out
+    shown = json.loads(call("ledger", "show", fresh.job, "--json").out)
+    assert [account["account"] for account in shown["accounts"]] == ["shop", "monthly"]
+    assert shown["accounts"][1]["window"] == {"column": "at", "days": 30, "origin": "2026-01-01"}
+    assert shown["accounts"][1]["budgets"][""]["left"] == {"epsilon": 2.0, "delta": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["init", "JOB"], "has an account in the ledger"),
+        (["init"], "exists already"),
+        (["init", "--dataset", "x"], "--unit: is needed to open an account"),
+        (["init", "JOB", "--anchor", "here"], "--anchor: is fixed when a ledger is made"),
+        (
+            ["init", "--dataset", "x", "--unit", "u", "--epsilon", "nan", "--delta", "1e-6"],
+            "epsilon: must be a finite number",
+        ),
+        (["init", "--dataset", "x", "--unit", "u", "--epsilon", "-1", "--delta", "1e-6"], "epsilon: must be from 0"),
+        (["init", "--dataset", "x", "--unit", "u", "--epsilon", "1", "--delta", "1"], "delta: must be below 1"),
+        (["init", "--dataset", "x", "--unit", "u", "--epsilon", "one", "--delta", "0"], "invalid float value"),
+        (["init", "--dataset", "x", "--rule", "best"], "invalid choice"),
+        (["init", "JOB", "--window-days", "7"], "--window-days: and --window-column belong together"),
+        (["init", "JOB", "--window-days", "0", "--window-column", "t"], "--window-days: "),
+        (
+            ["init", "JOB", "--window-days", "7", "--window-column", "t", "--window-origin", "May"],
+            "--window-origin: must be",
+        ),
+        (["raise", "JOB", "--epsilon", "2000"], "--delta: is needed"),
+        (["raise", "JOB", "--epsilon", "1", "--delta", "0.5"], "can only be raised"),
+        (["raise", "--epsilon", "1", "--delta", "0.5"], "--dataset: is needed"),
+        (["raise", "--dataset", "none", "--epsilon", "1", "--delta", "0.5"], "has no account"),
+        (["show", "--ledger", "none.sqlite"], "does not exist"),
+        (["verify", "--ledger", "none.sqlite"], "does not exist"),
+        (["verify", "--ledger", "none.sqlite", "--accept"], "does not exist"),
+        (["export", "--ledger", "mysql://h/d"], "must be SQLite or PostgreSQL"),
+        (["export", "--format", "xml"], "invalid choice"),
+        (["shwo"], "invalid choice"),
+        ([], "ledger: needs one of init, raise, show, verify, export"),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_changes_nothing(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    before = (shop.folder / DEFAULT_NAME).read_bytes()
+    said = call("ledger", *(str(shop.job) if part == "JOB" else part for part in arguments))
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert (shop.folder / DEFAULT_NAME).read_bytes() == before
+    assert shop.left() == []
+
+
+def test_a_cap_is_raised_on_the_record(fresh: Shop, call: Call) -> None:
+    call("ledger", "init", fresh.job, "--epsilon", "0.5")
+    assert run(fresh, call, "w1").code == 3
+    said = call("ledger", "raise", fresh.job, "--epsilon", "1.5", "--delta", "1e-6")
+    assert (said.code, said.out) == (0, "the cap of 'shop' is now epsilon 1.5 and delta 1e-06\n")
+    assert run(fresh, call, "w1").code == 0
+    assert [event.kind for event in Ledger.open(str(fresh.folder / DEFAULT_NAME)).history].count("cap_raised") == 1
+
+
+def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> None:
+    costs = []
+    for number in (1, 2, 3):
+        assert run(fresh, call, f"w{number}").code == 0
+        shown = json.loads(call("ledger", "show", fresh.job, "--json").out)
+        (plan,) = shown["accounts"][0]["plans"]
+        assert (plan["used"], plan["runs"]) == (number, 3)
+        costs.append(plan["epsilon"])
+        people = call("ledger", "show", fresh.job).out
+        assert (
+            f"{number} of 3 runs used; together they cost epsilon {summary.spent_number(plan['epsilon'])} of " in people
+        )
+        # The block for all three is charged at once.
+        assert shown["accounts"][0]["budgets"][""]["spent"]["epsilon"] == pytest.approx(plan["accounted"]["epsilon"])
+    content = json.loads((fresh.folder / "w1" / "manifest.json").read_text())
+    records = [Mechanism.from_json(record) for record in content["mechanisms"]]
+    delta = content["accounted"]["delta"]
+    assert costs == pytest.approx([epsilon_of(records, delta, runs=number) for number in (1, 2, 3)])
+    assert costs[0] < costs[1] < costs[2] <= 1.0
+    assert costs[2] == pytest.approx(content["accounted"]["epsilon"], rel=1e-4)
+
+
+def test_runs_are_listed_with_their_states(fresh: Shop, call: Call) -> None:
+    call("ledger", "init", fresh.job)
+    assert call("runs", fresh.job).out == "no runs\n"
+    for name in ("w1", "w2"):
+        run(fresh, call, name)
+    people = call("runs", fresh.job).out
+    assert "w1" in people
+    assert "2 of 3" in people
+    assert people.count("published") == 2
+    listed = json.loads(call("runs", fresh.job, "--json").out)
+    assert [(one["run_id"], one["round"], one["state"]) for one in listed] == [
+        ("w1", 1, "published"),
+        ("w2", 2, "published"),
+    ]
+    assert listed[0]["folders"] == [str(fresh.folder / "w1")]
+    assert json.loads(call("runs", "--ledger", fresh.folder / DEFAULT_NAME, "--dataset", "other", "--json").out) == []
+
+
+def test_verify_says_that_a_ledger_is_sound_and_where_it_is_not(fresh: Shop, call: Call) -> None:
+    run(fresh, call, "w1")
+    said = call("ledger", "verify", fresh.job)
+    assert said.code == 0
+    assert said.out.startswith("sound: ")
+    assert json.loads(call("ledger", "verify", fresh.job, "--json").out)["sound"] is True
+    path = fresh.folder / DEFAULT_NAME
+    with sqlite3.connect(path) as changed:
+        made = changed.execute("SELECT sql FROM sqlite_master WHERE name = 'dp_events_update'").fetchone()[0]
+        changed.execute("DROP TRIGGER dp_events_update")
+        changed.execute("UPDATE dp_events SET body = replace(body, '\"epsilon\":1.0', '\"epsilon\":9.0') WHERE seq = 2")
+        changed.execute(made)
+    changed.close()
+    for command in (["ledger", "verify", fresh.job], ["ledger", "show", fresh.job], ["runs", fresh.job]):
+        said = call(*command)
+        assert (said.code, said.out) == (1, "")
+        assert "event 2 is not what was written" in said.err
+    assert run(fresh, call, "w2").code == 1
+
+
+def test_an_old_copy_is_refused_and_a_lost_anchor_can_be_accepted(fresh: Shop, call: Call, tmp_path: Path) -> None:
+    anchor = tmp_path / "second place"
+    assert call("ledger", "init", fresh.job, "--anchor", anchor).code == 0
+    path = fresh.folder / DEFAULT_NAME
+    old = path.read_bytes()
+    assert run(fresh, call, "w1").code == 0
+    new = path.read_bytes()
+    path.write_bytes(old)
+    for command in (["ledger", "verify"], ["ledger", "verify", "--accept"], ["ledger", "show"]):
+        said = call(*command, fresh.job)
+        assert said.code == 1
+        assert "an old copy was restored" in said.err
+    path.write_bytes(new)
+    for file in anchor.glob("*.json"):
+        file.unlink()
+    assert "--accept" in call("ledger", "show", fresh.job).err
+    assert call("ledger", "verify", "--accept", fresh.job).code == 0
+    assert run(fresh, call, "w2").code == 0
+
+
+def chain_is_whole(rows: list[dict[str, Any]]) -> bool:
+    """An auditor's own check of the chain."""
+    before = "0" * 64
+    for number, row in enumerate(rows, 1):
+        text = json.dumps([1, number, before, row["kind"], row["time"], row["body"]])
+        if int(row["seq"]) != number or row["previous"] != before:
+            return False
+        before = row["hash"]
+        if hashlib.sha256(text.encode()).hexdigest() != before:
+            return False
+    return True
+
+
+def test_an_export_can_be_checked_without_this_software(fresh: Shop, call: Call) -> None:
+    for name in ("w1", "w2"):
+        run(fresh, call, name)
+    content = json.loads(call("ledger", "export", fresh.job).out)
+    rows = content["events"]
+    assert chain_is_whole(rows)
+    assert content["head"] == {"seq": len(rows), "hash": rows[-1]["hash"]}
+    # The head that a manifest names is in it.
+    head = json.loads((fresh.folder / "w1" / "manifest.json").read_text())["ledger"]["head"]
+    assert rows[head["seq"] - 1]["hash"] == head["hash"]
+    charged = [json.loads(row["body"]) for row in rows if row["kind"] == "plan_frozen"]
+    assert sum(int(body["cost"]["epsilon"]) for body in charged) <= 10**12
+    for change in ({"body": rows[2]["body"] + " "}, {"time": "2026"}, {"kind": "cap_raised"}):
+        assert not chain_is_whole([*rows[:2], rows[2] | change, *rows[3:]])
+    assert not chain_is_whole(rows[1:])
+    assert not chain_is_whole([*rows[:2], *rows[3:]])
+
+
+def test_the_csv_has_a_line_for_each_event_with_the_same_chain(fresh: Shop, call: Call) -> None:
+    run(fresh, call, "w1")
+    rows = list(csv.DictReader(io.StringIO(call("ledger", "export", fresh.job, "--format", "csv").out)))
+    whole = json.loads(call("ledger", "export", fresh.job).out)["events"]
+    assert [(row["seq"], row["hash"], row["previous"]) for row in rows] == [
+        (str(row["seq"]), row["hash"], row["previous"]) for row in whole
+    ]
+    assert [row["previous"] for row in rows] == ["0" * 64, *(row["hash"] for row in rows[:-1])]
+    (frozen,) = [row for row in rows if row["kind"] == "plan_frozen"]
+    assert 0.9 < float(frozen["epsilon"]) <= 1
+    assert "@" in frozen["who"]
+    (reserved,) = [row for row in rows if row["kind"] == "run_reserved"]
+    assert (reserved["account"], reserved["run_id"]) == ("shop", "w1")
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@x", 'a,b"c"'])
+def test_no_name_becomes_a_formula_in_a_spreadsheet(tmp_path: Path, call: Call, name: str) -> None:
+    ledger, out = tmp_path / "l.sqlite", tmp_path / "export.csv"
+    options = [f"--dataset={name}", "--unit", "u", "--epsilon", "1", "--delta", "1e-6"]
+    assert call("ledger", "init", "--ledger", ledger, *options).code == 0
+    assert call("ledger", "export", "--ledger", ledger, "--format", "csv", "--output", out).code == 0
+    with out.open(newline="") as stream:
+        cells = [cell for row in csv.reader(stream) for cell in row]
+    assert any(name in cell for cell in cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+
+
+def test_an_export_that_cannot_be_written_is_an_error(fresh: Shop, call: Call) -> None:
+    call("ledger", "init", fresh.job)
+    said = call("ledger", "export", fresh.job, "--output", fresh.folder / "none" / "x.json")
+    assert said.code == 1
+    assert "cannot be written" in said.err
+
+
+def test_names_that_terminals_take_for_commands_are_shown_escaped(tmp_path: Path, call: Call) -> None:
+    ledger = tmp_path / "l.sqlite"
+    options = [
+        "--dataset",
+        "shop\x1b[31m",
+        "--unit",
+        "u",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+        "--unit-words",
+        "one \x1b[2J",
+    ]
+    said = call("ledger", "init", "--ledger", ledger, *options)
+    shown = call("ledger", "show", "--ledger", ledger)
+    assert "\x1b" not in said.out + shown.out

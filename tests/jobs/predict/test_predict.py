@@ -1,0 +1,346 @@
+"""`dp-pipelines predict`: the same preparation as in training, any number of rows, errors by file and column."""
+
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.jobs.predict import predict
+from dp_pipelines.train_model import BinaryLabel, Category, JaxModel, LinearModel, Number, TrainModel
+from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.encoder import Encoder
+from tests.jobs.conftest import Said, purchases
+
+Call = Callable[..., Said]
+
+FEATURES = {
+    "visits": Number(column="visits", min_value=0, max_value=10, edges=[1.5, 3.5]),
+    "double": Number(column="double", min_value=0, max_value=40, edges=[10, 20, 30]),
+    "product": Category(column="product", categories=["p0", "p1", "p2"]),
+}
+SOURCE = {
+    "customer": "int64",
+    "product": "string",
+    "paid_at": "timestamp[us]",
+    "price": "double",
+    "note": "string",
+}
+PREPARATION = Preparation(
+    source=SOURCE,
+    where="price > {least}",
+    columns={"double": "price * 2", "asked": "note IS NOT NULL"},
+    params={"least": ("float", "1.0")},
+    unit_columns={
+        "visits": "count(*) OVER (ORDER BY paid_at)",
+        "returns": "lead(asked) OVER (ORDER BY paid_at)",
+    },
+    examples_where="visits <= 8",
+    max_rows_per_unit=1000,
+)
+
+
+def model(folder: pathlib.Path, preparation: Preparation = PREPARATION, **changed: Any) -> Artefact:
+    features = changed.pop("features", FEATURES)
+    kind = changed.pop("model", LinearModel())
+    label = BinaryLabel(column="returns")
+    task = TrainModel(privacy_unit="customer", label=label, features=features, whiten=False, model=kind)
+    made = Artefact(
+        task=task,
+        encoder=Encoder.of(task),
+        parameters=np.random.default_rng(1).normal(0, 1, task.size),
+        whitening=None,
+        privacy=Statement(unit="value of customer", epsilon=1.0, delta=1e-6, plan="ab"),
+        preparation=preparation,
+    )
+    made.save(folder)
+    return made
+
+
+@pytest.fixture
+def shop_model(tmp_path: pathlib.Path) -> Artefact:
+    return model(tmp_path / "model")
+
+
+def rows(tmp_path: pathlib.Path, *, drop: tuple[str, ...] = (), parts: int = 2) -> list[pa.Table]:
+    (tmp_path / "rows").mkdir()
+    tables = [purchases(number).drop_columns(list(drop)) for number in range(parts)]
+    for number, table in enumerate(tables):
+        pa.parquet.write_table(table, tmp_path / "rows" / f"part-{number}.parquet", row_group_size=700)
+    return tables
+
+
+def by_hand(tables: list[pa.Table], every: bool = False) -> pa.Table:
+    """The examples, computed row by row in Python."""
+    listed = [row for table in tables for row in table.to_pylist() if row["price"] > 1.0]
+    found, same = [], collections.defaultdict(list)
+    for row in listed:
+        same[row["customer"]].append(row["paid_at"])
+    for row in listed:
+        visits = sum(other <= row["paid_at"] for other in same[row["customer"]])
+        if every or visits <= 8:
+            found.append({**row, "visits": visits, "double": row["price"] * 2})
+    return pa.Table.from_pylist(found)
+
+
+def sorted_pairs(table: pa.Table, *names: str) -> list[tuple[Any, ...]]:
+    return sorted(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+def test_rows_are_prepared_as_for_training_without_what_only_the_label_needs(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    tables = rows(tmp_path, drop=("note", "store"))  # the label is made of notes
+    said = call(
+        "predict", tmp_path / "model", tmp_path / "rows/*.parquet", "--output", tmp_path / "out.parquet", "--keep",
+        "visits",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    found = pa.parquet.read_table(tmp_path / "out.parquet")
+    assert found.column_names == ["customer", "visits", "probability"]
+    examples = by_hand(tables)
+    wanted = examples.append_column("probability", shop_model.predict(examples).column("probability"))
+    ours = sorted_pairs(found, *found.column_names)
+    theirs = sorted_pairs(wanted, *found.column_names)
+    assert [pair[:2] for pair in ours] == [pair[:2] for pair in theirs]
+    assert [pair[2] for pair in ours] == pytest.approx([pair[2] for pair in theirs], abs=1e-12)
+    assert f"{found.num_rows} predictions" in said.out
+    assert "not covered by the guarantee of the release" in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.parquet", "rows"]
+
+
+def test_many_shards_give_the_same_predictions(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(tmp_path)
+    found = []
+    for number, size in enumerate((2**26, 2000)):
+        monkeypatch.setattr(predict, "SHARD_BYTES", size)
+        output = tmp_path / f"out-{number}.parquet"
+        assert call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", output).code == 0
+        found.append(pa.parquet.read_table(output))
+    one, other = (np.array(sorted_pairs(table, "customer", "probability")) for table in found)
+    assert one == pytest.approx(other, abs=1e-12)
+    assert found[0].num_rows > 6000
+
+
+def test_every_row_and_other_parameters_can_be_asked_for(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    tables = rows(tmp_path)
+    output, more = tmp_path / "out.parquet", tmp_path / "more.parquet"
+    given = ("predict", tmp_path / "model", tmp_path / "rows/*", "--every-row", "--output")
+    assert call(*given, output).code == 0
+    assert pa.parquet.read_metadata(output).num_rows == by_hand(tables, every=True).num_rows
+    assert call(*given, more, "--param", "least=-1").code == 0
+    assert pa.parquet.read_metadata(more).num_rows == 8000
+    said = call(*given, tmp_path / "x", "--param", "other=1")
+    assert (said.code, "--param other" in said.err) == (2, True)
+
+
+def test_without_windows_rows_stay_in_order_and_units_need_not_be_known(tmp_path: pathlib.Path, call: Call) -> None:
+    features = {name: FEATURES[name] for name in ("double", "product")}
+    preparation = Preparation(source=SOURCE, columns={"double": "price * 2"}, examples_where="double > 4")
+    made = model(tmp_path / "model", preparation, features=features)
+    tables = rows(tmp_path, drop=("customer", "note", "store", "paid_at"))
+    output = tmp_path / "out.parquet"
+    said = call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", output, "--keep", "price")
+    assert said.code == 0, said.err
+    found = pa.parquet.read_table(output)
+    both = pa.concat_tables(tables)
+    both = both.append_column("double", pa.array(both.column("price").to_numpy() * 2))
+    both = both.filter(pa.array(both.column("double").to_numpy() > 4))
+    assert found.column("price").equals(both.column("price"))
+    assert found.column("probability").to_numpy() == pytest.approx(
+        made.predict(both).column("probability").to_numpy(), abs=1e-12
+    )
+
+
+def test_csv_takes_the_types_of_training(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    tables = rows(tmp_path, parts=1)
+    pa.csv.write_csv(tables[0].drop_columns(["note"]), tmp_path / "rows.csv")
+    for name, source in (("a", tmp_path / "rows/*"), ("b", tmp_path / "rows.csv")):
+        said = call("predict", tmp_path / "model", source, "--output", tmp_path / name, "--keep", "visits")
+        assert said.code == 0, said.err
+    one, other = (pa.parquet.read_table(tmp_path / name) for name in ("a", "b"))
+    assert sorted_pairs(one, "customer", "visits", "probability") == sorted_pairs(
+        other, "customer", "visits", "probability"
+    )
+
+
+def test_prepared_examples_are_taken_as_they_are(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    examples = by_hand([purchases(0, 400)])
+    pa.parquet.write_table(examples, tmp_path / "examples.parquet")
+    pa.csv.write_csv(examples.select(["visits", "double", "product"]), tmp_path / "examples.csv")
+    for source in ("examples.parquet", "examples.csv"):
+        output = tmp_path / f"{source}.out"
+        said = call("predict", tmp_path / "model", tmp_path / source, "--examples", "--output", output)
+        assert said.code == 0, said.err
+        found = pa.parquet.read_table(output)
+        assert found.column_names == (["customer"] if "parquet" in source else []) + ["probability"]
+        assert found.column("probability").equals(shop_model.predict(examples).column("probability"))
+
+
+def test_json_says_what_was_written(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    rows(tmp_path)
+    output = tmp_path / "new" / "out.parquet"
+    said = call("predict", tmp_path, tmp_path / "rows/*", "--output", output, "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out) == {
+        "model": str(tmp_path / "model"),
+        "output": str(output),
+        "predictions": pa.parquet.read_metadata(output).num_rows,
+        "columns": ["customer", "probability"],
+    }
+
+
+def test_no_rows_give_an_empty_file_with_the_same_columns(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    pa.parquet.write_table(purchases(0).slice(0, 0), tmp_path / "none.parquet")
+    output = tmp_path / "out.parquet"
+    assert call("predict", tmp_path / "model", tmp_path / "none.parquet", "--output", output).code == 0
+    assert pa.parquet.read_table(output).to_pydict() == {"customer": [], "probability": []}
+
+
+def test_a_table_is_joined_where_the_features_need_it(tmp_path: pathlib.Path, call: Call) -> None:
+    features = {"city": Category(column="city", categories=["Oslo", "Bonn"])}
+    preparation = Preparation(source={**SOURCE, "store": "int32"}, lookup="store")
+    made = model(tmp_path / "model", preparation, features=features)
+    tables = rows(tmp_path)
+    pa.parquet.write_table(pa.table({"store": [1, 2], "city": ["Oslo", "Bonn"]}), tmp_path / "stores.parquet")
+    given = ("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "out.parquet")
+    said = call(*given)
+    assert (said.code, "--lookup" in said.err) == (2, True)
+    said = call(*given, "--lookup", tmp_path / "stores.parquet")
+    assert said.code == 0, said.err
+    stores = pa.concat_tables(tables).column("store").to_pylist()
+    cities = pa.table({"city": [{1: "Oslo", 2: "Bonn"}.get(store) for store in stores]})
+    found = pa.parquet.read_table(tmp_path / "out.parquet")
+    assert found.column("probability").to_numpy() == pytest.approx(made.predict(cities)["probability"].to_numpy())
+
+
+def test_nothing_but_the_note_is_said_on_standard_error(tmp_path: pathlib.Path, shop_model: Artefact) -> None:
+    rows(tmp_path, parts=1)
+    command = [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "predict", str(tmp_path / "model")]
+    command += [str(tmp_path / "rows/*"), "--output", str(tmp_path / "out.parquet")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, predict.NOTE + "\n")
+    assert done.stdout.endswith("out.parquet\n")
+
+
+def refused(call: Call, *arguments: object, code: int = 2) -> str:
+    said = call("predict", *arguments)
+    assert said.code == code, said.err
+    assert "Traceback" not in said.err
+    return said.err
+
+
+def test_what_is_wrong_is_named_by_file_and_column(tmp_path: pathlib.Path, shop_model: Artefact, call: Call) -> None:
+    folder, output = tmp_path / "model", tmp_path / "out.parquet"
+    rows(tmp_path)
+    source, given = tmp_path / "rows/*", ("--output", output)
+    assert "no folder of a model" in refused(call, tmp_path / "nowhere", source, *given)
+    assert "matches no file" in refused(call, folder, tmp_path / "none/*", *given)
+    pa.parquet.write_table(purchases(0).drop_columns(["price"]), tmp_path / "lean.parquet")
+    error = refused(call, folder, tmp_path / "lean.parquet", *given)
+    assert "lean.parquet" in error
+    assert "has no column 'price'" in error
+    error = refused(call, folder, source, *given, "--keep", "prise")
+    assert "has no column 'prise'" in error
+    assert "did you mean 'price'?" in error
+    odd = purchases(0).set_column(4, "price", pa.array(["x"] * 4000))
+    pa.parquet.write_table(odd, tmp_path / "odd.parquet")
+    error = refused(call, folder, tmp_path / "odd.parquet", *given)
+    assert "odd.parquet" in error
+    assert "column 'price' as string, and the model was trained with double" in error
+    assert "visits" in refused(call, folder, tmp_path / "lean.parquet", *given, "--examples")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    assert "torn.parquet" in refused(call, folder, tmp_path / "torn.parquet", *given)
+    (tmp_path / "rows.csv").write_text("customer,product,paid_at\n1,p1,2025-01-01\n")
+    error = refused(call, folder, tmp_path / "rows.csv", *given)
+    assert "rows.csv" in error
+    assert "price" in error
+    assert "--type" in refused(call, folder, tmp_path / "rows.csv", *given, "--type", "price")
+    assert "--type" in refused(call, folder, source, *given, "--type", "price=int")
+    assert not output.exists()
+    output.write_text("mine")
+    assert "exists already" in refused(call, folder, source, *given)
+    assert output.read_text() == "mine"
+
+
+def test_of_several_models_in_a_release_one_must_be_named(tmp_path: pathlib.Path, call: Call) -> None:
+    for name in ("a", "b"):
+        model(tmp_path / name)
+    rows(tmp_path)
+    assert "the models 'a', 'b'" in refused(call, tmp_path, tmp_path / "rows/*", "--output", tmp_path / "out")
+
+
+def test_a_column_called_like_the_prediction_is_refused(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    table = by_hand([purchases(0, 40)])
+    table = table.append_column("probability", table.column("price"))
+    pa.parquet.write_table(table, tmp_path / "x.parquet")
+    given = ("--examples", "--keep", "probability", "--output", tmp_path / "out")
+    assert "'probability' twice" in refused(call, tmp_path / "model", tmp_path / "x.parquet", *given)
+
+
+def test_damage_that_shows_while_reading_leaves_nothing(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call
+) -> None:
+    rows(tmp_path, parts=1)
+    path = tmp_path / "rows/part-0.parquet"
+    raw = bytearray(path.read_bytes())
+    raw[2000:30000] = b"\xff" * 28000
+    path.write_bytes(bytes(raw))
+    error = refused(call, tmp_path / "model", path, "--output", tmp_path / "out.parquet", code=1)
+    assert "part-0.parquet" in error
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["model", "rows"]
+
+
+def test_code_is_imported_only_where_the_command_line_names_it(
+    tmp_path: pathlib.Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_model_of_a_test.py").write_text(
+        "class Own:\n"
+        "    @staticmethod\n"
+        "    def scores(parameters, features):\n"
+        "        return features.sum(axis=1) * 0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "own_model_of_a_test:Own"
+    model(tmp_path / "model", model=JaxModel(name=name, parameters=3))
+    rows(tmp_path)
+    given = (tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "out.parquet")
+    assert f"must name the code that scores this model, {name!r}" in refused(call, *given)
+    assert "must name the code" in refused(call, *given, "--jax-model", "os:system")
+    assert "own_model_of_a_test" not in sys.modules
+    said = call("predict", *given, "--jax-model", name)
+    assert said.code == 0, said.err
+    assert set(pa.parquet.read_table(tmp_path / "out.parquet").column("probability").to_pylist()) == {0.5}
+
+
+def test_the_private_folder_is_private_while_it_is_there(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows(tmp_path)
+    modes = []
+    real = predict._write
+
+    def watched(tables: Any, path: pathlib.Path) -> Any:
+        modes.append(path.parent.stat().st_mode & 0o777)
+        return real(tables, path)
+
+    monkeypatch.setattr(predict, "_write", watched)
+    assert call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "out").code == 0
+    assert modes == [0o700]

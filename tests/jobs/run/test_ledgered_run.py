@@ -1,0 +1,443 @@
+"""A run that a ledger remembers: charged once, released once, given back for ever, and refused where it must be.
+
+In: the shop. Out: folders, ledgers, messages. Holds: runs are real. Not covered: kills (`test_kills`), what an account
+adds up (`tests/ledger`).
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from dp_pipelines.jobs.run import ledgered_run, pipelines
+from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.runners import processes
+from dp_pipelines.ledger import events
+from dp_pipelines.ledger.entries import Run
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger, MovedOn
+from dp_pipelines.release import staging
+from tests.helpers.source import ROOT
+from tests.jobs.conftest import Said, Shop, stage
+from tests.jobs.run.test_run import damage
+
+Call = Callable[..., Said]
+KILLED = str(ROOT / "tests" / "helpers" / "killed.py")
+
+
+def files_of(folder: pathlib.Path) -> dict[str, bytes]:
+    """A folder's files."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def opened(shop: Shop) -> Ledger:
+    """The shop's ledger."""
+    return Ledger.open(str(shop.folder / DEFAULT_NAME))
+
+
+def kinds(shop: Shop) -> list[str]:
+    """What has happened in the shop's ledger."""
+    return [event.kind for event in opened(shop).history]
+
+
+def killed(shop: Shop, step: str) -> list[str]:
+    """A run of the shop whose process is killed after a step; the command that mends it."""
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    script = [sys.executable, KILLED, step, "after", "1", *command]
+    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    return command
+
+
+def the_run(shop: Shop, run_id: str = "one") -> Run:
+    """A run of the shop."""
+    run = opened(shop).run("shop", run_id)
+    assert run is not None
+    return run
+
+
+def started(shop: Shop, *arguments: str) -> subprocess.Popen[str]:
+    """The command line in a process that waits in the middle of its pipeline until the file `data/go` is there."""
+    code = (
+        "import pathlib, sys, time\nfrom dp_pipelines.release import staging\nreal = staging.write_release\n"
+        "def wait(*given):\n"
+        "    pathlib.Path('data/waits').touch()\n"
+        "    while not pathlib.Path('data/go').exists(): time.sleep(0.02)\n"
+        "    real(*given)\n"
+        "staging.write_release = wait\n"
+        "from dp_pipelines.jobs.cli.main import main\nsys.exit(main())"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.Popen(command, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(found: Callable[[], object]) -> None:
+    """Wait until something is so."""
+    for _ in range(4800):
+        if found():
+            return
+        time.sleep(0.05)
+    raise AssertionError("waited for four minutes")
+
+
+def test_the_same_id_gives_the_release_bit_for_bit_into_any_folder_at_no_charge(shop: Shop, call: Call) -> None:
+    out, job = shop.folder / "out", shop.job
+    assert call("run", job, "--output", out, "--run-id", "one").code == 0
+    before, spent = files_of(out), opened(shop).account("shop").spent[""]
+    for place in ("out", "other", "a/b/third"):
+        said = call("run", job, "--output", shop.folder / place, "--run-id", "one")
+        assert (said.code, said.err) == (0, "")
+        assert "has published before" in said.out
+        assert files_of(shop.folder / place) == before
+    assert opened(shop).account("shop").spent[""] == spent
+    assert kinds(shop).count(events.RUN_RESERVED) == kinds(shop).count(events.RUN_COMMITTED) == 1
+    assert the_run(shop).folders == tuple(str(shop.folder / place) for place in ("out", "other", "a/b/third"))
+
+
+def test_a_release_whose_folder_was_deleted_comes_back(shop: Shop, call: Call) -> None:
+    out = shop.folder / "out"
+    assert call("run", shop.job, "--output", out).code == 0
+    before = files_of(out)
+    shutil.rmtree(out)
+    assert call("run", shop.job, "--output", out).code == 0
+    assert files_of(out) == before
+
+
+def test_the_release_is_given_back_after_the_rows_are_gone(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    for number in range(2):
+        damage(shop.folder / "data" / f"part-{number}.parquet")
+    assert call("run", shop.job, "--output", shop.folder / "other").code == 0
+    assert files_of(shop.folder / "other") == files_of(shop.folder / "out")
+
+
+@pytest.mark.parametrize("what", ["budget", "where", "stage", "param"])
+def test_the_same_id_for_something_else_is_refused(shop: Shop, call: Call, what: str) -> None:
+    changed: dict[str, Any] = {"params": {"low": {"type": "float"}}, "where": "price > {low}"}
+    first = ("run", shop.write(**changed), "--run-id", "one", "--param", "low=5")
+    assert call(*first, "--output", shop.folder / "out").code == 0
+    before = kinds(shop)
+    other = {
+        "budget": {**changed, "budget": {"epsilon": 7.0, "delta": 1e-5}},
+        "where": {**changed, "where": "price >= {low}"},
+        "stage": {**changed, "stages": {"weekly": stage(partition_by=["store"])}},
+        "param": changed,
+    }[what]
+    low = "low=6" if what == "param" else "low=5"
+    said = call("run", shop.write(**other), "--run-id", "one", "--param", low, "--output", shop.folder / "other")
+    assert (said.code, said.out) == (2, "")
+    assert "one run id stands for one release" in said.err
+    assert kinds(shop) == before
+    assert not (shop.folder / "other").exists()
+
+
+def test_as_many_runs_as_were_planned_are_admitted_and_no_more(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3})
+    for number in range(3):
+        assert call("run", job, "--output", shop.folder / f"out{number}", "--run-id", f"w{number}").code == 0
+    assert [the_run(shop, f"w{number}").round for number in range(3)] == [1, 2, 3]
+    before = kinds(shop)
+    # No row can be read any more, and no pipeline is built.
+    for number in range(2):
+        damage(shop.folder / "data" / f"part-{number}.parquet")
+    built: list[object] = []
+    monkeypatch.setattr(running, "run_pipeline", lambda *given: built.append(given))
+    said = call("run", job, "--output", shop.folder / "a" / "out3", "--run-id", "w3")
+    assert (said.code, said.out) == (3, "")
+    assert "is one too many: the plan's budget is for 3 runs" in said.err
+    assert built == []
+    assert kinds(shop) == before
+    assert not (shop.folder / "a").exists()
+    # The others are still there.
+    assert call("run", job, "--output", shop.folder / "again", "--run-id", "w1").code == 0
+    assert files_of(shop.folder / "again") == files_of(shop.folder / "out1")
+
+
+def test_a_run_that_is_admitted_does_build_a_pipeline(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+    monkeypatch.setattr(running, "run_pipeline", lambda *given: built.append(given))
+    call("run", shop.job, "--output", shop.folder / "out")
+    assert len(built) == 1
+
+
+def test_a_failed_run_keeps_its_charge_and_the_same_command_succeeds_later(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = (shop.folder / "data" / "part-1.parquet").read_bytes()
+    damage(shop.folder / "data" / "part-1.parquet")
+    command = ("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
+    for _ in range(2):
+        assert call(*command).code == 1
+        assert the_run(shop).state == "reserved"
+        assert shop.left() == []
+    spent = opened(shop).account("shop").spent[""]
+    assert spent.epsilon > 0
+    (shop.folder / "data" / "part-1.parquet").write_bytes(whole)
+    assert call(*command).code == 0
+    assert opened(shop).account("shop").spent[""] == spent
+    run = the_run(shop)
+    assert [attempt.ended for attempt in run.attempts] == ["it failed", "it failed", "committed"]
+    assert all(attempt.destroyed for attempt in run.attempts[:2])
+    assert kinds(shop).count(events.RUN_RESERVED) == 1
+
+
+def test_a_complete_attempt_of_a_dead_process_is_released_and_not_drawn_again(shop: Shop, call: Call) -> None:
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    subprocess.run(
+        [sys.executable, KILLED, "staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
+    )
+    (folder,) = shop.folder.glob(".out.staging-*")
+    staged = (folder / "weekly.parquet").read_bytes()
+    assert call(*command).code == 0
+    assert (shop.folder / "out" / "weekly.parquet").read_bytes() == staged
+    assert len(the_run(shop).attempts) == 1
+    assert shop.left()[0] == "out"
+
+
+def test_a_complete_attempt_that_was_changed_since_is_destroyed(shop: Shop, call: Call) -> None:
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    subprocess.run(
+        [sys.executable, KILLED, "staged", "after", "1", *command], cwd=shop.folder, check=False, timeout=240
+    )
+    (folder,) = shop.folder.glob(".out.staging-*")
+    (folder / "weekly.parquet").write_bytes(b"something else")
+    assert call(*command).code == 0
+    assert [attempt.destroyed for attempt in the_run(shop).attempts] == [True, False]
+    assert call(*command).code == 0
+    assert shop.left()[0] == "out"
+
+
+def test_an_attempt_that_another_one_has_followed_cannot_publish(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def superseded(*given: Any) -> Mapping[str, pathlib.Path]:
+        files = pipelines.run_pipeline(*given)
+        ledger = opened(shop)
+        run = ledger.state.runs["shop", "one"]
+        run = ledger.end(run, attempt=run.attempts[-1].name, how="taken for dead", destroyed=False)
+        ledger.start(run, attempt="next", staging=str(shop.folder / "none"), where=processes.here())
+        return files
+
+    monkeypatch.setattr(running, "run_pipeline", superseded)
+    command = ("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
+    said = call(*command)
+    assert (said.code, said.out) == (1, "")
+    assert "nothing of this attempt may be seen" in said.err
+    assert shop.left() == []
+    assert [attempt.name for attempt in the_run(shop).attempts][1:] == ["next"]
+    # The one that followed was of this process, which does not work on it: the same command goes on.
+    monkeypatch.undo()
+    assert call(*command).code == 0
+    assert kinds(shop).count(events.RUN_COMMITTED) == 1
+
+
+def test_two_processes_with_one_id_give_one_release(shop: Shop) -> None:
+    begun = [started(shop, "run", "job.yaml", "--output", f"out{n}", "--run-id", "one") for n in (0, 1)]
+    begun.append(started(shop, "run", "job.yaml", "--output", "out0", "--run-id", "one"))
+    wait_for((shop.folder / "data" / "waits").exists)
+    time.sleep(1)
+    assert all(process.poll() is None for process in begun)
+    (shop.folder / "data" / "go").touch()
+    for process in begun:
+        out, err = process.communicate(timeout=240)
+        assert (process.returncode, err) == (0, "")
+        assert "orders" in out
+    assert files_of(shop.folder / "out0") == files_of(shop.folder / "out1")
+    assert len(the_run(shop).attempts) == 1
+    assert kinds(shop).count(events.RUN_COMMITTED) == 1
+    assert sorted({path.split("/")[0] for path in shop.left()}) == ["out0", "out1"]
+
+
+def test_a_run_that_is_at_work_cannot_be_abandoned(shop: Shop, call: Call) -> None:
+    process = started(shop, "run", "job.yaml", "--output", "out", "--run-id", "one")
+    wait_for((shop.folder / "data" / "waits").exists)
+    said = call("runs", shop.job, "--abandon", "one")
+    assert (said.code, said.out) == (2, "")
+    assert f"process {process.pid} is at work on it" in said.err
+    (shop.folder / "data" / "go").touch()
+    process.communicate(timeout=240)
+    assert process.returncode == 0
+    said = call("runs", shop.job, "--abandon", "one")
+    assert said.code == 2
+    assert "cannot be abandoned" in said.err
+    assert call("runs", shop.job, "--abandon", "two").code == 2
+
+
+@pytest.mark.parametrize(
+    ("step", "when", "back"),
+    [
+        pytest.param("admit", "after", True, marks=pytest.mark.slow),
+        ("stage a file", "after", True),
+        pytest.param("staged", "after", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was_destroyed(
+    shop: Shop, call: Call, step: str, when: str, back: bool
+) -> None:
+    command = ["run", str(shop.job), "--output", str(shop.folder / "out"), "--run-id", "one"]
+    subprocess.run([sys.executable, KILLED, step, when, "1", *command], cwd=shop.folder, check=False, timeout=240)
+    said = call("runs", shop.job, "--abandon", "one")
+    assert said.code == 0
+    assert "its budget can be used by another run" in said.out
+    assert shop.left() == []
+    assert the_run(shop).given_back is back
+    # Its only round is free: for another id, and then not for the first one.
+    assert call(*command[:-1], "two").code == 0
+    assert call("run", shop.job, "--output", shop.folder / "third", "--run-id", "one").code == 3
+
+
+def test_a_run_whose_staging_has_vanished_keeps_its_charge_when_it_is_abandoned(shop: Shop, call: Call) -> None:
+    command = killed(shop, "stage a file")
+    (folder,) = shop.folder.glob(".out.staging-*")
+    folder.rename(shop.folder / "kept by somebody")
+    said = call("runs", shop.job, "--abandon", "one")
+    assert said.code == 0
+    assert "its charge stays" in said.out
+    assert call(*command[:-1], "two").code == 3
+
+
+def test_an_abandoned_id_that_is_asked_for_again_is_a_new_run(shop: Shop, call: Call) -> None:
+    command = killed(shop, "start")
+    call("runs", shop.job, "--abandon", "one")
+    assert the_run(shop).state == "abandoned"
+    said = call(*command)
+    assert (said.code, the_run(shop).state) == (0, "published") if the_run(shop).given_back else (3, "abandoned")
+
+
+def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = killed(shop, "stage a file")
+    here = processes._machine()
+    monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": "other", "boot": "other"})
+    for said in (call(*command), call("runs", shop.job, "--abandon", "one")):
+        assert (said.code, said.out) == (1, "")
+        assert "run the same command there" in said.err
+    assert len(list(shop.folder.glob(".out.staging-*"))) == 1
+    # The same machine, started anew: the process is gone.
+    monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": here["machine"], "boot": "other"})
+    assert call(*command).code == (0 if here["machine"] else 1)
+
+
+def test_a_run_whose_machine_is_gone_goes_on_elsewhere_once_its_owner_says_so(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = killed(shop, "stage a file")
+    here = processes._machine()
+    monkeypatch.setattr(processes, "_machine", lambda: {**here, "machine": "other", "boot": "other"})
+    said = call("runs", shop.job, "--gone", "one")
+    assert (said.code, said.err) == (0, "")
+    assert not list(shop.folder.glob(".out.staging-*"))
+    assert call("runs", shop.job, "--gone", "one").code == 2
+    assert call(*command).code == 0
+    assert len(the_run(shop).attempts) == 2
+    assert [event.kind for event in Ledger.open(str(shop.folder / DEFAULT_NAME)).history].count("run_reserved") == 1
+
+
+def test_files_that_were_changed_in_a_published_folder_are_refused_and_come_back_elsewhere(
+    shop: Shop, call: Call
+) -> None:
+    out = shop.folder / "out"
+    command = ("run", shop.job, "--run-id", "one", "--output")
+    assert call(*command, out).code == 0
+    before = files_of(out)
+    for name in ("weekly.parquet", "report.html", "manifest.json"):
+        (out / name).write_bytes(before[name] + b"\n")
+        said = call(*command, out)
+        assert (said.code, said.out) == (2, "")
+        assert "its files are not those that were released" in said.err
+        (out / name).write_bytes(before[name])
+    (out / "weekly.parquet").unlink()
+    assert call(*command, out).code == 2
+    assert call(*command, shop.folder / "other").code == 0
+    assert files_of(shop.folder / "other") == before
+
+
+def test_a_run_without_a_ledger_says_so_everywhere(shop: Shop, call: Call) -> None:
+    shop.without_ledger()
+    said = call("run", shop.job, "--output", shop.folder / "out", "--ledger", "none")
+    assert said.code == 0
+    assert "not accounted across runs" in said.out
+    assert json.loads((shop.folder / "out" / "manifest.json").read_text())["ledger"]["head"] is None
+    assert "not accounted across runs" in (shop.folder / "out" / "report.html").read_text().lower()
+    assert not (shop.folder / DEFAULT_NAME).exists()
+
+
+def test_the_manifest_names_the_ledgers_head_which_is_an_event_before_the_commit(shop: Shop, call: Call) -> None:
+    assert call("run", shop.job, "--output", shop.folder / "out").code == 0
+    content = json.loads((shop.folder / "out" / "manifest.json").read_text())
+    ledger = opened(shop)
+    head = content["ledger"]["head"]
+    event = ledger.history[head["seq"] - 1]
+    assert (event.hash, event.kind) == (head["hash"], events.RUN_STAGED)
+    assert content["ledger"]["id"] == ledger.state.ledger
+    assert content["ledger"]["spent"]["epsilon"] == pytest.approx(content["accounted"]["epsilon"])
+    assert content["privacy_unit"] == "customer"
+
+
+@pytest.mark.parametrize("split", ["linear", pytest.param("exponential", marks=pytest.mark.slow)])
+def test_a_round_is_the_number_of_its_admission_and_is_kept_on_retry(shop: Shop, call: Call, split: str) -> None:
+    job = shop.write(budget={"epsilon": 8.0, "delta": 1e-5, "runs": 3, "split": split})
+    command = ["run", str(job), "--output", str(shop.folder / "out1"), "--run-id", "w1"]
+    script = [sys.executable, KILLED, "stage a file", "before", "1", *command]
+    subprocess.run(script, cwd=shop.folder, check=False, timeout=240)
+    assert call("run", job, "--output", shop.folder / "out2", "--run-id", "w2").code == 0
+    assert call(*command).code == 0
+    assert call("run", job, "--output", shop.folder / "out3", "--run-id", "w3").code == 0
+    contents = [json.loads((shop.folder / f"out{n}" / "manifest.json").read_text()) for n in (1, 2, 3)]
+    assert [content["ledger"]["round"] for content in contents] == [1, 2, 3]
+    costs = [content["accounted_one_run"]["epsilon"] for content in contents]
+    assert costs[0] < costs[1] < costs[2]
+    changes = [
+        record["l2_squared"] for content in contents for record in content["mechanisms"] if "l2_squared" in record
+    ]
+    assert len(set(changes)) >= 3 or len({str(content["mechanisms"]) for content in contents}) == 3
+
+
+def test_a_failure_to_write_down_the_end_of_an_attempt_does_not_hide_what_failed(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*given: Any, **options: Any) -> None:
+        raise MovedOn("the ledger is gone")
+
+    monkeypatch.setattr(Ledger, "end", gone)
+    damage(shop.folder / "data" / "part-1.parquet")
+    said = call("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
+    assert said.code == 1
+    assert "part-1.parquet" in said.err
+    assert the_run(shop).state == "started"
+
+
+def test_a_process_is_told_apart_from_a_later_one_with_its_number() -> None:
+    here = processes.here()
+    assert processes.alive(here) is True
+    assert processes.same(here)
+    assert processes.alive({**here, "began": "1"}) is False
+    assert processes.alive({**here, "numbers": "pid:[1]"}) is None
+    assert processes.alive({**here, "boot": "x", "host": "y"}) is None
+    assert processes.alive({**here, "boot": ""}) is None
+    assert processes.alive({}) is None
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert processes.alive({**here, "pid": child.pid, "began": processes._began(child.pid)}) is False  # a zombie
+    child.wait()
+
+
+def test_staging_that_cannot_be_removed_stops_the_next_attempt(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = killed(shop, "stage a file")
+    monkeypatch.setattr(ledgered_run.staging, "destroy", lambda folder: False)
+    said = call(*command)
+    assert said.code == 1
+    assert "cannot be removed; remove it, unseen" in said.err
+    monkeypatch.undo()
+    assert staging.destroy(str(shop.folder / "none")) is False
+    assert call(*command).code == 0
