@@ -245,8 +245,9 @@ def test_the_units_of_each_step_are_the_next_draw_of_its_sampler_and_of_no_other
     noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK)
     sampler, same = UnitSampler(0.5, Counted()), UnitSampler(0.5, Counted())
     trainer.fit(KERNEL, few, steps, noise, sampler, 20.0, Kept(), "s", lambda step: None)
-    assert few.taken == [same.draw(50).tolist() for _ in range(12)]
-    assert len(set(map(tuple, few.taken))) == 12
+    assert len(few.taken) == len(set(map(tuple, few.taken))) == 12
+    for taken in few.taken:
+        assert taken == same.draw(50).tolist()
 
 
 def test_no_word_of_randomness_is_used_for_two_sums() -> None:
