@@ -61,6 +61,15 @@ def test_a_plan_spends_its_budget_to_within_a_thousandth_and_never_more(strategy
     assert planned.accounted["epsilon"] <= 1.0
 
 
+@pytest.mark.parametrize(("runs", "stages"), [(1, 1), (1, 3), (52, 1), (4, 2)])
+@pytest.mark.parametrize("strategy", ["truncated_geometric", "laplace"])
+def test_the_selections_of_all_stages_and_runs_together_may_fail_with_half_of_delta(strategy, runs, stages):
+    asked = {f"s{number}": query({}, PrivatePartitions(strategy=strategy)) for number in range(stages)}
+    planned = Plan(epsilon=1.0, delta=1e-6, stages=asked, runs=runs)
+    each = [planned[name, run].choices.selection_delta for name in asked for run in range(1, runs + 1)]
+    assert math.fsum(each) == pytest.approx(0.5e-6, rel=1e-12)
+
+
 @settings(max_examples=12)
 @given(
     st.floats(0.1, 8),

@@ -2,13 +2,15 @@
 
 import dataclasses
 import hashlib
+import itertools
 import time
 from collections.abc import Callable
 
 import pytest
 
 from dp_pipelines.errors import BudgetError, DpError, LedgerError, RequestError
-from dp_pipelines.ledger.entries import FILTER, Cost, Window
+from dp_pipelines.ledger import events
+from dp_pipelines.ledger.entries import FILTER, Cost, EngineJob, Window
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
 from tests.helpers import ledgers
 from tests.helpers.ledgers import ACCOUNT, admit, finish, open_account, plan, start, with_account
@@ -286,6 +288,28 @@ def test_a_clock_that_goes_backwards_changes_nothing(url: str) -> None:
     assert admit(late, "r") == run
     assert late.release(run) == FILES
     assert late.verify() == 8
+
+
+def test_all_that_an_attempt_does_bears_the_time_of_its_beginning(sqlite: str) -> None:
+    """How long an attempt takes tells how many rows there are."""
+    with_account(sqlite)
+    numbers = itertools.count()
+    ledger = Ledger.open(sqlite, clock=lambda: f"moment {next(numbers)}")
+    run, attempt = start(ledger, admit(ledger, "r"))
+    ledger.submitted(run, attempt=attempt, job=EngineJob(name="r-1", runner="DataflowRunner"))
+    ledger.freeze(run, attempt=attempt, name="weekly", content=b"rows")
+    ledger.end(run, attempt=attempt, how="it failed", destroyed=False)
+    run = finish(ledger, run, FILES)
+    history = list(ledger.history)
+    begins = [place for place, event in enumerate(history) if event.kind == events.ATTEMPT_STARTED]
+    of_attempts = [history[begins[0] : begins[1]], history[begins[1] :]]
+    assert [len(of_one) for of_one in of_attempts] == [4, 4]
+    times = [{event.time for event in of_one} for of_one in of_attempts]
+    assert [len(of_one) for of_one in times] == [1, 1]
+    assert times[0] != times[1]
+    # Whoever asks for it again, later and elsewhere, takes no time that depends on rows.
+    ledger.published(run, "/else")
+    assert ledger.history[-1].time not in times[1]
 
 
 def test_replaying_the_events_gives_the_same_state(url: str) -> None:

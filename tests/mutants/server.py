@@ -150,6 +150,7 @@ def child(job: dict) -> int:
         ended = ELSEWHERE
     pathlib.Path(job["log"] + ".json").write_text(json.dumps({"durations": watch.durations, "calls": watch.calls}))
     sys.stdout.flush()
+    sys.stderr.flush()  # where pytest says that a conftest cannot be imported
     return ended
 
 

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines import RequestError
+from dp_pipelines.kernels import keys
 from dp_pipelines.train_model import BinaryLabel, Category, ClassLabel, Number, NumberLabel, TrainModel
+from dp_pipelines.training import split as splits
 from dp_pipelines.training.encoder import Encoder, wrong_types
 from dp_pipelines.training.split import split
 from tests.helpers.neighbours import array_of
@@ -385,6 +387,19 @@ def test_each_unit_is_held_out_with_the_probability_of_the_share(share):
     # Another plan holds out others: both together have the probability of independent choices.
     assert not is_far((chosen[0] & chosen[1]).sum(), share**2)
     assert is_far((chosen[0] & chosen[0]).sum(), share**2)
+
+
+@pytest.mark.parametrize("salt", ["its own", 0, 1, 2**64 - 1])
+def test_who_is_held_out_is_independent_of_every_hash_that_may_bound_contributions(salt, monkeypatch):
+    """Whatever salt bounds them, that of the plan itself included: first among equals must not mean held out."""
+    units, real, seen = pa.array(np.arange(UNITS)), splits._hashes, []
+    monkeypatch.setattr(splits, "_hashes", lambda *given: seen.append(real(*given)) or seen[-1])
+    found = split([units], key=b"one", held_out=0.2)
+    bounding = np.concatenate(seen) if salt == "its own" else keys.hash_columns([units], salt)
+    first = bounding < np.uint64(0.2 * 2.0**64)
+    assert not is_far(first.sum(), 0.2)
+    assert not is_far((found & first).sum(), 0.2**2)
+    assert is_far((first & first).sum(), 0.2**2)
 
 
 def test_the_measure_of_shares_finds_one_that_is_off_by_a_thirtieth():

@@ -158,6 +158,17 @@ def test_a_release_is_the_rounded_sum_and_the_noise() -> None:
     assert (made.release(total) - made.release(np.zeros(5))) == pytest.approx(total, abs=1 / made.steps)
 
 
+def test_the_noise_of_a_release_is_a_coarse_draw_in_steps_of_the_ratio_and_a_fine_draw_from_further_words() -> None:
+    def words() -> tables.WordSource:
+        return np.random.default_rng(8).bit_generator.random_raw  # the same again in each source, and no word twice
+
+    total = np.linspace(-3.0, 3.0, 1000)
+    made = NoisySum(size=1000, norm=1.0, multiplier=Fraction(3), slack=0.0, words=words())
+    coarse, fine = noise._parts(words())
+    expected = np.rint(total * made.steps) + noise.RATIO * coarse.draw(1000) + fine.draw(1000)
+    assert np.array_equal(np.rint(made.release(total) * made.steps), expected)
+
+
 @pytest.mark.parametrize("total", [np.array([np.nan, 0]), np.array([np.inf, 0]), np.array([1e300, 0]), np.zeros(3)])
 def test_what_is_no_sum_of_clipped_vectors_is_not_released(total: np.ndarray) -> None:
     with pytest.raises(ValueError, match="sum"):

@@ -14,6 +14,7 @@ from dp_pipelines.noise import entropy, tables
 from dp_pipelines.train_model import BinaryLabel, ClassLabel, NumberLabel, Steps
 from dp_pipelines.training import trainer
 from dp_pipelines.training.exact_sums import SLACK
+from dp_pipelines.training.examples import Chunk
 from dp_pipelines.training.linear import LinearKernel
 from dp_pipelines.training.noise import NoisySum
 from dp_pipelines.training.sampling import UnitSampler
@@ -224,6 +225,31 @@ def test_of_two_runs_at_once_both_go_on_from_the_state_that_was_kept_first() -> 
     assert mine.parameters.tolist() == theirs.parameters.tolist()
 
 
+class Noted(Few):
+    """Units in memory, which note who is taken."""
+
+    def __init__(self, units: list[Unit], width: int) -> None:
+        super().__init__(units, width)
+        self.taken: list[list[int]] = []
+
+    def take(self, units: np.ndarray) -> Chunk:
+        self.taken.append(units.tolist())
+        return super().take(units)
+
+
+def test_the_units_of_each_step_are_the_next_draw_of_its_sampler_and_of_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trainer.os, "cpu_count", lambda: 1)
+    few, steps = Noted(ordinary(50, WIDTH, np.random.default_rng(9)), WIDTH), Steps(steps=12, sampling_rate=0.5)
+    noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK)
+    sampler, same = UnitSampler(0.5, Counted()), UnitSampler(0.5, Counted())
+    trainer.fit(KERNEL, few, steps, noise, sampler, 20.0, Kept(), "s", lambda step: None)
+    assert len(few.taken) == len(set(map(tuple, few.taken))) == 12
+    for taken in few.taken:
+        assert taken == same.draw(50).tolist()
+
+
 def test_no_word_of_randomness_is_used_for_two_sums() -> None:
     given_out: list[bytes] = []
 
@@ -234,9 +260,10 @@ def test_no_word_of_randomness_is_used_for_two_sums() -> None:
 
     few = Few(ordinary(20, WIDTH, np.random.default_rng(9)), WIDTH)
     noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK, words=words)
-    trainer.fit(KERNEL, few, Steps(steps=12), noise, UnitSampler(1.0), 20.0, Kept(), "s", lambda step: None)
-    # Two tables a step; ties ask for more.
-    assert len(given_out) >= 24
+    steps, sampler = Steps(steps=12, sampling_rate=0.5), UnitSampler(0.5, words)
+    trainer.fit(KERNEL, few, steps, noise, sampler, 20.0, Kept(), "s", lambda step: None)
+    # A sample and two tables a step; ties ask for more.
+    assert len(given_out) >= 36
     assert len(set(given_out)) == len(given_out)
 
 
