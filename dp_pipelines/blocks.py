@@ -8,8 +8,6 @@ plan a block is a unit with one row, and to replace a row is to take one away an
 Holds: whatever the function does with its rows, one unit changes at most one of the results, within the range
 (docs/sample_and_aggregate.md). A block that is empty, fails, takes too long or gives no finite number has the default. Not
 covered: what the function's time shows; functions that depend on more than their rows (a file that another block writes).
-
-May import errors, checks, query, metrics, quantile, kernels. Imported by transforms.
 """
 
 import bisect

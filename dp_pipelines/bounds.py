@@ -22,8 +22,6 @@ the other is not taken for a difference (`balanced`). How many rows the typical 
   noise, and all of them.
 
 docs/benchmarks/bounds.md has what the guesses cost. The bounds of a mean or a variance are chosen as those of its sum.
-
-May import numpy.
 """
 
 import math

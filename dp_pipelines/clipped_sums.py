@@ -3,8 +3,6 @@
 In: the length of the vectors, how many sums, over which part of the units. Out: the metric `ClippedSums`. Holds: a plan pays for
 it as for any other; its noise follows from the plan's records alone. Not covered: releasing it, which `dp_pipelines.training`
 does: no job file can ask for it by itself.
-
-May import errors, checks, metrics, kernels (clipped, statistics).
 """
 
 import dataclasses

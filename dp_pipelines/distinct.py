@@ -3,8 +3,6 @@
 In: a column and how many different values of one unit count. Out: the metric `DistinctCount`. Holds: of each unit and
 partition at most so many values count, chosen by a keyed hash among the different ones, so that repeated rows crowd nothing
 out and one unit moves each of its partitions by at most that many. Not covered: estimates of what the bound cuts off.
-
-May import errors, checks, metrics, kernels (statistics, distinct).
 """
 
 import dataclasses

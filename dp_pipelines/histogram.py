@@ -1,7 +1,7 @@
 """How the values of a column are spread over declared bins or categories: a metric with one count for each.
 
 In: declared edges or values. Out: the metric `Histogram`. Holds: a row is in one bin at most, so that a unit moves as many
-counts as it has rows, by as much in all. May import errors, checks, metrics, kernels (statistics, cells).
+counts as it has rows, by as much in all.
 """
 
 import dataclasses

@@ -5,7 +5,6 @@ standard deviation of its noise. Holds: `finish` is post-processing: it reads no
 A new metric is one new class here; nothing else changes as long as its statistics exist.
 
 Bounds of values are public. Null semantics are SQL's: a null (or NaN) is not counted, summed or averaged.
-May import errors, checks and kernels (statistics, lattice). Imported by query, budget, transforms.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a privacy unit and metrics; a table. Out: the query whose one public partition has every row; the table with that
 partition's column. Holds: nothing about partitions is taken from rows. Not covered: the name of the column, which
 `dp_pipelines.bounds` keeps, since queries refuse it as a column of their own.
-
-May import bounds, metrics, query. Imported by phases, train_stages, training and transforms.
 """
 
 from collections.abc import Mapping, Sequence

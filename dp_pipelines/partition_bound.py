@@ -15,8 +15,6 @@ to add as much as it may. Units with many partitions are few in each bin, may be
 that do not stand out of the noise alone are counted with their neighbours (`bounds.seen`). What does not stand out at all counts
 as no units: then noise alone decides.
 docs/benchmarks/partition_bound.md has what the guesses cost.
-
-May import errors, checks, bounds, metrics, numpy.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: a privacy unit and metrics; a table. Out: the query whose public partitions 
 of them together; the table with the group of each row's partition. Holds: all rows of a partition are in one group, and the group
 of a row is a function of that row and the salt alone. Not covered: even groups, since a hash spreads partitions and not rows; the
 name of the column, which `dp_pipelines.bounds` keeps, since queries refuse it as a column of their own.
-
-May import bounds, kernels (keys, shard), metrics, query. Imported by phases and jobs.
 """
 
 from collections.abc import Mapping, Sequence

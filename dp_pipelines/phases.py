@@ -17,9 +17,6 @@ one row of each, with the number of its partitions, made by whoever runs the pip
 budget.reserve).
 
 A train stage becomes its parts (dp_pipelines.train_stages), which read examples and no pipeline's rows.
-
-May import errors, checks, frozen, bounds, one_partition, partition_bound, partition_groups, histogram, metrics, query,
-train_model, train_stages.
 """
 
 import dataclasses

@@ -7,8 +7,6 @@ way whose expected error of rank is smaller, from public numbers.
 
 Holds: a choice costs one decision for each partition of a unit (docs/proofs/exponential.md, 5). Not covered: a standard
 deviation, since how far a choice is off depends on the data: it is published as null.
-
-May import errors, checks, metrics, quantiles, kernels.
 """
 
 import dataclasses

@@ -10,8 +10,6 @@ empty parts: for them counts that do not stand out of their noise are zero.
 
 Holds: all of it is post-processing of the noisy counts. Not covered: values outside the range count as its ends; answers are
 no finer than a leaf, a 4,096th of the range, and straight lines inside it.
-
-May import errors, checks, metrics, kernels (statistics, cells).
 """
 
 import dataclasses

@@ -3,9 +3,6 @@
 In: what a model learns. Out: a query for each part, with its share of the budget. Holds: all parts but the evaluation read the
 training units alone, the evaluation reads the held-out units alone: two groups of units, of which each unit is in one, whatever
 other units do (docs/proofs/accounting.md, lemma 7). Not covered: running them (`dp_pipelines.training`).
-
-May import errors, metrics, query, one_partition, clipped_sums, histogram, quantiles, train_model. Imported by phases,
-training and jobs.
 """
 
 import dataclasses

@@ -5,8 +5,6 @@ each of which publishes a list for a partition. Holds: what one unit moves is bo
 in integers (docs/proofs/vectors.md), so that the noise of a coordinate under an L2 norm does not grow with their number. Not
 covered: what clipping cuts off. With thousands of coordinates and a small budget the noise grows, to twice at most, because a
 unit's vector is rounded on a lattice that is no finer than our noise tables allow; beyond that the plan is refused.
-
-May import errors, checks, metrics, kernels (lists, moments, statistics, vectors).
 """
 
 import dataclasses

@@ -3,7 +3,6 @@
 In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
 and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not;
 the text of a long partition key arrives wherever its digest does, once for each batch, and then for each shard.
-May import dp_pipelines and Beam.
 """
 
 from collections.abc import Iterable, Iterator

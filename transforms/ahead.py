@@ -2,7 +2,7 @@
 
 In: elements. Out: what `compute` gives for each, in order. Holds: `compute` is a pure function of one element and touches
 neither Beam nor the DoFn's state, so threads can change no result; its kernels are calls into NumPy and Arrow, which let other
-threads run. Errors surface where the result would have. May import pyarrow and Beam.
+threads run. Errors surface where the result would have.
 """
 
 import collections

@@ -2,7 +2,7 @@
 
 In: a pa.Table. Out: bytes, and back without copying. Holds: a slice is written as the slice, not as its parent's buffers
 (pickle writes the parent); the size of an element is known without encoding it, since Beam samples sizes all the time.
-Not covered: compression. May import pyarrow and Beam.
+Not covered: compression.
 """
 
 import pyarrow as pa

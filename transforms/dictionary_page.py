@@ -4,8 +4,6 @@ In: a file, and what its footer says of a column chunk. Out: True where every en
 long, or where the page is of a kind that this module does not follow: whoever asks then decodes the dictionary, which takes
 three times as long as the rows. Holds: True is proved entry by entry, whatever bytes the page holds.
 Not covered: encrypted files, and codecs that pyarrow has under another name.
-
-May import numpy, pyarrow.
 """
 
 from typing import BinaryIO

@@ -5,8 +5,6 @@ their paths. Holds: what is kept of a unit, and what its examples are, depends o
 all other units' examples as they are, bit for bit; order, batches, files and retries change nothing, the number of shards only
 which file a unit is in. A unit's rows beyond `max_rows_per_unit` are dropped before anything looks at several rows. Not
 covered: the files' end, which is the driver's; workers that do not share the folder.
-
-May import dp_pipelines and Beam.
 """
 
 import dataclasses

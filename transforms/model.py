@@ -5,8 +5,6 @@ predictions, of a row a mapping. Holds: the model is loaded once for each worker
 prediction depends on that row alone; types come from the model, never from rows, and what does not fit its column is null. Not
 covered: the guarantee of the release, which is about the model and not about what it says of single units; windows over the
 rows of a unit, which `dp-pipelines predict` computes.
-
-May import dp_pipelines, pyarrow and Beam.
 """
 
 import os

@@ -5,8 +5,6 @@ before a row is read. How: what Beam asks of error handlers at the start of `Pip
 that was only looked at differs from one that is run. Holds: for every runner, and for `with` blocks; what a runner tries again by
 itself is no second run. Not covered: whatever does not go through `Pipeline.run` of the very pipeline that was built: templates,
 `Pipeline.from_runner_api`, the fragments that interactive runners make, other processes (`NOT_COVERED` in manifests says so).
-
-May import dp_pipelines and Beam.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ In: elements with keys that occur once. Out: what the DoFn makes of each. Holds:
 runner for Flink (batch, 1.19) takes what a bundle sends to a shuffle only when the bundle has ended; until then it waits in the
 heap of the task manager, in at most a hundred messages of ten megabytes: one bundle for a whole input would need that much
 memory, and beyond a gigabyte it would wait for ever. Steps with state are given a bundle for each key, so this one asks for a
-state, which it never uses. May import Beam.
+state, which it never uses.
 """
 
 from collections.abc import Iterator

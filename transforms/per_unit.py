@@ -2,7 +2,7 @@
 
 In: tables of events. Out: tables with the unit's columns under their own names, the number, and the constant column by which
 the histogram is partitioned. Holds: see `kernels.per_unit`; NOT private: for `PrivateAggregate`, which keeps one row of a unit
-whatever comes. One shuffle. May import dp_pipelines and Beam.
+whatever comes. One shuffle.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: a PCollection of Arrow tables of events and a stage of a plan. Out: a PColle
 metrics, standard deviations), behind the barrier. Holds: two shuffles of data for any number of metrics and columns; the
 order and the splitting of the input change nothing but the noise. Not covered: who may see the output: only one attempt of
 a pipeline may be published (`PublishRelease`).
-
-May import dp_pipelines and Beam.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The end of a stage: one writer, then one rename.
 
 In: released tables. Out: files that are there whole or not at all. Holds: whatever is retried, the first complete attempt is
-the only one that is ever visible. May import dp_pipelines and Beam.
+the only one that is ever visible.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: file patterns and column names. Out: tables of some megabytes. Holds: only the columns asked for are read; a file that
 turns out to be damaged fails the pipeline with the file's name and no value. Not covered: sizes and times of reads are
 visible to whoever watches the runner.
-
-May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 In: the partial tables of a place. Out: released tables. Holds: selection and all noise of a partition are decided in one
 call; no later step of the pipeline depends on what was drawn, so a place that is computed again is another whole release of
-its partitions, of which one is ever visible. May import dp_pipelines and Beam.
+its partitions, of which one is ever visible.
 """
 
 from collections.abc import Iterable, Iterator

@@ -2,8 +2,6 @@
 
 In: rows of any kind, a function that makes tables of many. Out: tables, in the global window; one of them is without rows, so
 that types are known where there are none. Holds: nothing is kept from bundle to bundle. Not covered: what a row becomes.
-
-May import pyarrow and Beam. Imported by transforms.rows and transforms.pipeline_dp.
 """
 
 from collections.abc import Callable, Iterable, Iterator

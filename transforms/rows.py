@@ -2,7 +2,7 @@
 
 In: a PCollection of rows and a public schema. Out: tables. Holds: types come from the declared schema, never from rows; a
 value that does not fit its column is null. Not covered: speed; a row costs about a microsecond, an Arrow source next to
-nothing. May import dp_pipelines, pyarrow and Beam.
+nothing.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a PCollection of Arrow tables of events, a stage that `Blocks.query` made, a function. Out: a released table with one row,
 behind the barrier, as `PrivateAggregate` gives it. Holds: a unit is in one block by a keyed hash of the unit alone; every block
 has a result, whatever the data hold; nothing but results leaves the function's process. Not covered: what time shows.
-
-May import dp_pipelines and Beam.
 """
 
 import dataclasses

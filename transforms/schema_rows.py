@@ -3,8 +3,6 @@
 In: a PCollection whose element type is a row type, or Arrow tables of a public schema. Out: the other of the two. Holds: types
 come from declarations, never from rows; a cell that does not fit is null. Times are UTC, in microseconds. Not covered: columns
 of columns and mappings; they are left out when rows are made, and refused when they are read.
-
-May import dp_pipelines, pyarrow and Beam.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 In: tables of events. Out: a Parquet file with sums of errors (`tuning.tally`). Holds: two shuffles of data for any number of
 configurations, columns and metrics, as a release has; nothing but the one small table leaves, and it is written into a private
-folder. Not covered: privacy; nothing here is a release. May import dp_pipelines and Beam.
+folder. Not covered: privacy; nothing here is a release.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: a PCollection of Arrow tables of rows. Out: tables that hold whole units, wi
 Holds: what is kept of a unit, and what its columns are, depends on that unit's rows alone: removing a unit leaves all other
 units' rows as they are, bit for bit; order, batches, files and retries change nothing. A unit's rows beyond
 `max_rows_per_unit` are dropped before anything looks at several rows. Not private: for what follows in the same trust boundary.
-
-May import dp_pipelines and Beam. Imported by examples and jobs.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Rows of partitions that were released already leave the input of the next round of a selection.
 
 In: tables of events, released partitions. Out: the tables without rows of those. Holds: each row is judged by its own
-partition; a null is a value like others. May import dp_pipelines and Beam.
+partition; a null is a value like others.
 """
 
 from collections.abc import Iterator

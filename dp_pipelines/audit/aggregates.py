@@ -4,8 +4,6 @@ In: a frozen stage, how many replays, with the unit or without. Out: scores, and
 `draw_release` each partition is a replay of its own (or one of the several that a unit changes), since all draw their own noise.
 Holds: what is looked at is what metrics get to see, on the release lattice. Not covered: the kernels before, and what metrics
 make of noisy statistics, which is post-processing.
-
-May import budget.stage, kernels, metrics, noise, release.draw, selection, audit, numpy, pyarrow.
 """
 
 import dataclasses

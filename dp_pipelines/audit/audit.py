@@ -4,8 +4,6 @@ In: a plan, how many replays, how rarely a plan that is right may be found wrong
 anything is found wrong in a plan that runs as it was accounted is at most `false_alarms`, for all comparisons together. Records
 (`audit.records`) and what a model reads (`audit.fitted`) come first, and no chance decides there. Scores of stages add up, for
 each group of units alone, as the accountant composes them. No rows are read. Not covered: see docs/audit.md.
-
-May import errors, budget, training, audit, numpy.
 """
 
 import dataclasses

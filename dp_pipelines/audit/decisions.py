@@ -4,8 +4,6 @@ In: a frozen stage. Out: scores for replays; how often each outcome occurred bes
 choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered: a failure with a probability as
 small as that of a threshold is computed from the law of the noise (which is replayed), not waited for; the best partitions are
 chosen among two.
-
-May import budget, kernels, noise, release, selection, audit, numpy.
 """
 
 import dataclasses

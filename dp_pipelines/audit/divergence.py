@@ -4,8 +4,6 @@ In: a score of each replay with the unit and without it, the larger the more it 
 epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the evidence that
 it is above the accounted delta. Holds: t is chosen on one half of the replays, the other half is counted, so that the choice
 costs nothing; any score and any t are a fair test. Not covered: a divergence that the score does not see.
-
-May import audit.evidence, numpy.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: what was counted, what was claimed. Out: `evidence`, a number x such that, where the claim holds, it is reached with
 probability at most exp(-x). Holds: for counts at every sample size (Chernoff's bounds, no normal approximation); for squares too,
 given their fourth moment; for correlations of normal variables. Not covered: how well a test finds what is wrong.
-
-May import errors and numpy. Imported by audit.
 """
 
 import math

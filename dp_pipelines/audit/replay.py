@@ -3,8 +3,6 @@
 In: a frozen stage, its records, how many replays. Out: a score of each replay with the worst unit and without, findings. Holds:
 what is added is computed from the query and the lattice that run, its price from the records alone. Not covered: how findings are
 judged (`audit.audit`).
-
-May import errors, budget, noise.laws, training, audit, numpy.
 """
 
 import dataclasses

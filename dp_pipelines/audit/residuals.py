@@ -3,8 +3,6 @@
 In: what was released less the exact totals, over the standard deviation of the record, some replays at a time. Out: the ratio of
 both, and the evidence against it; the largest correlation, and the evidence against none. Holds: only too little noise is found
 wrong: more costs accuracy alone. Not covered: other properties of a law than its variance (tests/noise has those).
-
-May import audit.evidence, noise.laws, numpy.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: counts. Out: evidence that they do not have their binomial laws. Holds: a unit's coins of all steps together, and all units'
 coins of one step, are what is counted: batches of one size, a shuffled order that deals everybody out once, a sample that is used
 again all show. Not covered: relations that leave both laws as they are (tests/training looks at more).
-
-May import audit.evidence, numpy; scipy when asked.
 """
 
 from collections.abc import Iterable

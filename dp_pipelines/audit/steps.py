@@ -12,8 +12,6 @@ How long a vector the model's own kernel lets through is measured, on units made
 
 Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel does with other units
 (tests/training), and the statements of `fit` around the release of moments, which are written again here.
-
-May import budget, train_model, training, audit, numpy.
 """
 
 import dataclasses

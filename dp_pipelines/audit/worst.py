@@ -3,8 +3,6 @@
 In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: the change is
 one that a unit can make by the statistic's shape (`kernels.shape`), rounded to the release lattice at its worst. Not covered: the
 shapes (tests/privacy hold them against the kernels).
-
-May import budget.stage, kernels, noise.laws, numpy.
 """
 
 import dataclasses

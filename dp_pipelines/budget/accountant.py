@@ -10,8 +10,6 @@ were fixed before. Not covered: whether the records are true (the tests of priva
 Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever the data,
 so the dearest group decides: all answers are the largest over the groups, each with the records that read everybody
 (docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
-
-May import errors, checks, budget.mechanism; scipy is loaded when a number is asked for. Imported by budget, release, jobs.
 """
 
 import collections

@@ -1,7 +1,7 @@
 """The least noise that meets a budget: searches over a noise level, on the total of all records.
 
 In: the cost of a noise level. Out: the smallest level that costs no more than a budget. Holds: what is returned was itself
-accounted for and meets the budget: searches end on their safe side. May import errors.
+accounted for and meets the budget: searches end on their safe side.
 """
 
 import math

@@ -2,8 +2,6 @@
 
 In: queries, weights, a noise level. Out: records and what they cost. Holds: what costs are said to be is what the accountant
 says of records. Not covered: which candidate is taken (budget.search) and its noise in integers (budget.settle).
-
-May import errors, frozen, query, kernels, budget (accountant, mechanism, stage, sums).
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a query with `best`, or a statistic of ranks. Out: the spread of its scores in whole numbers, a mechanism record. Holds: when
 one unit is added, the changes of all scores lie in an interval of length `spread` (docs/proofs/exponential.md, 3 and 5). Not
 covered: the draw (`release.best`, `release.ranks`, `release.smooth`).
-
-May import kernels, query, budget.mechanism. Imported by budget and release.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """A stage in words and numbers: what `plan` prints before a row is read.
 
 In: a calibrated stage and, where declared, a guess about a typical partition. Out: JSON values. Holds: public numbers only;
-`stddev` is null where the error depends on released numbers, as for a mean. May import errors, metrics, query, budget.stage.
+`stddev` is null where the error depends on released numbers, as for a mean.
 """
 
 import dataclasses

@@ -2,7 +2,6 @@
 
 In: queries whose metrics have a `stddev`. Out: that noise in units of change; a refusal where it costs more than the budget, with
 what would fit. Holds: the noise that is asked for is in the total like any other; the rest is calibrated on what it leaves.
-May import errors, checks, budget (calibration, candidate, stage).
 """
 
 import functools

@@ -7,7 +7,7 @@ grid. Holds: the profile of the masses is at or above that of the pair at every 
 
 Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
 
-Imports nothing of this project, but needs scipy: the accountant imports it when it is asked. Imported by budget.
+Imports nothing of this project, but needs scipy: the accountant imports it when it is asked.
 """
 
 import abc

@@ -4,8 +4,6 @@ In: a law of noise or of failure, with exact scale and sensitivity. Out: frozen,
 store and that `budget.accountant` prices. Holds: a record bounds the whole effect of one unit on what it describes; it has
 exactly the fields of its kind; `from_json(to_json())` is the same record, digit for digit. Not covered: whether the
 sensitivities are true of the kernels (docs/proofs/sensitivity.md and the tests of privacy say so).
-
-May import errors and checks. Imported by budget, release and transforms.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """The most noise that a train stage says it can bear, and what budget would give it no more.
 
 In: calibrated choices; how a plan is found for another epsilon. Out: an error that says what would be needed. Holds: only public
-numbers are compared. May import errors, query, train_model, budget.
+numbers are compared.
 """
 
 import math

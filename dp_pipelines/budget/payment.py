@@ -4,8 +4,6 @@ In: stages that are about to be drawn. Out: a note that they are paid for; or a 
 `Plan` object has a name of its own, which its stages carry. Holds: of all stages that are drawn together either all are noted or
 none; what was noted stays, also where the run that asked has failed, since nobody knows whether it had drawn. Not covered:
 another process, or a plan that is made anew with the same numbers: those are further budgets, which add up (see the ledger).
-
-May import errors. Imported by budget.stage, budget.plan, training.fit and transforms.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: (epsilon, delta), queries with shares, the number of runs and how the budget
 round, the mechanism records, what they cost together, a digest that names the plan. Holds: the privacy loss distribution of all
 records of all runs meets the budget (docs/proofs/accounting.md); nothing here sees data. Not covered: what other plans over the
 same people spend.
-
-May import errors, checks, frozen, query, budget. Imported by release, transforms, jobs.
 """
 
 import dataclasses

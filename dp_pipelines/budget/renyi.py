@@ -11,8 +11,6 @@ Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); Mi
 samples, budget.sampled); randomized response from its two outcomes. A change
 that is bounded in sum is worst in as few pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the
 other, so each of its divergences is at most as large).
-
-May import errors, budget (accountant, mechanism, sampled).
 """
 
 import math

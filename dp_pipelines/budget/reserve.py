@@ -4,8 +4,6 @@ In: how far a unit moves a statistic with the largest candidate; the candidates.
 for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma 6b): with candidate k
 and `steps_at` of it, the record of the statistic is dominated by that of the reserved shape. Noise stays what it is in release
 steps, so that per unit of change it grows with the root of k (Gaussian) or with k (Laplace).
-
-May import kernels.shape. Imported by stage, search, resolve, describe.
 """
 
 import dataclasses

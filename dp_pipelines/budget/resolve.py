@@ -7,8 +7,6 @@ which a unit of change is `unit`; so that unit is `ceil(unit / step) <= steps` r
 (`step >= unit / steps`, hence `unit / step <= steps`, a whole number: docs/proofs/sensitivity.md, lemma 6a). For the bound on
 partitions see `budget.reserve` (lemma 6b). The plan's record is made with `steps` itself; and what the resolved lattices do is
 compared with it all the same.
-
-May import frozen, kernels, metrics, budget.{mechanism, reserve, stage}.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: what one run does, as a few numbers, and how many runs. Out: about the epsilon that `budget.accountant` finds. Holds: nothing
 is promised; what is spent is decided by the accountant alone. Not covered: groups, but in `rough_epsilon`.
-
-May import budget (accountant, mechanism).
 """
 
 import dataclasses

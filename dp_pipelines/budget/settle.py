@@ -1,7 +1,7 @@
 """The last step of planning: the smallest noise, in integers, with which a chosen plan meets its budget.
 
 In: a candidate for each stage, the budget, the split over runs. Out: choices in integers. Holds: what is returned was accounted
-for as it will run, all records of all runs together, and meets the budget. May import errors, frozen, budget.
+for as it will run, all records of all runs together, and meets the budget.
 """
 
 import math

@@ -3,9 +3,6 @@
 In: a query and the choices that calibration made (integers). Out: statistics, noises, thresholds, and the mechanism records
 of the whole stage. Holds: everything is derived from the query and the choices, so that a plan can be stored as its choices;
 each record bounds the effect of all rows of one privacy unit on what the stage releases (docs/proofs/sensitivity.md).
-
-May import errors, kernels, noise.laws, selection, metrics, query, budget.mechanism. Imported by budget.plan, release.draw and
-transforms.
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 In: a description of the sums; choices of calibration. Out: a mechanism record; the noise multiplier of one sum. Holds: the record
 says of `times` sums, each with Gaussian noise of `scale / steps` times the norm to which a unit's vector is clipped, what one
-unit can change in them (docs/proofs/training.md). May import kernels.clipped, budget (mechanism, stage).
+unit can change in them (docs/proofs/training.md).
 """
 
 import math

@@ -6,7 +6,7 @@ Not covered: which interval and which tilt (budget.grid).
 
 Source: rounding of an FFT, Higham 2002, theorem 24.2.
 
-Imports budget.losses. Imported by budget.grid.
+Imports budget.losses.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: one Arrow array of numbers. Out: int32 numbers of cells, null where a value is null. Holds: the cell of a row depends on
 that row alone; each value that is not null is in exactly one cell. Not covered: which candidate is chosen (selection).
-
-May import kernels.columns, kernels.lattice, numpy, pyarrow. Imported by cells.
 """
 
 import dataclasses

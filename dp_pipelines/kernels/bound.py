@@ -5,7 +5,7 @@ partitions, their hashes, a way to hash rows. Out: positions of kept rows, group
 for a unit looks at that unit's rows alone, so removing another unit never changes it; keeping the smallest k of a union is
 keeping the smallest k of what each part keeps, so bounding a batch first is exact, and order, batches and shards change
 nothing. Equal hashes are settled by whole keys. Rows that agree in all columns that are read are the same row twice: either
-may be kept. May import errors, kernels.keys, numpy.
+may be kept.
 """
 
 import dataclasses

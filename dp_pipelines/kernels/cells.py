@@ -3,8 +3,6 @@
 In: one Arrow array of values. Out: int32 numbers of cells, null where a value is null or in no cell. Holds: the cell of a row
 depends on that row alone; a row is in one cell at most, so that one row moves one count by one. Not covered: what is counted
 (`accumulate`), and what the counts become (metrics).
-
-May import errors, kernels.columns, kernels.keys, kernels.lattice, numpy, pyarrow.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """What a column may be: numbers that can be summed, and declared values in the type that the data have.
 
 In: types, declared values. Out: plain Arrow columns, or an error that names the column. Holds: types are public facts; no value
-of the data is looked at. May import errors, kernels.keys, pyarrow.
+of the data is looked at.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 In: a wire table (kernels.layout). Out: the kept rows, as positions with their partitions, or as a smaller wire table that
 stands for the same contributions. Holds: `reduce` then `bound` keeps what `bound` alone keeps; a unit's summands of clipped
-sums travel whole. May import kernels.bound, kernels.distinct, kernels.keys, kernels.layout, numpy, pyarrow.
+sums travel whole.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: cells as bytes, a type. Out: as many values. Holds: a cell's value depends on that cell alone; the time is linear in the
 bytes, whatever they are, for every type that a job file can declare. Not covered: types that Arrow parses no text as.
-
-May import pyarrow.
 """
 
 import functools

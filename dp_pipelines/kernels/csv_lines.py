@@ -4,8 +4,6 @@ In: a stream of bytes, the columns to read. Out: Arrow tables of cells as bytes.
 quotation marks too; a line that has not as many cells as the header, that leaves a quotation mark open, that is too long or
 has a carriage return outside of quotation marks is no row; whether a line is one depends on that line alone. A header that
 cannot be read is an error; nothing else is. Not covered: other separators.
-
-May import numpy, pyarrow.
 """
 
 import contextlib

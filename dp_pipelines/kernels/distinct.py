@@ -4,8 +4,6 @@ In: a column; groups of rows with a hash each. Out: lists of values. Holds: equa
 (`keys.plain`), never of hashes; of each group the values with the smallest keyed hashes stay, so that a value counts once
 however often it is repeated, and the least of a union are the least of what the parts keep. Nulls and NaN are no value. Not
 covered: columns of floats, whose equality is an accident of arithmetic.
-
-May import errors, kernels.keys, numpy, pyarrow.
 """
 
 import numpy as np

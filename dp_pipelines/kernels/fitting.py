@@ -2,8 +2,6 @@
 
 In: Python objects, a type that is public. Out: an Arrow array of that type. Holds: never an error, whatever the cells are, and no
 cell changes what becomes of another. Not covered: speed; a cell that does not fit costs some tens of conversions.
-
-May import pyarrow. Imported by transforms and jobs.
 """
 
 import decimal

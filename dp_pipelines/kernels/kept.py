@@ -12,7 +12,7 @@ not depend on the pair. So each pair is added once, into the bucket of the candi
 cumulative sums over buckets give every pair of bounds: the cost of a pass does not grow with their number.
 
 Holds: equal to the sum over units for each pair of bounds (tests). Floats: nothing here is released. Not covered: equal rows,
-which tie in the real choice (`kernels.bound`) and are drawn independently here. May import numpy.
+which tie in the real choice (`kernels.bound`) and are drawn independently here.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: one Arrow array of values. Out: int64 lattice values of at most 2**30 in mag
 result of a row depends on that row alone; sums of lattice values do not depend on order, batch or engine. Not covered:
 rounding a value moves it by at most half a lattice step (2**-30 of the range); sensitivities are those of the integers, so
 this costs accuracy, never privacy.
-
-May import errors and checks.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ clipped sums, int64 lattice values), w0.. (vectors, fixed-size lists of int32 la
 moments, int16 lattice values).
 Holds: each row is made from one row alone; rows without a unit are dropped, and with a public list rows of other partitions.
 Runners copy every shuffled byte several times, so columns are as narrow as their values allow; that decides nothing else,
-since keys are compared by value. May import errors, the kernels for columns of each kind, pyarrow.
+since keys are compared by value.
 """
 
 import dataclasses

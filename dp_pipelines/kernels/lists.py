@@ -2,7 +2,6 @@
 
 In: one Arrow column, of any of Arrow's lists, plain, sliced or of codes. Out: a matrix of floats, or an error that names the
 column. Holds: what is refused is refused by the type alone; lists that are null or of another size are left out one by one.
-May import errors, kernels.{columns, lattice}, numpy, pyarrow.
 """
 
 import math

@@ -4,8 +4,6 @@ In: columns of numbers with ranges, or with a norm for the whole row. Out: one i
 rows, for i <= j, in int64. Holds: a row's integers depend on that row alone and keep the declared range (or norm) exactly; the
 products are added up without rounding, so order, batches and shards change nothing. Not covered: rounding moves a feature by at
 most 2**-16 of its range (or of the norm); many features over very many small partitions, each of which has a whole matrix.
-
-May import errors, kernels.{lattice, vectors}, numpy, pyarrow.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ In: tables of events, then the rows of the units of a shard, then the pairs of t
 columns u0.. (unit), p0.. (partition), x0.. (numbers, NaN for a null); one row per pair with p0.., c (partitions of the unit),
 x0.. (lists of the numbers of its rows), r (rows, where there is no number); `Pairs` of some partitions at a time. Holds:
 which rows and which partitions there are is what a release sees (`kernels.layout`). NOT private: for `dp_pipelines.tuning`
-alone. May import the kernels beside it, numpy and pyarrow.
+alone.
 """
 
 from collections.abc import Iterator, Sequence

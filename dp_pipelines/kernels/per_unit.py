@@ -2,7 +2,7 @@
 
 In: the wire rows of the units of a shard. Out: their units, each once, and the number of different partitions, at most as many
 as the layout keeps. Holds: a unit's row depends on that unit's rows alone; a batch that was bounded before the shuffle gives the
-same (the first partitions by keyed hash of a union are among the first of each part). May import kernels.contributions, layout.
+same (the first partitions by keyed hash of a union are among the first of each part).
 """
 
 import numpy as np

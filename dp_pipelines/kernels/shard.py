@@ -2,8 +2,7 @@
 
 In: a wire table. Out: one smaller wire table per shard that occurs; and back. Holds: all rows of a unit go to one shard; the
 shard of a unit is a keyed hash of the unit alone; tables whose keys have types that hash differently are never put together.
-The salt evens the load and is no secret. Not covered: two units may share a shard, by design. May import errors,
-kernels.keys, kernels.sizes, kernels.vectors, numpy, pyarrow.
+The salt evens the load and is no secret. Not covered: two units may share a shard, by design.
 """
 
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 In: sizes of the input (public: footers and names of files), the number of slots. Out: numbers of shards and places, bytes.
 Holds: nothing here changes a result, and nothing of it is seen in one. Not covered: a single row that is larger than an
 element may be; units or partitions whose hashes are unlucky, for which sizes are expectations. docs/scale.md has the formulas.
-
-May import the standard library.
 """
 
 import math

@@ -3,8 +3,6 @@
 In: partition codes and cells of rows, or lists from partial aggregates. Out: those cells that count something, sorted by
 partition and cell. Holds: integers only; the same counts in any order, batch split and number of shards. What is dense is
 made for some partitions at a time.
-
-May import numpy and pyarrow.
 """
 
 import dataclasses

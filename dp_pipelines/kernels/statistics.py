@@ -2,8 +2,7 @@
 
 In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for. Holds: `shape` gives a
 bound on the change of the statistic when all rows of one unit are added or removed (docs/proofs/sensitivity.md); it is a
-law about `kernels.accumulate` that tests/privacy checks on integers. May import errors, kernels.cells, kernels.clipped,
-kernels.lattice, kernels.moments, kernels.shape, kernels.vectors.
+law about `kernels.accumulate` that tests/privacy checks on integers.
 """
 
 import dataclasses

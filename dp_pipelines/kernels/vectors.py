@@ -5,8 +5,6 @@ counted in lattice steps, is at most the declared one, exactly. Holds: what beco
 from that row or sum alone, with operations whose result does not depend on order, alignment or the rows beside it: maxima,
 products of single numbers, sums of integers (docs/proofs/vectors.md). Not covered: rounding moves a coordinate of a row by at
 most half a step, 2**-24 of the norm; clipping shortens a vector by up to a step in each coordinate.
-
-May import kernels.{keys, lattice, lists}, numpy, pyarrow.
 """
 
 import dataclasses

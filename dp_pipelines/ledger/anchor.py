@@ -5,8 +5,6 @@ ledger that is behind its anchor, or has another event in the anchor's place, is
 since an anchor is written after the event. An anchor never goes back. Two ledgers that share a chosen anchor folder cannot keep
 the same account. Not covered: a ledger that is restored together with its anchor; on a file system without locks, two
 processes at once, the slower of which may put the anchor back by the other one's last event.
-
-May import errors, ledger.disks, ledger.events.
 """
 
 import contextlib

@@ -1,13 +1,12 @@
 """Where the events of a ledger are kept: one SQLite file, or a PostgreSQL database for a team.
 
-In: a URL. Out: events in order, appended by one writer at a time, and the bytes of releases. Holds: an append is durable when it
-returns, or has not happened; rows are never changed or removed, and triggers refuse it; two writers can never both follow the
-same event. Not covered: what the events mean (`state`), whether the chain is whole (`events`).
+In: a URL. Out: events in order, appended by one writer at a time, and the bytes of releases. Holds: an append is durable when
+it returns, or has not happened; rows are never changed or removed, and triggers refuse it; two writers can never both follow
+the same event. Not covered: what the events mean (`state`), whether the chain is whole (`events`).
 
 SQLite: a rollback journal with synchronous=EXTRA (a power cut loses nothing that was acknowledged), BEGIN IMMEDIATE for every
-write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first.
-
-May import errors, ledger.disks, ledger.events, ledger.places. With `places` the only module that imports SQLAlchemy.
+write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first. With `places`
+the only module that imports SQLAlchemy.
 """
 
 import contextlib

@@ -4,8 +4,6 @@ In: files, an account, its ledger. Out: other accounts that were charged for the
 known by its path with links followed, and under another name by device and inode; a URL by itself. Nothing is refused for it,
 and a place that cannot be written is no error. Not covered: copies; files that were moved and then changed; other users and
 machines.
-
-May import ledger.anchor, ledger.disks, ledger.sources.
 """
 
 import contextlib

@@ -3,8 +3,6 @@
 In: a path. Out: an error where the path is on a network file system; one process at a time. Not covered: systems other than
 Linux, where the kinds of mounts are not known; a local disk that another machine mounts as well; 9p, which is both the disk of
 some sandboxes and a share of some virtual machines.
-
-May import errors.
 """
 
 import contextlib

@@ -1,8 +1,6 @@
 """What a ledger holds: accounts with their caps, frozen plans, runs with their attempts, looks at raw rows.
 
 In: what an event says. Out: frozen values. Holds: a cost is whole and never negative. Not covered: how they come about (`state`).
-
-May import nothing of this project.
 """
 
 import dataclasses

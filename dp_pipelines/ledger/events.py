@@ -3,8 +3,6 @@
 In: the kind of an event and its body. Out: a row whose hash covers its number, its kind, its time, its body and the hash of
 the row before; the first row names the ledger itself. Holds: whoever changes, removes, adds or reorders any of it breaks the
 chain at that place. Not covered: whoever can write the ledger and every anchor can write another, equally sound chain.
-
-May import errors.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: an open ledger. Out: JSON values, CSV. Holds: nothing but public facts of requests and what was charged for them; the proof
 of the chain goes along. Not covered: the HTML page (`release.ledger_page`).
-
-May import errors, budget.renyi, ledger.
 """
 
 import csv

@@ -4,8 +4,6 @@ In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: the
 and the anchor are verified before anything is believed, and the anchor again before anything is charged; the anchor is where
 it was named from outside, and where this user has seen it (`pins`); what fails inside a step leaves nothing of it. Not
 covered: which events make sense to whom (`ledger`).
-
-May import errors, ledger below it.
 """
 
 import contextlib

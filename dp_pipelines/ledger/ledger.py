@@ -8,8 +8,6 @@ Holds: each run id is charged once; a committed run gives its stored release for
 can commit, so that of all attempts one is seen; nothing is given back without proof; a charge above the cap is refused
 by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from here, such as a ledger
 that is restored together with its anchor.
-
-May import errors, budget, ledger.
 """
 
 import hashlib

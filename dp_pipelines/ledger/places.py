@@ -2,8 +2,6 @@
 
 In: text. Out: a URL. Holds: what cannot be meant is refused, and never repeated, since it may hold a password. Not covered:
 whether anything is there (`database`).
-
-May import errors.
 """
 
 import sqlalchemy as sa

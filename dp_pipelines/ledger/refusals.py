@@ -2,8 +2,6 @@
 
 In: what is asked, what is known. Out: an error, or nothing. Holds: all of it is said before anything is written. Not covered:
 what does not fit into a budget (`rules`).
-
-May import errors, ledger.entries, ledger.sources, ledger.units.
 """
 
 import datetime

@@ -16,8 +16,6 @@ unit may be in one group of this plan and in another of the next, and loses at m
 
 Holds: which rule is better is never decided when something is admitted. The order is the one at which Gaussian noise fits in
 most often; a function of the cap alone.
-
-May import errors, budget, ledger.entries, ledger.units.
 """
 
 import decimal

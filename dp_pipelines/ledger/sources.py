@@ -3,8 +3,6 @@
 In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and what it points to are one
 file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files,
 hard links among them.
-
-May import nothing of this project.
 """
 
 import glob

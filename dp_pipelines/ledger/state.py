@@ -4,8 +4,6 @@ In: events, in order. Out: a `State`. Holds: the state is a function of the even
 gives it back; an event that could not have happened (a run without a plan, a second commit, a charge above the cap) is
 refused, whoever wrote it, and with Python's -O too: nothing here rests on `assert`. Not covered: whether the chain is whole
 (`events`).
-
-May import errors, ledger.entries, ledger.events.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: numbers as people write them and as the accountant computes them. Out: integ
 units of 1e-60. Holds: a float stands for the shortest decimal that gives it, so that ten parts of 1e-7 fit into 1e-6, and a plan
 of exactly 0.1 into an account of 0.1; no float is ever added. That decimal is within half of the float's last bit, and what the
 accountant computes lies above the truth by more.
-
-May import errors.
 """
 
 import math

@@ -14,8 +14,7 @@ it (dp_pipelines.release), and an observer who shares the processor's caches.
 
 The names below describe laws and are all that other rooms need to plan. Those that draw import `Sampler` from
 `dp_pipelines.noise.samplers`; it takes a source of words for the tests' sake, and is therefore no part of the
-public API of `dp_pipelines`. May import errors and checks. Imported by selection, metrics, budget, release,
-training and transforms.
+public API of `dp_pipelines`.
 """
 
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian

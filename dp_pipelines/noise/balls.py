@@ -9,8 +9,6 @@ and tails rest.
 python-flint keeps ONE precision for the whole process, all threads included. So whoever computes with balls
 does it inside `precision(...)`, which holds a lock; and where foreign code lowers the precision meanwhile, the
 balls become wide and `units` raises. python-flint costs 0.1 s to import and is imported on first use.
-
-May import nothing of this project. Imported by noise only.
 """
 
 import contextlib

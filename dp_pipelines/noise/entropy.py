@@ -9,8 +9,6 @@ independent and uniform.
 `os.urandom` in blocks gives about 50 million words a second on one core, which is more than a sampler can use
 up; a generator of our own would be faster and would bring back seeds and the repeats after forks. A test walks
 the syntax tree of the whole project and finds any other source of randomness.
-
-May import nothing of this project but checks. Imported by noise.samplers and by whoever needs a salt.
 """
 
 import os

@@ -19,8 +19,7 @@ special case at zero, so one sign bit and one geometric number draw it.
 A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded Gaussian of a
 scale that no table holds (`dp_pipelines.training.noise`), and are accounted as that.
 
-Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third. May import errors and checks, and balls when a number is
-asked for (importing this module costs nothing). Imported by selection, budget, metrics and training, and by noise.
+Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third.
 """
 
 import abc

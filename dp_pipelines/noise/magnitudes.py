@@ -7,8 +7,6 @@ In: a law and a number of bits B. Out: integers e_0 >= e_1 >= ... >= e_last = 0,
 P(M > m) by less than one. Holds: that bound, rigorously (balls; a ball that is too wide raises); it makes the
 total variation distance of a table with n entries less than n * 2**-B (docs/proofs/noise.md, lemma 2). Not
 covered: how large a table may be (noise.samplers).
-
-May import errors, laws and balls. Imported by noise.samplers.
 """
 
 import itertools

@@ -13,8 +13,6 @@ no memory), so that large Laplace scales take two small tables that read one hal
 INTERNAL. `Sampler` takes a source of words, so that tests can try all words and plant faults. It is no part of
 the public API of `dp_pipelines`: no public function or class passes a source on, and there is no seed and no
 switch without noise.
-
-May import laws, magnitudes, tables, entropy, checks, errors. Imported by selection, release, training and transforms.
 """
 
 import dataclasses

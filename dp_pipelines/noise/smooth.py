@@ -8,8 +8,7 @@ tell of it; where the numbers come from (kernels.points).
 
 Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of the note, which are sharper.
 
-INTERNAL, as `noise.samplers`: sources of words are for tests. May import noise (balls, entropy, tables). Imported by release and
-audit.
+INTERNAL, as `noise.samplers`: sources of words are for tests.
 """
 
 import dataclasses

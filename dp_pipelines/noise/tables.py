@@ -14,8 +14,6 @@ noise.
 How one gather does it: a column's entry is its cut (high bits) and its alias (low c bits); the field is its
 comparison bits (high) and its column (low c bits). The smaller of field and entry then holds, in its low c
 bits, the value.
-
-May import nothing of this project. Imported by noise.samplers.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: exact totals of all public partitions, a stage with `best`. Out: their keys and ranks, sorted by key. Holds: only the choices
 leave, each with the epsilon of the stage's record. Not covered: this step draws, as `release.draw` does.
-
-May import selection, kernels, best, budget. Imported by release.draw.
 """
 
 from collections.abc import Callable

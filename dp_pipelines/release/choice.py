@@ -1,8 +1,6 @@
 """What plots show of a table, and in which words: the groups that get a panel, the axis of time, the names of rows.
 
 In: a published table and the metric by which groups are chosen. Out: rows and texts. Holds: bounded, however large the table is.
-
-May import keytext, published.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 In: a stage with bounds that say `auto`, the released table of its histograms, the stage that released it. Out: a pair of bounds
 for each metric that says so; the bound on partitions. Holds: post-processing of what was released; metrics of one family get the
 same bounds.
-
-May import bounds, partition_bound, phases, query, budget (reserve, stage), kernels.
 """
 
 import pyarrow as pa

@@ -4,8 +4,6 @@ In: totals of all units per partition, a frozen stage. Out: a plain Arrow table 
 metric, its value and the standard deviation of its noise. Holds: nothing leaves but what the stage's mechanism records
 account for; dropped partitions leave no trace; the table shares no memory, dictionary or metadata with the input. Not
 covered: this step draws; whoever runs it twice has two releases, of which only one may ever be seen (release.staging).
-
-May import errors, noise, kernels, selection, metrics, budget.stage.
 """
 
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 In: what `plots` and `spreads` draw. Out: one `<svg>` element each. Holds: the same input gives the same bytes; no text of a key
 ever reaches matplotlib (a token stands for it until it is escaped), so none can be markup, mathematics or a missing glyph;
 colours are variables of the page's style sheet, so that light, dark and print need one drawing. Not covered: what is drawn.
-
-May import keytext, rounding; matplotlib is imported when the first plot is drawn, never its pyplot.
 """
 
 import contextlib

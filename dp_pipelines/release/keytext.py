@@ -2,8 +2,6 @@
 
 In: Arrow scalars of partition columns, strings of a manifest. Out: text on one line, not yet escaped for HTML. Holds: every
 scalar gives a text; no character in it moves, hides or reorders others; a long one is cut, and says so.
-
-May import numpy and pyarrow.
 """
 
 import datetime

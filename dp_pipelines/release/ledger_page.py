@@ -4,8 +4,6 @@ In: what `ledger.export.to_json` gives. Out: HTML, as every page of ours (`pages
 text that was hashed, so that the page alone can be checked, by ten lines of Python that stand in it too; whether the chain fits
 is computed again for the page, not believed; nothing is shown that is not in the ledger. Not covered: that this is the ledger
 that was used; its head must be compared with a head that someone else has kept.
-
-May import pages, rounding, ledger.
 """
 
 import json

@@ -3,8 +3,6 @@
 In: a metric of a published table and its entry in the manifest (any part of it may be missing). Out: columns and plots for the
 template. Holds: bounded, however many rows and places there are; a place without a number shows as a dash, or as a gap. Not
 covered: what other lists mean; their numbers are shown as bars.
-
-May import choice, drawing, keytext, plots, published, rounding, spreads.
 """
 
 import itertools

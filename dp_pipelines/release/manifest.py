@@ -1,7 +1,7 @@
 """The manifest: what was released, under which plan, for whom the guarantee holds, and what it does not cover.
 
 In: public facts of a run and the staged files. Out: `manifest.json`. Holds: no size, digest, timing or count of the input
-stands in it. May import budget.
+stands in it.
 """
 
 import hashlib

@@ -3,8 +3,6 @@
 In: released numbers with half the lengths of their error bars. Out: one `<svg>` element each (`drawing`). Holds: what is no
 number is not drawn; noise that takes a point out of the plot's range is cut at its edge. Not covered: what to plot
 (`model_section`).
-
-May import drawing, rounding.
 """
 
 import itertools

@@ -3,8 +3,6 @@
 In: the folder of a model as it is published: `model.json`, `evaluation.json`, `weights.csv`; any part of them may be missing or
 odd. Out: a dictionary for the template. Holds: nothing but released numbers and public facts; no content makes it raise but a
 file that cannot be read. Not covered: whether the files are true.
-
-May import keytext, model_plots, pages, plots, rounding.
 """
 
 import json

@@ -3,8 +3,6 @@
 In: a template and its values. Out: an HTML document. Holds: every text is made visible and escaped on its way out; style and
 script are our own files; the page's own policy forbids whatever else might get in. Not covered: what a page says (`report`,
 `ledger_page`).
-
-May import keytext, rounding; jinja2 is imported when a page is made.
 """
 
 import base64

@@ -1,8 +1,6 @@
 """Plots of released numbers: lines over time, bars, heat maps.
 
 In: released numbers, and texts that keytext made visible. Out: one `<svg>` element each (`drawing`). Not covered: what to plot.
-
-May import drawing, keytext, rounding.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: the Parquet file of a stage and, where the manifest has them, the names of its partition columns. Out: `Published`; for
 plots the largest groups and partitions. Holds: it reads the released table and nothing else; the same table gives the same
 choices; null, NaN and infinite numbers are no numbers, and never an error.
-
-May import keytext, rounding, numpy and pyarrow.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: exact counts around the candidates, a stage. Out: for each partition the place of the chosen candidate. Holds: a choice has
 the epsilon of the stage's record, or less. Not covered: this step draws, as `release.draw` does.
-
-May import selection, kernels, budget. Imported by release.draw.
 """
 
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 In: tables of released partitions, a frozen stage. Out: the stage with that list as its public partitions; or what it releases
 where there is none. Holds: the mechanism records stay what the plan has accounted for: no record of a stage without selection
 depends on which partitions it has.
-
-May import errors, budget.stage, kernels, query, release.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: the content of a manifest (any part of it may be missing) and the published 
 file that fetches nothing (its own content policy forbids it) and needs no script; every text of a key or a manifest is made
 visible and escaped; the same input gives the same bytes; nothing in it but the released tables and public facts. Not
 covered: whether the manifest is true.
-
-May import frozen, model_section, pages, rounding, sections.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Numbers as a reader sees them: a value with its error bar, rounded to what the error leaves certain.
 
 In: released values and standard deviations of their noise. Out: text. Holds: no value crashes it, and what is no number shows
-as a dash. May import nothing of this project. Imported by report and plots, and by the summary of jobs.
+as a dash.
 """
 
 import math

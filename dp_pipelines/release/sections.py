@@ -3,8 +3,6 @@
 In: the stage's entry in the manifest (any part of it may be missing) and its published file. Out: a dictionary for the
 template. Holds: bounded, however large the table is; nothing but released numbers and public facts. Not covered: models,
 which have no table.
-
-May import keytext, plots, published, rounding.
 """
 
 import math

@@ -3,8 +3,6 @@
 In: exact counts by point of the range, a stage. Out: for each partition a part of the range, from 0 to 1. Holds: each number has
 the epsilon and delta of the stage's record, or less; nothing tells how much noise it has. Not covered: this step draws, as
 `release.draw` does.
-
-May import noise, kernels, budget. Imported by release.draw and audit.
 """
 
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 
 In: released numbers, rows by places, and texts that keytext made visible. Out: one `<svg>` element each (`drawing`). Holds: a
 place without a number leaves a gap. Not covered: what to plot (`lists`).
-
-May import drawing, plots, keytext, rounding.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 
 In: a released table. Out: a file that is there whole or not at all. Holds: the first complete attempt stays, later ones of the
 same file are thrown away unseen, so that no reader ever sees two draws; rows are sorted by key, columns are plain, nothing of
-the input's metadata is written. May import errors, pyarrow.
+the input's metadata is written.
 """
 
 import contextlib

@@ -2,8 +2,6 @@
 
 In: a released table, `Query.top`. Out: its rows with the largest noisy values. Holds: only noisy numbers and released keys
 decide, so it costs nothing; ties go by key. Not covered: the partitions that selection did not keep.
-
-May import errors, query, release.staging, pyarrow.
 """
 
 import pyarrow as pa

@@ -12,6 +12,4 @@ With `min_users` m the strategy is applied to n' = n - (m - 1), and never keeps 
 side the first m - 1 units do not exist, so its guarantee is untouched, and a partition with m units is kept as rarely as
 one with a single unit would be. It is not a second test beside the strategy: "keep if selected, and if n >= m" would show
 whether n >= m with certainty. Weighted selection does not decide by a number of units, so there m must be 1.
-
-May import errors, checks and noise. Imported by budget and release.
 """

@@ -6,8 +6,7 @@ a uniform real number is revealed bit by bit, and its place is decided only once
 (docs/proofs/exponential.md, 1). No float decides. Not covered: time; a decision that needs more than its first words is rarer
 than one in 2^60, and how rare depends on no score by more than that.
 
-INTERNAL, as `noise.samplers`: sources of words are for tests. May import noise (balls, entropy). Imported by
-selection.exponential.
+INTERNAL, as `noise.samplers`: sources of words are for tests.
 """
 
 import bisect

@@ -16,7 +16,7 @@ exponential mechanism at the same epsilon; the latter costs less where many choi
 Sources: McSherry, Talwar 2007; McKenna, Sheldon 2020 (permute-and-flip); Durfee, Rogers 2019 (top k: Gumbel noise and one sort
 have the law of k exponential mechanisms, lemma 4.2); Dong, Durfee, Rogers 2020 (bounded range).
 
-INTERNAL, as `noise.samplers`. May import errors, checks, noise. Imported by release.
+INTERNAL, as `noise.samplers`.
 """
 
 from collections.abc import Callable

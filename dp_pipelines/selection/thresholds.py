@@ -12,8 +12,6 @@ has few partitions or many; the totals are rounded to multiples of q fine steps 
 Sources: thresholding of noisy counts, Korolova, Kenthapadi, Mishra, Ntoulas (WWW 2009) and Wilson et al. (PoPETs 2020);
 weighted Gaussian, Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin (ICML 2020, algorithms 1-3), whose threshold over real
 numbers is max over d of 1 / sqrt(d) + s * PhiInverse((1 - delta)^(1/d)).
-
-May import errors, checks and noise.laws. Imported by budget.stage and budget.search.
 """
 
 import math

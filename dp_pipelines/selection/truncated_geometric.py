@@ -7,8 +7,6 @@ and the decision (docs/proofs/selection.md); no strategy that is (epsilon, delta
 closed form says. Not covered: a unit in several partitions flips several coins; the plan pays for each.
 
 Source: Desfontaines, Voss, Gipson, Mandayam, "Differentially private partition selection", PoPETs 2022, theorem 1.
-
-May import errors and checks. Imported by budget.stage and release.draw.
 """
 
 import decimal

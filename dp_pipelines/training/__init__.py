@@ -1,5 +1,4 @@
 """A model that is trained under the plan's budget: encoding, the store of examples, sampling, noise, kernels, the loop.
 
-May import errors, checks, frozen, train_model, noise, kernels, query, budget and release. Knows no Beam; JAX is imported where it
-is used and not before.
+Knows no Beam; JAX is imported where it is used and not before.
 """

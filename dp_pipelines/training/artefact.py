@@ -6,9 +6,6 @@ loading reads JSON and numbers and runs nothing that they say; files that are da
 numbers come back bit for bit. Not covered: a person who changes files and their digest alike.
 
 A `JaxModel` is scored by an object that its user has imported and hands over: no file decides which code runs.
-
-May import errors, train_model, release.staging, training.{description, encoder, evaluation, scoring, values}, numpy, pyarrow;
-safetensors is imported when files are written or read.
 """
 
 import contextlib

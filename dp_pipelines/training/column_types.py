@@ -2,7 +2,7 @@
 
 In: a schema, a `TrainModel` or parts of it. Out: all that is wrong, as `RequestError`s that name column, rule and mend. Holds:
 types and declared values are public; nothing here looks at rows. Numbers are integers, floats, decimals and truths; times are
-neither numbers nor categories. May import errors, train_model, training.values, kernels.keys, pyarrow.
+neither numbers nor categories.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 In: a `TrainModel`, its encoder; texts of a job file; public facts of a plan. Out: JSON values; the same objects again. Holds:
 nothing that is read is executed; what does not fit is refused with the place where it stands. Not covered: what the texts mean
 (`jobs.predict.predict` binds them).
-
-May import errors, frozen, train_model, training.encoder.
 """
 
 import dataclasses

@@ -9,8 +9,7 @@ How values compare, once for all: numbers as float64 (whole numbers beyond 2**53
 infinities are clamped, NaN is missing); categories exactly, text by its code points, whole numbers by their value whatever their
 width, dates by their day. Text that is not valid UTF-8 and what is not listed share one column with nulls.
 
-Not covered: how edges and categories are found (`statistics`). May import errors, train_model, frozen, kernels and, of this room,
-column_types and values.
+Not covered: how edges and categories are found (`statistics`).
 """
 
 import dataclasses

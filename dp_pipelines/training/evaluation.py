@@ -8,8 +8,6 @@ covered: which units are held out, and the noise.
 
 Cells: of a binary label, label by bin of the probability; of a few classes, true by predicted class; of many classes, right or
 wrong by bin of the largest probability; of a number, bin of the true by bin of the predicted value.
-
-May import errors, query, train_model, train_stages, training.{exponentials, measures}, numpy.
 """
 
 import dataclasses

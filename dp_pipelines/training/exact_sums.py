@@ -3,8 +3,6 @@
 In: vectors, one after the other. Out: their sum. Holds: as long as the sum of magnitudes spans fewer than 2**105 units of the
 smallest last place nothing is lost at all; otherwise what is lost is below 2**-100 of the sum of magnitudes. The result is
 rounded to float64 once, at the end. Not covered: overflow; vectors of clipped gradients are far from it.
-
-May import nothing of this project. Imported by training.
 """
 
 import numpy as np

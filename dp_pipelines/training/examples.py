@@ -4,8 +4,6 @@ In: tables that hold whole units, an encoder. Out: `Chunk`s of whole units, by f
 times a matrix, as another store. Holds: files are private (0600) and there whole or not at all; of any number of rows, about
 `RESIDENT` bytes are in memory at a time; what a unit's rows become depends on these rows alone, bit for bit, wherever they stand.
 Not covered: who may read the folder, and its end: whoever made it destroys it; two tables that share a unit make two units of it.
-
-May import kernels.keys, release.staging, numpy, pyarrow.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: floats up to 0. Out: their exponentials. Holds: a result depends on its number alone, bit for bit. Not covered: the
 last places.
-
-May import numpy. Imported by training.{evaluation, linear, network}.
 """
 
 import math

@@ -3,8 +3,6 @@
 In: the shapes of the layers. Out: bits behind the point. Holds: they depend on shapes alone, which are public; whatever they
 are, sums are exact and no unit adds more than the clip norm (docs/proofs/training_mlp.md): they decide how far a unit's vector
 is from its gradient, and how often float32 can hold a sum. Not covered: the sums themselves.
-
-May import nothing of this project. Imported by training.{mlp, passes}.
 """
 
 import dataclasses

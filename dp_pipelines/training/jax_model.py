@@ -16,8 +16,6 @@ The object, found under `module:attribute`, has:
     scores(parameters, features)                of (rows, width): (rows,) or, of classes, (rows, classes)
 
 Importing it runs its author's code: only whoever names it in a plan decides that. Needs the extra `train`.
-
-May import errors, train_model, numpy and training.{examples, network, unit_blocks}; JAX where it is used.
 """
 
 import importlib

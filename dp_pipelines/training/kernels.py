@@ -2,8 +2,6 @@
 
 In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
 the models that need them alone; a machine that cannot train a model is refused here, whether or not a unit ever comes.
-
-May import train_model, training.{libraries, linear, mlp, jax_model, scoring}.
 """
 
 from typing import TYPE_CHECKING

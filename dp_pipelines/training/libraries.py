@@ -2,8 +2,6 @@
 
 In: a model. Out: nothing, or an error that says what to install, before anything is read. Holds: nothing is imported. Not
 covered: whether what is installed works.
-
-May import errors, train_model. Imported by training.{fit, kernels} and jobs.request.train_tasks.
 """
 
 import importlib.util

@@ -10,8 +10,6 @@ Why it holds: everything is made of single operations of IEEE 754 on single numb
 sums of whole numbers. The one exception are the products of a row with the weights, and the squares of a unit's gradient:
 `numpy.einsum` adds up a row in an order that depends on its length alone (tests/training/test_linear.py looks at the bits).
 Products by BLAS are faster and do not have this property.
-
-May import errors, checks, train_model, training.{examples, exponentials}. Imported by training and jobs.
 """
 
 import dataclasses

@@ -7,7 +7,7 @@ nothing is compiled with reassociation or contraction. Why: NumPy does one opera
 two threads that do so wait for one another most of the time. These hold no lock. Not covered: what matrix products do to the last
 bit (`mlp.MLPKernel.check_places`); why what is computed is private (docs/proofs/training_mlp.md).
 
-The first call in a process compiles, for some seconds. May import numpy, numba, scipy. Imported by training.passes.
+The first call in a process compiles, for some seconds.
 """
 
 import contextlib

@@ -9,8 +9,6 @@ Noise is independent with one variance s^2, so its part is s |f'(c)|. Every meas
 multiplied by one number, so that another choice of units moves it by the same derivatives: for independent examples the
 variance is sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. The counts stand in for their
 expectations in both, negative ones as zero in the second. What bins hide is in neither.
-
-May import numpy.
 """
 
 import dataclasses

@@ -10,8 +10,7 @@ How: gradients of a dense layer are products of its inputs and of the derivative
 and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
 then rounded to whole numbers so small that floats hold every sum of their products.
 
-Needs Numba, of the extra `train`. May import errors, train_model, numpy and training.{examples, grids, network, passes,
-unit_blocks}.
+Needs Numba, of the extra `train`.
 """
 
 import concurrent.futures

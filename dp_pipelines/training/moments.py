@@ -7,8 +7,6 @@ the mean over the unit's examples of x x'; then the whitening matrix. Holds: one
 
 Entries beside the diagonal count sqrt(2) times, so that the L2 norm of the vector is that of the whole symmetric matrix, and the
 noise is the same in every direction.
-
-May import training.exact_sums, numpy. Imported by training and jobs.
 """
 
 import math

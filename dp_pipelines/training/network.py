@@ -5,8 +5,6 @@ a matrix with a row for each input and a last row for the bias, row by row; the 
 the same on every machine; each row of a result depends on the same row of the input alone, as far as matrix products do.
 Loss: as for linear models: the logistic one of a binary label, cross-entropy of classes, half the square of a number's error, its
 declared range scaled to [0, 1].
-
-May import train_model, training.exponentials, numpy.
 """
 
 import hashlib

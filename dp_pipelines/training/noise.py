@@ -11,7 +11,7 @@ are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, sinc
 takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
 a fork repeats nothing.
 
-INTERNAL, as `noise.samplers`: the source of words is for tests. May import errors, checks, noise. Imported by training.
+INTERNAL, as `noise.samplers`: the source of words is for tests.
 """
 
 import dataclasses

@@ -9,8 +9,6 @@ row's are always the same.
 
 A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once and used
 again and again: a `Desk` is for one thread. The loops over them are compiled (`loops`).
-
-May import train_model, training.{grids, loops, network}, numpy.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ How: the number of units that are skipped before the next one has a geometric la
 distribution function, cut to 64 bits; where they are equal, further words and exact fractions decide. Longer gaps than the table
 holds go on from there: the law has no memory.
 
-INTERNAL, as `noise.samplers`: the source of words is for tests. May import checks, noise. Imported by training.
+INTERNAL, as `noise.samplers`: the source of words is for tests.
 """
 
 import dataclasses

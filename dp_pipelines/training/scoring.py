@@ -4,8 +4,6 @@ In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a 
 a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training (`Examples.times`), scores
 are those of the kernels; what overflows is infinite and never an error. Not covered: a `JaxModel`, whose object the caller hands
 over.
-
-May import errors, train_model, training.{examples, linear, network}, numpy.
 """
 
 import importlib

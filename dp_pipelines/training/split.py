@@ -3,8 +3,6 @@
 In: unit columns, a key, a share. Out: one truth for each row. Holds: the answer for a row depends on its unit and the key alone,
 not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions. Not covered:
 how many units that makes: each is held out with the probability of the share, over keys.
-
-May import errors, checks, kernels.keys, numpy, pyarrow.
 """
 
 import hashlib

@@ -4,8 +4,6 @@ In: a frozen stage, tables that hold whole units. Out: the released table, as `P
 a partial aggregate of each table is in memory beside one table; selection and noise are drawn once, by the same step as
 everywhere. Not covered: two calls are two draws, of which only one may ever be seen; two tables that share a unit, whose rows
 would be bounded twice.
-
-May import bounds, one_partition, train_model, budget.stage, kernels, release, numpy, pyarrow.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a table with whole units, a private folder. Out: a file of mode 0600 that is there whole or not at all; all tables of a
 folder, in the order of shards. Holds: an attempt that was killed leaves no file that is read; of attempts that repeat a shard the
 first stays. Not covered: the folder's end.
-
-May import release.staging, pyarrow.
 """
 
 import contextlib

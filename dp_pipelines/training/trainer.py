@@ -6,8 +6,6 @@ Poisson sample of them, with noise that is drawn for this sum and for no other; 
 steps there are, and after which of them the state is kept, is fixed by the plan. A run that is killed goes on from the state
 that was kept last: what it has lost was seen by nobody, and is drawn anew with new samples (docs/proofs/training.md, 5). Not
 covered: what the plan accounts for (`budget.sums`), and where the state is kept.
-
-May import errors, checks, train_model, noise, training. Imported by training and jobs.
 """
 
 import concurrent.futures

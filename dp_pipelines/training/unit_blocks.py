@@ -2,8 +2,6 @@
 
 In: where each unit's rows begin. Out: blocks of units that take the place of as many rows each. Holds: each unit with a row is in
 one block; its place there depends on the other units, what stands in it does not. Not covered: the rows themselves.
-
-May import nothing of this project. Imported by training.{mlp, jax_model}.
 """
 
 import dataclasses

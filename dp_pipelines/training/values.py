@@ -3,8 +3,6 @@
 In: declared or released values, a column. Out: for each row the place of its value among them; typed JSON. Holds: a value is
 text, a whole number, a truth or a day, and is never equal to a value of another kind; what cannot be equal to any value of the
 column's type is simply never found. Not covered: whether a declared value fits its column (`column_types`).
-
-May import kernels.keys, numpy, pyarrow.
 """
 
 import datetime

@@ -7,6 +7,5 @@
     goal.py            what is wanted, and which configuration comes nearest
     page.py            a page of all that
 
-Everything here is computed from rows without privacy, and stays in a private folder. May import errors, kernels, noise.laws,
-selection, metrics, query, budget, release. Imported by transforms and jobs.
+Everything here is computed from rows without privacy, and stays in a private folder.
 """

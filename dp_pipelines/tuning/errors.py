@@ -5,8 +5,6 @@ square of the error where it is kept, and its parts. Holds: a count or a sum is 
 not; a mean, being a quotient, is integrated over its denominator, with its numerator normal and clipped. Parts: what the bound on
 partitions drops, what the bound on rows drops, what clipping takes, the choice of what is kept, the noise, and the bias of
 publishing only what reached a threshold. NOT private. Not covered: noise that is not normal, in a quotient.
-
-May import numpy, kernels.kept, tuning; scipy when asked.
 """
 
 import dataclasses

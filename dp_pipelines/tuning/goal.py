@@ -3,8 +3,6 @@
 In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tuning.tally`). Out: a goal; a number
 for each configuration; the one that is recommended. Holds: a goal is read before any row is. Not covered: whether the
 recommendation may be shown to anybody: it was found by looking at the rows. NOT private.
-
-May import errors, tuning.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document, as every page
 of ours (`release.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
 is. Not covered: keeping it private.
-
-May import numpy, release, tuning.
 """
 
 import dataclasses

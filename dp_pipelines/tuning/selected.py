@@ -5,8 +5,6 @@ law of its noise. Out: probabilities; how being kept shifts and narrows what dep
 number of units that had to reach a threshold itself. Holds: the law of the noise, of the coin and its threshold are those that a
 release uses; what bounding keeps is taken as normally distributed, over whose law everything is integrated. NOT private. Not
 covered: that nobody is released of a partition with no kept unit, whatever the noise.
-
-May import numpy, selection, tuning.configuration; scipy when asked.
 """
 
 import dataclasses

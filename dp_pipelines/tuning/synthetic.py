@@ -4,8 +4,6 @@ In: assumptions (how many users and partitions, how their contributions and valu
 table with the columns of units, partitions and values. Holds: the same assumptions and types give the same table, since
 nothing is drawn: the words are those of SplitMix64 from public constants; the assumptions can be said in words. Not covered:
 whether rows of the world are like that; dependence between who, where, how often and how much: there is none here.
-
-May import numpy, pyarrow, kernels.keys; scipy when asked.
 """
 
 import dataclasses

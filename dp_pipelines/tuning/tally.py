@@ -2,8 +2,6 @@
 
 In: errors in each partition. Out: a table with a row for each configuration, metric and size of partition, holding sums; and
 merged sums. Holds: adding tables of disjoint partitions gives the table of all of them. NOT private.
-
-May import numpy, pyarrow, kernels.kept, tuning.
 """
 
 from collections.abc import Iterable, Sequence

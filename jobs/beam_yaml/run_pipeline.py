@@ -5,7 +5,7 @@ since errors and logs of other transforms quote them; what is told of a failure 
 transform and line at which Beam's reader stopped. Beam's own command (`python -m apache_beam.yaml.main`) tells everything: keep
 it for made-up rows. Not covered: what other transforms of the pipeline write; templates; files that are included.
 
-Imports Beam, when a pipeline is run. May import errors and jobs below it.
+Imports Beam, when a pipeline is run.
 """
 
 import pathlib

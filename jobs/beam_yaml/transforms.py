@@ -7,7 +7,7 @@ anybody, so that nothing is accounted across runs, and a pipeline has to say so:
 
 Where a lost worker is replaced, a sink of the user's may write rows twice, and of two draws: `output` publishes one, once.
 
-Imports Beam. May import everything below.
+Imports Beam.
 """
 
 import contextlib

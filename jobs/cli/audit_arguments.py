@@ -1,8 +1,6 @@
 """The options of the command `audit`.
 
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
-
-May import nothing of this project. Imported by cli.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 In: a job file, parameters, how many replays. Out: an audit; its text. Holds: no rows are read and nothing is charged or created;
 all that is shown is public. Not covered: what an audit does (`dp_pipelines.audit`).
-
-May import errors, budget, audit, and jobs below it, rich.
 """
 
 import io

@@ -1,8 +1,6 @@
 """The options of the command `doctor`.
 
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
-
-May import ledger_parsers. Imported by cli.
 """
 
 import argparse

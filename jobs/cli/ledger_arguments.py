@@ -1,8 +1,6 @@
 """The options of the commands `ledger` and `runs`.
 
 In: the top of the command line. Out: parsers below it. Holds: nothing slow is imported, since `--help` needs nothing.
-
-May import nothing of this project. Imported by cli.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 In: parsed arguments. Out: text or JSON on standard output. Holds: what is printed is public: requests and what was charged for
 them. Not covered: admitting and following runs (`charged`).
-
-May import errors, ledger, release, and jobs below it. Imported by cli.
 """
 
 import argparse

@@ -4,8 +4,6 @@ In: arguments. Out: results on standard output, messages on standard error, an e
 is wrong by public facts, and nothing was created; 3 the budget refuses. Holds: an error is a line for each thing that is wrong,
 prefixed `error: `; what is said is public. What is slow is imported only by the command that needs
 it: `--help` needs nothing.
-
-May import everything below.
 """
 
 import argparse

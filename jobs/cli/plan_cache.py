@@ -3,8 +3,6 @@
 In: what a plan depends on. Out: the JSON that `plan --json` prints. Holds: the folder is private (0700); an entry that cannot
 be read, or is not what was asked for, counts as absent; a cache that cannot be written is no error. Not covered: entries are
 never removed; each has a few kilobytes.
-
-May import nothing of this project but its name. Imported by cli.
 """
 
 import contextlib

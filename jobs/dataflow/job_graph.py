@@ -5,7 +5,7 @@ them would be refused for. Holds: it is made by Beam's own runner for Dataflow, 
 and no ledger is opened. Not covered: what the service makes of it; pipelines after the first one, which depend on what that one
 releases. Needs the extra `dataflow`.
 
-Imports Beam. May import what `run` may.
+Imports Beam.
 """
 
 import argparse

@@ -3,9 +3,7 @@
 In: options of Beam, a checked request. Out: options that were left out; or a refusal. Holds: workers run one named program, the
 image; a job reads from and stages to places that workers see; a run that is started twice has one job name, so that the service
 refuses the second job while the first is at work. Not covered: whether project, bucket, image and permissions are there: the
-service tells. Nothing here was run on the service: docs/dataflow.md.
-
-May import errors, jobs.spec.validation_errors. Imports no Beam.
+service tells. Nothing here was run on the service: docs/dataflow.md. Imports no Beam.
 """
 
 import hashlib

@@ -3,9 +3,7 @@
 In: a folder that a run has published, a place in a bucket. Out: the same files there, `manifest.json` last. Holds: nothing is
 ever overwritten, since each object is created only where there is none; a place with a manifest is whole; the same command again
 goes on where it was killed; another release at that place is refused. Not covered: other stores than Google's; who may read the
-bucket. It was never run on the service: docs/dataflow.md.
-
-May import errors, jobs.{dataflow, output}, release. Google's client, of the extra `dataflow`, is imported when it is used.
+bucket. It was never run on the service: docs/dataflow.md. Google's client, of the extra `dataflow`, is imported when it is used.
 """
 
 import argparse

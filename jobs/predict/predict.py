@@ -4,9 +4,6 @@ In: the folder of a model, files of rows as those of the job that trained it (or
 with the unit, the columns asked for and the prediction of each example. Holds: memory does not grow with the input: rows are
 taken table by table, and by shards of whole units, in a private folder beside the output, where the model needs windows; the
 file is there whole or not at all. Not covered: the guarantee of the release: a prediction is computed from one unit's own rows.
-
-May import errors, release.staging, training, kernels.shard, jobs.{prepared, quiet, sources, complaints}, transforms (where
-needed), pyarrow. Imported by cli.
 """
 
 import argparse

@@ -5,8 +5,6 @@ into tables of examples. Holds: what only the label needs is neither computed no
 all that is wrong is told by the names of columns before a row is read; whether rows are taken one by one or by whole units
 follows from what is needed. Not covered: a job's window of event time, which no preparation holds: the files say which rows
 there are.
-
-May import errors, training.description, jobs.{complaints, expressions, lookup, params, unit_columns}, kernels.keys, pyarrow.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """What `plan` can know before a run: the queries, checked against the files where they are there.
 
 In: a job file and parameters. Out: queries and, where the files were not checked, a note that says why. Holds: a plan needs no
-data; but what is wrong with files that are there is told as early as here. May import jobs below it. Imported by cli.
+data; but what is wrong with files that are there is told as early as here.
 """
 
 from collections.abc import Sequence

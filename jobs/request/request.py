@@ -3,8 +3,6 @@
 In: a job file and parameters. Out: a `Request`. Holds: everything that public facts can show to be wrong is refused here,
 before anything is planned, created or read: the job file, its parameters, every file's footer or header, columns and types,
 expressions, the lookup table, public lists. Not covered: what it costs; damage inside files.
-
-May import errors, query, jobs below it. Imported by build, run, cli.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ In: a checked request, frozen stages, a staging folder. Out: steps in a pipeline
 every PCollection of tables keeps the Arrow coder; labels are names from the job file and ours. Not covered: running and
 publishing (`run`).
 
-Imports Beam: only `run` may import this module. May import everything below.
+Imports Beam: only `run` may import this module.
 """
 
 import glob

@@ -4,8 +4,6 @@ In: a checked request, `--ledger` or nothing. Out: an open ledger that has the j
 Holds: a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full
 budget; where none is named, the file beside the job is made, and its account gets the job's budget as its cap. The account's
 privacy unit is the job's, or the run is refused.
-
-May import errors, budget, ledger, and jobs below it.
 """
 
 from collections.abc import Callable, Mapping

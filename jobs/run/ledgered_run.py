@@ -3,8 +3,6 @@
 In: a checked request, an open ledger. Out: the published folder, made by this call or given back from the ledger. Holds: nothing
 is read before the run is charged; nothing is seen before it is committed; what a dead attempt left is destroyed, or finished
 where it was complete, before another one begins. The same command again is the mend for every crash.
-
-May import errors, budget, ledger, release, and jobs below it.
 """
 
 import contextlib

@@ -4,8 +4,6 @@ In: a run, its ledger, its job file. Out: the looks that its manifest and report
 was admitted after it, by the name of its account or by its files; a job file that `tune` wrote names its look itself, so that a
 run without that ledger says so too. Not covered: whether anybody used what was seen; files that were copied; a note that
 somebody takes out of the job file.
-
-May import ledger.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: a request, its plan, a staging folder, a place that keeps draws. Out: for ea
 `NAME/model.json`, `NAME/evaluation.json` and, of a linear model, `NAME/weights.csv`. Holds: examples lie in a private folder of
 the attempt, and are gone at its end; no text of a failure leaves this module unless it is public. Not covered: what is released
 and how (`dp_pipelines.training`).
-
-May import errors, budget, train_stages, training, and jobs below it; Beam is imported when a pipeline is built, not before.
 """
 
 import pathlib

@@ -2,8 +2,6 @@
 
 In: a checked request, frozen stages, a staging folder. Out: the staged files, all complete; or an error whose text is public.
 Holds: no text of a failure of Beam leaves this module, since it may quote rows. Not covered: what happens to the files (`run`).
-
-May import errors, budget.stage, and jobs below it; Beam is imported when a pipeline is built, not before.
 """
 
 import contextlib

@@ -3,9 +3,6 @@
 In: a request, the frozen stages of a round, a place that keeps draws. Out: the staged files of what is published. Holds: a draw
 on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
 retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are (`dp_pipelines.phases`).
-
-May import errors, phases, budget, release, training.draws, and jobs below it; Beam is imported when a pipeline is built, not
-before.
 """
 
 import io

@@ -5,8 +5,6 @@ In: a job file, parameters, an output folder, a ledger. Out: the folder with one
 before anything is charged or created; while rows are in memory nothing is printed, and no text of a failure leaves this
 module unless all of it is public. With a ledger the run is charged first and its release kept (`charged`); without one the
 manifest says so.
-
-May import everything below; Beam is imported when a pipeline is built, not before.
 """
 
 import contextlib

@@ -4,8 +4,6 @@ In: the private folder of an attempt, the place of an output. Out: folders of de
 folder without such a note, or whose process lives or cannot be known from here, or that belongs to another user, is left alone;
 the note is never published.
 Not covered: runs of a ledger, which knows better (`charged`).
-
-May import ledger.entries, release.staging, jobs.runners.processes. Imported by run.
 """
 
 import contextlib

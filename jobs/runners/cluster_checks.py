@@ -3,8 +3,6 @@
 In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: nothing takes longer than some seconds; what
 another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
 Not covered: doing anything about it.
-
-May import runners. Imported by doctor, probe and left_jobs.
 """
 
 import contextlib

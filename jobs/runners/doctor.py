@@ -3,8 +3,6 @@
 In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a mend. Holds: nothing is read of any
 rows, and nothing is charged; what is made for a check is removed again. Not covered: what only rows show, e.g. that a worker's
 memory is too small; what happens after the check.
-
-May import errors, ledger.disks, release.staging, and jobs below it. Imported by run and cli.
 """
 
 import argparse

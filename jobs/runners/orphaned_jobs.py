@@ -4,9 +4,7 @@ In: what the ledger has kept of a job. Out: the job has ended, or the engine kno
 cannot be asked. Holds: nothing is cancelled but a job of that very name or id; what an engine says decides nothing about what is
 published: a job writes only into the private folder of its own attempt, which is destroyed. Not covered: Dataflow, whose
 service refuses a second job of a name; clusters that ask for a password; Beam's job service in Python, which says that a job
-is cancelled and lets it run.
-
-May import errors, ledger.entries, jobs.runners.cluster_checks. Beam is imported where a job service is asked, not before.
+is cancelled and lets it run. Beam is imported where a job service is asked, not before.
 """
 
 import contextlib

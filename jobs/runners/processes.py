@@ -4,8 +4,6 @@ In: nothing, or what an earlier driver wrote about itself. Out: facts about this
 here. Holds: a process number that was given to another process meanwhile is told apart by the time at which it began; after a
 machine was started anew its earlier processes are gone. Not covered: processes of other machines and containers, of which
 nothing is known here.
-
-May import nothing of this project. Imported by charged, engines, run, unaccounted.
 """
 
 import contextlib

@@ -3,9 +3,7 @@
 In: a name and options of Beam. Out: the options with what the runner needs, and the facts that `doctor` checks; or a refusal.
 Holds: every runner is named, none is chosen behind our back; workers must see the local files of the job and the private
 staging folder, and where public facts show that they cannot, the runner is refused. Not covered: whether any of it is there
-(`doctor`); running (`engines`).
-
-May import errors, jobs.dataflow.requirements. Imports no Beam: `--help` and a refused request need none.
+(`doctor`); running (`engines`). Imports no Beam: `--help` and a refused request need none.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a published table. Out: a figure of matplotlib, which shows itself in a notebook and can be changed like any other. Holds: it
 reads released numbers alone; texts of keys are drawn as they are, never as mathematics. Not covered: metrics that are lists; the
 report shows those.
-
-May import errors, release; matplotlib is imported when a plot is drawn, never its pyplot.
 """
 
 import functools

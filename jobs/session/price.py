@@ -1,7 +1,6 @@
 """What a session's query would cost, before it is paid: shown in a notebook.
 
-In: a plan as JSON, an account before and after. Out: text. Holds: public numbers only. May import jobs.{session_account,
-session_release, summary}. Imported by session.
+In: a plan as JSON, an account before and after. Out: text. Holds: public numbers only.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a published folder of one stage, what is left of the account. Out: tables of Arrow, pandas and Polars, one plot, texts. Holds:
 everything is read from the published files; what is left is always shown. Not covered: what a report shows beyond that
 (`report.html` in the folder).
-
-May import errors, release, jobs.{session_account, session_plot, summary}. Imported by session.
 """
 
 import importlib

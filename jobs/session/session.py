@@ -5,8 +5,6 @@ query goes the way of a scheduled job: planned from public facts, reserved in th
 published; a query that does not fit is refused by the ledger and costs nothing; a name stands for one release for ever, so that a
 notebook can be run again. Queries may be chosen after seeing earlier releases: both rules of a ledger are sound for that
 (docs/proofs/sessions.md). Not covered: rows that changed under the same name; what else is printed in the notebook.
-
-May import errors, query, budget, ledger, release, and jobs below it; Beam is imported when a query runs, not before.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: a ledger's place or nothing, a dataset, a privacy unit, a cap. Out: the ledger's place and what is left. Holds: as for jobs,
 a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full budget; a
 cap that is said again is the account's own, or refused. Not covered: accounts with windows of event time; jobs have them.
-
-May import errors, ledger, release.manifest. Imported by session.
 """
 
 import contextlib

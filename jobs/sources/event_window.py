@@ -3,8 +3,6 @@
 In: `window` of the job file, the parameter that names its first day. Out: a filter of rows. Holds: windows of one width that
 begin at multiples of it do not overlap, so that a row is in one of them, decided by its own time and never by when it is
 read; rows without a time are in none. Not covered: one person in two windows, whose losses add up (the report says so).
-
-May import errors, ledger.entries, pyarrow. Imported by request.
 """
 
 import dataclasses

@@ -5,8 +5,6 @@ looked at; what is wrong is told by file and column, from names, footers and sch
 damage inside the data (the readers name the file when they meet it).
 
 Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
-
-May import errors, kernels.{csv_lines, keys}, jobs.{complaints, quiet}, pyarrow; Beam where a source is named by URL.
 """
 
 import concurrent.futures

@@ -4,8 +4,6 @@ In: an object with the Arrow stream protocol, or a pandas frame. Out: a `Source`
 asks. Holds: types are those that the frame declares, never guessed from its rows: a pandas column of Python objects is text
 unless it is declared otherwise, and a cell that is none is null; nothing is written to disk. Not covered: runners in other
 processes.
-
-May import errors, kernels, jobs.sources.source_files, pyarrow; neither pandas nor Polars.
 """
 
 import uuid

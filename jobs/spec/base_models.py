@@ -1,7 +1,4 @@
-"""What all parts of a job file share: the base of its models, and common types.
-
-May import checks, pydantic. Imported by job_file, metric_models.
-"""
+"""What all parts of a job file share: the base of its models, and common types."""
 
 from typing import Annotated, Any
 

@@ -2,8 +2,6 @@
 
 In: a query, where its rows are, what it may cost. Out: a `JobFile` of one stage. Holds: what is wrong is told by the names of the
 query's own arguments; two equal queries give equal jobs. Not covered: metrics that job files do not know.
-
-May import errors, query, jobs.{complaints, job_file, lines, metric_models}. Imported by session, beam_yaml.
 """
 
 import dataclasses

@@ -3,9 +3,6 @@
 In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs no data: no unknown or doubled key, right
 types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
 Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
-
-May import checks, errors, query, metrics, budget.rounds, jobs.{lines, metric_models, train_models}.
-Imported by jobs.request.queries, request, cache, cli.
 """
 
 import datetime

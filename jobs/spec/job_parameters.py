@@ -4,8 +4,6 @@ In: the declared types and the texts of the command line. Out: typed values; the
 is a prepared parameter. Holds: a value never becomes part of SQL text, of a glob's wildcards or of a path's folders, so no
 value changes what is asked; `{name}` inside quotes in SQL is refused, since it would stay text. Not covered: what a value
 means.
-
-May import errors, jobs.spec.validation_errors. Imported by jobs.request.request, jobs.sql.expressions.
 """
 
 import datetime

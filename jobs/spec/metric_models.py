@@ -1,8 +1,7 @@
 """The metrics of a job file, and the library's metrics that they become.
 
 In: what stands under `metrics`. Out: checked models, and back from the library's metrics. Holds: bounds are the right way up,
-edges rise; what is wrong is told by the library's own errors. May import errors, metrics, histogram, distinct, quantiles,
-vectors, jobs.spec.base_models. Imported by job_file and asked.
+edges rise; what is wrong is told by the library's own errors.
 """
 
 from collections.abc import Mapping

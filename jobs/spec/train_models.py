@@ -2,8 +2,6 @@
 
 In: what stands under a stage with `kind: train`. Out: checked models. Holds: what is wrong is told by the library's own errors.
 Not covered: whether columns exist and have types that can play their part (`jobs.request.train_tasks`).
-
-May import errors, train_model, jobs.spec.base_models. Imported by job_file, tasks.
 """
 
 from collections.abc import Sequence

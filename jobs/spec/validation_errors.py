@@ -2,8 +2,6 @@
 
 In: pydantic's errors and the lines of the document. Out: `RequestError`s. Holds: every error of one pass is kept; an unknown
 key comes with the nearest known one. Not covered: finding the errors (`job_file`).
-
-May import errors, jobs.spec.yaml_lines. Imported by job_file, and by whoever collects errors.
 """
 
 import difflib

@@ -4,8 +4,6 @@ In: YAML or JSON text. Out: a `Document`: dicts, lists, text, numbers, booleans 
 its line. Holds: plain values follow the core schema of YAML 1.2, so `on`, `yes`, `12:30` and dates stay text and `1e-6` is a
 number; a doubled key, a tag, a second document or a key that is not text is refused with `file:line`. The data are never
 changed to carry lines. Not covered: what the keys mean (`job_file`).
-
-May import errors. Imported by job_file.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: what an expression uses, sample values made from types. Out: nothing, or DuckDB's error. Holds: only the text, the types and
 the parameters are looked at, all of them public; nothing is refused that could give a value in some row. Not covered:
 mistakes that only some values show.
-
-May import duckdb, pyarrow, jobs.{duck, sql_rules, sql_tree, params}. Imported by jobs.sql.expressions.
 """
 
 import datetime

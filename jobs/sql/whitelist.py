@@ -4,8 +4,6 @@ In: the tree that DuckDB's parser made of the very statement that will run. Out:
 parts), or an error. Holds: what is not plainly allowed is refused, down to the fields of a node, so that a form that a later
 DuckDB adds is refused too; parser and evaluator are one, so they cannot understand a text differently. Not covered: types
 (`expressions` lets DuckDB bind the statement).
-
-May import errors, jobs.spec.validation_errors, jobs.sql.functions, jobs.spec.job_parameters. Imported by jobs.sql.expressions.
 """
 
 import dataclasses

@@ -2,8 +2,6 @@
 
 In: public facts about the run. Out: one line that is rewritten; nothing where standard error is no terminal. Holds: what is
 shown is fixed by the job but for how fast it moves. Not covered: that speed.
-
-May import rich. Imported by run, build and direct.
 """
 
 import contextlib

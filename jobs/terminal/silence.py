@@ -3,8 +3,6 @@
 In: nothing. Out: a context in which standard output and error go nowhere, for Python and for native code alike, and a stream
 to the real standard error for our own progress and notes. Holds: both are restored, whatever happens. Not covered: files that
 a library writes on its own.
-
-May import nothing of this project. Imported by run, tune.
 """
 
 import contextlib

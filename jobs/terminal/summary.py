@@ -1,7 +1,7 @@
 """What a reader sees: the plan before a run, and the release after it, read back from the published folder.
 
 In: the JSON of a plan; a published folder. Out: text. Holds: nothing but public numbers and the released rows; what is shown
-of a release is what lies in its folder. May import release.manifest, budget, pyarrow, rich. Imported by cli.
+of a release is what lies in its folder.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ In: the options, a checked request. Out: `Assumptions`; a request over one Parqu
 files their schema alone counts, neither their rows nor how many there are, nor statistics of them; the rows are made as the
 stage reads them, after `where`, `columns`, a lookup and unit columns, none of which is evaluated. Not covered: what ought to
 be assumed; files whose footers cannot be read.
-
-May import errors, checks, kernels, query, tuning, and jobs below it. Imported by tune.
 """
 
 import argparse

@@ -3,8 +3,6 @@
 In: configurations. Out: for each the public numbers from which its errors follow (`tuning.configuration`). Holds: each number
 is that of a plan that the real planner made; configurations that differ only in what calibration does not see (clips and rows
 per partition, in units of which it counts) share one plan. Not covered: which is best.
-
-May import errors, budget, tuning, and jobs below it. Imported by tune.
 """
 
 import json

@@ -3,8 +3,6 @@
 In: a job file, what to set, what to say above it. Out: YAML text. Holds: it parses to the job with these values and nothing else
 changed, but for paths of files, which are written whole; comments and layout stay where every value that changes stands in the
 file already, else the job is written anew without them. Not covered: whether the comments still fit the new values.
-
-May import errors and jobs below it. Imported by tune.
 """
 
 import copy

@@ -6,8 +6,6 @@ read; what is printed says where the folder is and how many configurations there
 recommendation included; the ledger notes that somebody looks, before anything is read; the folder is no release and lies in
 none; no text of a failure quotes a row. With a sample that is declared public, or rows that are made up, nothing is noted, and
 the pages say so.
-
-May import errors, tuning, ledger, release, and jobs below it; Beam is imported when a pipeline is built, not before.
 """
 
 import argparse

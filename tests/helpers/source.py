@@ -1,7 +1,7 @@
 """Our own source as data: its modules, its text files and what each module imports.
 
 In: the checkout. Out: paths, module names, imports with their lines. Holds: nothing is imported or run. Not covered:
-imports whose name is computed at run time. Imported by the tests of the house and of the packages.
+imports whose name is computed at run time.
 """
 
 import ast

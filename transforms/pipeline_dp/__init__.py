@@ -5,8 +5,6 @@ same form, on the path of dp_pipelines: rows are batched into Arrow as they come
 bounded by hashes, and one plan accounts for everything that the accountant's aggregations release. PipelineDP's own
 descriptions (parameters, metrics, extractors, backends) are passed on as they are; the engine, the accountants and the transforms
 are ours. docs/pipeline_dp.md says what maps to what, what differs and what is refused. Needs the extra `pipeline-dp`.
-
-May import dp_pipelines, pipeline_dp and Beam.
 """
 
 import importlib.util

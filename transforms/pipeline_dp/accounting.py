@@ -4,8 +4,6 @@ In: (epsilon, delta), aggregations with weights and scopes. Out: on `compute_bud
 each aggregation, which every aggregation reads when the pipeline is sent off. Holds: the privacy loss distribution of all that
 is released, selection included, meets (epsilon, delta); both accountants do the same. Not covered: budget for mechanisms of
 one's own.
-
-May import dp_pipelines and pipeline_dp.
 """
 
 import logging

@@ -4,8 +4,6 @@ In: tables, a stage that `compute_budgets` will fill in. Out: released tables, a
 function of elements is made from the stage when the pipeline is sent off, which is the moment when Beam pickles it; workers get
 the functions of `PrivateAggregate` and nothing of this. Holds: a pipeline whose budgets are not computed is refused before a
 row is read, and so is a second run of one pipeline, which would draw a second release. `released` does the same without Beam.
-
-May import dp_pipelines, pyarrow and Beam.
 """
 
 import collections

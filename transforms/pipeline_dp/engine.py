@@ -4,8 +4,6 @@ In: a collection of rows (a PCollection, or an iterable with LocalBackend), para
 (partition key, MetricsTuple), as PipelineDP gives them. Holds: see `extract`, `metrics`, `accounting`; a local result is computed
 once, however often it is read, since a second draw would be a second release. Not covered: Spark, pre-aggregated data,
 bounds that are computed from the data.
-
-May import dp_pipelines, pipeline_dp, pyarrow and Beam.
 """
 
 import dataclasses

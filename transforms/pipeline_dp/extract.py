@@ -5,8 +5,6 @@ In: rows of any kind, functions of one row. Out: tables with the columns `privac
 raises is not heard of: without an id or a key the row is dropped, without a value the value is null; so a fact in the rows
 decides no error. A table has at most `BATCH_ROWS` rows, however many `FlatMap` makes of one. Not covered: what extractors do
 beside returning (printing, writing, warning, changing rows that they are not given). Speed: some two microseconds a row.
-
-May import dp_pipelines, numpy, pyarrow and Beam.
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ In: lists of what extractors return. Out: binary arrays, in which equal keys and
 value cannot be a key. Holds: the type of the column is the same whatever the rows hold; a key's bytes depend on that key
 alone. As for Beam, 1, 1.0 and True are three partition keys; as privacy ids they are one, as they are for Python's `==`: else
 one person would be bounded as three. -0.0 is 0.0, all NaN are one key, a named tuple is its tuple, NumPy's scalars are
-Python's. Not covered: enumerations, data classes and other objects. May import numpy and pyarrow.
+Python's. Not covered: enumerations, data classes and other objects.
 """
 
 import datetime

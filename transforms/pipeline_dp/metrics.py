@@ -3,8 +3,6 @@
 In: AggregateParams or SelectPartitionsParams, whether there are public partitions. Out: a `dp_pipelines.Query`; for each released
 row the pair (partition key, MetricsTuple) with the fields that PipelineDP gives, in its order. Holds: what has no counterpart
 is refused by field, rule and mend before a row is read. Not covered: what it costs (accounting.py).
-
-May import dp_pipelines, pipeline_dp and pyarrow.
 """
 
 import collections

@@ -4,8 +4,6 @@ In: a PCollection, a budget accountant, a function that gives the privacy id. Ou
 released numbers come out. How: `Map` and `FlatMap` add no step to the pipeline; their functions run where rows become tables.
 Holds: as `engine`; the names of steps depend on the pipeline alone, not on what ran before in the process. Not covered:
 `CombinePerKey`.
-
-May import dp_pipelines, pipeline_dp and Beam.
 """
 
 import abc

@@ -1,6 +1,6 @@
 """What an aggregation does, in words, once it is planned.
 
-In: parameters, a planned stage. Out: text. Holds: public numbers only. May import dp_pipelines and pipeline_dp.
+In: parameters, a planned stage. Out: text. Holds: public numbers only.
 """
 
 from typing import Any

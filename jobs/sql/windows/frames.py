@@ -6,8 +6,6 @@ content itself), so that the order in which rows arrived is forgotten; rows that
 follows sorts stably, and numbers that compare rows are only ever compared within one unit, so that each frame is a function
 of its unit's rows; which place in the table a unit gets depends on others, and decides nothing. Nothing here can fail for
 what a row holds. Not covered: what is done with frames (`unit_functions`).
-
-May import kernels.keys, numpy, pyarrow. Imported by jobs.sql.windows.window_functions, jobs.sql.windows.unit_columns.
 """
 
 import dataclasses

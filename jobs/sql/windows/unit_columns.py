@@ -15,9 +15,6 @@ Holds, for every row of the output:
 
 Not covered: columns of nested types may pass through, but nothing may read them here, and rows that differ in them alone are
 interchangeable; what a column means (one that looks ahead of its row's own time is for the label only).
-
-May import errors, jobs.{complaints, duck, expressions, params, sql_tree, unit_*}, kernels.keys, duckdb, pyarrow. Imported by
-jobs.request.request, jobs.run.build.
 """
 
 import contextlib

@@ -4,8 +4,6 @@ In: a `Window`, the layout of its rows, the values of the expressions that it na
 Holds: each value is made from the rows of one unit by integer arithmetic, by counting, or by taking the value of a row; only
 `avg` ends with one division of the nearest floats; so nothing about other units, batches or the order of rows shows, and
 nothing that a row holds makes it fail. Not covered: which rows are in a frame (`unit_layout`); what is allowed (`unit_sql`).
-
-May import jobs.{expressions, unit_layout, unit_sums}, numpy, pyarrow. Imported by jobs.{unit_check, unit_columns}.
 """
 
 import dataclasses

@@ -4,9 +4,6 @@ In: a definition's text, the columns that it may name. Out: a `UnitColumn`. Hold
 rows hold: expressions of one row that windows read, windows over their values, an expression of one row around the windows;
 the first and the last are checked and evaluated as every expression of one row is. Everything that is refused is refused by
 public facts. Not covered: the values (`unit_columns`).
-
-May import errors, jobs.{duck, expressions, sql_tree, unit_functions, unit_layout, unit_sql}, kernels.keys, duckdb, pyarrow.
-Imported by jobs.sql.windows.unit_columns.
 """
 
 import dataclasses

@@ -3,8 +3,6 @@
 In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds: what is not
 plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a window and around it is
 text again, which is checked as any expression of one row. Not covered: types and constants (`unit_check`).
-
-May import errors, jobs.{complaints, duck, expressions, sql_tree}, duckdb. Imported by jobs.sql.windows.window_types.
 """
 
 import dataclasses
