@@ -30,9 +30,9 @@ from dp_pipelines import (
     Query,
     Sum,
 )
-from dp_pipelines.budget.accountant import epsilon_of
-from dp_pipelines.budget.compare import Costs, compare
-from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.accounting.accountant import epsilon_of
+from dp_pipelines.accounting.comparison import Costs, compare
+from dp_pipelines.accounting.mechanism_record import Mechanism
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

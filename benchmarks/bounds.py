@@ -24,11 +24,11 @@ from errors import Floats
 from measure import REPOSITORY, say, versions
 
 import dp_pipelines as dp
-from dp_pipelines import partition_groups
-from dp_pipelines.budget.resolve import resolve
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate, contributions
-from dp_pipelines.release import chosen
+from dp_pipelines.plan_stages import partition_groups
+from dp_pipelines.planning.resolve import resolve
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import bounds_chosen
 from dp_pipelines.release.draw import draw_release
 
 GOAL = 1.3
@@ -221,7 +221,7 @@ def chosen_bounds(data: Data, runs: int) -> Iterator[tuple[bool, StagePlan, tupl
             everything = totals(first, rows)
         table = draw_release(everything, first)
         for guess, asked in ((False, stage), (True, private)):
-            pairs = chosen.choose(asked, first, table)
+            pairs = bounds_chosen.choose(asked, first, table)
             yield guess, resolve(stage, pairs), pairs["total"]
 
 
@@ -306,8 +306,8 @@ def page(tables: list[list[str]], runs: int, largest: list[float]) -> str:
         *tables[2],
         "",
         "How far partitions differ in what clamping does to them is estimated from eight groups of partitions (`apart` in",
-        "`dp_pipelines/bounds.py`). Where noise hides it, partitions are taken to be nearly alike, so that with few rows and",
-        f"partitions of opposite signs bounds may come out too narrow. Made by `python benchmarks/bounds.py --runs {runs}`",
+        "`dp_pipelines/auto_bounds/value_bounds.py`). Where noise hides it, partitions are taken to be nearly alike, so",
+        f"that with few rows and partitions of opposite signs bounds may come out too narrow. Made by `python benchmarks/bounds.py --runs {runs}`",
         f"({', '.join(f'{name} {version}' for name, version in used.items())}).",
         "",
     ])  # fmt: skip

@@ -23,11 +23,11 @@ import pyarrow as pa
 from measure import REPOSITORY, say, versions
 
 import dp_pipelines as dp
-from dp_pipelines import partition_bound
-from dp_pipelines.budget.resolve import with_partitions
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.release import chosen
+from dp_pipelines.planning.resolve import with_partitions
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import bounds_chosen
 
 GOAL = 1.3
 CANDIDATES = [1, 2, 4, 8, 16, 32, 64]
@@ -143,7 +143,7 @@ def results(
                     for _ in range(runs):
                         noise_drawn = Sampler(of_bins.law).draw(len(shown)) * of_bins.unit
                         table = pa.table({"_all": ["_all"], "units": [(shown + noise_drawn).tolist()]})
-                        bound = chosen.partitions(plan["s"], before, table)
+                        bound = bounds_chosen.partitions(plan["s"], before, table)
                         found.add(bound)
                         squares += lost[bound] + with_bound(bound) ** 2
                     best = min(fixed, key=lambda bound: fixed[bound])
@@ -200,7 +200,7 @@ def main() -> int:
         "With few partitions of each user on a public list, a plan that knows so takes Laplace noise; one that does not must",
         "settle on a law before, and takes the better one for a middling candidate. Who knows that users have few partitions",
         "should write the bound as a number, or a short list of candidates: with [1, 2, 4, 8] Laplace noise is taken from the",
-        "start. The guesses of the rule (`dp_pipelines/partition_bound.py`) are those of bounds of values. Made by",
+        "start. The guesses of the rule (`dp_pipelines/auto_bounds/partition_bound.py`) are those of bounds of values. Made by",
         f"`python benchmarks/partition_bound.py --runs {given.runs}` ({told}).",
     ]
     (given.out / "partition_bound.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

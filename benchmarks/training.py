@@ -22,18 +22,19 @@ import training_baselines
 from errors import Floats
 from measure import REPOSITORY, say, versions
 
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import pipelines
 from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import fit, stored
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.training import fit
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Statement
-from dp_pipelines.training.draws import InMemory
-from dp_pipelines.training.split import split
+from dp_pipelines.training.examples import bounded_examples
+from dp_pipelines.training.examples.split import split
+from dp_pipelines.training.kept_draws import InMemory
 
 JOB = REPOSITORY / "examples" / "ta_feng" / "customers.yaml"
 STAGE = "returns"
@@ -81,7 +82,7 @@ class Data:
 
     def tables(self) -> Iterator[pa.Table]:
         """All examples."""
-        return stored.tables(self.folder)
+        return bounded_examples.tables(self.folder)
 
     def parts(self, task: TrainModel, key: bytes) -> tuple[pa.Table, pa.Table]:
         """Training and held-out examples."""

@@ -16,12 +16,13 @@ import pyarrow as pa
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from dp_pipelines import train_stages
-from dp_pipelines.train_model import Category, TrainModel
-from dp_pipelines.training import moments, trainer
-from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.linear import LinearKernel
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.query.train_model import Category, TrainModel
+from dp_pipelines.training import trainer
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.features import moments
+from dp_pipelines.training.features.encoder import Encoder
+from dp_pipelines.training.kernels.linear import LinearKernel
 
 LOGISTIC, TREES = "logistic regression without privacy", "boosted trees without privacy"
 LAPLACE = "Laplace noise on every step, epsilon 1 for training alone"
@@ -53,7 +54,7 @@ def all_of(data: Any, task: TrainModel, splits: int, judged: Judge) -> dict[str,
 def exact_encoder(task: TrainModel, training: pa.Table) -> Encoder:
     """The encoder with exact quantiles: not private."""
     edges = {}
-    for name, number in train_stages.binned(task).items():
+    for name, number in training_parts.binned(task).items():
         column = training.column(number.column).cast(pa.float64()).drop_null().to_numpy()
         cuts = np.quantile(column, np.arange(1, number.cells) / number.cells)
         edges[name] = tuple(np.clip(cuts, number.min_value, number.max_value))

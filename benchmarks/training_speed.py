@@ -70,10 +70,10 @@ def timed(step: Callable[[], object], seconds: float) -> dict[str, float]:
 
 def measure_ours(kind: str, seconds: float) -> dict[str, float]:
     """One of our own figures, in this process."""
-    from dp_pipelines.train_model import ClassLabel
-    from dp_pipelines.training.examples import Chunk
-    from dp_pipelines.training.mlp import MLPKernel
-    from dp_pipelines.training.noise import NoisySum
+    from dp_pipelines.query.train_model import ClassLabel
+    from dp_pipelines.training.examples.store import Chunk
+    from dp_pipelines.training.gaussian_noise import NoisySum
+    from dp_pipelines.training.kernels.mlp import MLPKernel
     from dp_pipelines.training.sampling import UnitSampler
 
     made = np.random.default_rng(1)

@@ -26,7 +26,7 @@ import pyarrow.parquet
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines import ContributionBounds, Plan, Query, VectorSum
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import PrivateAggregate, PublishRelease, ReadParquet
 
 SIZE, KEYS, LIMIT = 256, 1000, 3.0

@@ -195,16 +195,16 @@ def test_every_room_of_the_library_has_its_place_in_the_order() -> None:
     ("module", "source"),
     [
         ("dp_pipelines.noise.laws", "from dp_pipelines.budget import plan"),
-        ("dp_pipelines.noise.laws", "def f():\n    from dp_pipelines.budget.plan import Plan"),
+        ("dp_pipelines.noise.laws", "def f():\n    from dp_pipelines.planning.plan import Plan"),
         ("dp_pipelines.errors", "from dp_pipelines import checks"),
-        ("dp_pipelines.query", "from dp_pipelines import Count"),
+        ("dp_pipelines.query.query", "from dp_pipelines import Count"),
         ("dp_pipelines.kernels.keys", "from ..selection import select"),
-        ("dp_pipelines.release.report", "import apache_beam as beam"),
-        ("dp_pipelines.release.report", "from jax import numpy"),
+        ("dp_pipelines.report.report", "import apache_beam as beam"),
+        ("dp_pipelines.report.report", "from jax import numpy"),
         ("dp_pipelines.training.fit", "import apache_beam"),
-        ("dp_pipelines.budget.plan", "from dp_pipelines.training import trainer"),
-        ("dp_pipelines.budget.plan", "import dp_pipelines.transforms"),
-        ("dp_pipelines.budget.plan", "import importlib\nimportlib.import_module('dp_pipelines.jobs.cli.main')"),
+        ("dp_pipelines.planning.plan", "from dp_pipelines.training import trainer"),
+        ("dp_pipelines.planning.plan", "import dp_pipelines.transforms"),
+        ("dp_pipelines.planning.plan", "import importlib\nimportlib.import_module('dp_pipelines.jobs.cli.main')"),
         ("dp_pipelines.transforms.read", "from dp_pipelines.jobs import run"),
         ("dp_pipelines.jobs.run.run", "from transforms import read"),
     ],
@@ -216,10 +216,10 @@ def test_an_import_that_goes_up_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("dp_pipelines.budget.plan", "from dp_pipelines import checks\nfrom dp_pipelines.query import Query"),
-        ("dp_pipelines.transforms.read", "import apache_beam\nfrom dp_pipelines.budget.plan import Plan"),
+        ("dp_pipelines.planning.plan", "from dp_pipelines import checks\nfrom dp_pipelines.query.query import Query"),
+        ("dp_pipelines.transforms.read", "import apache_beam\nfrom dp_pipelines.planning.plan import Plan"),
         ("dp_pipelines.jobs.run.run", "from dp_pipelines.transforms import read\nimport dp_pipelines"),
-        ("dp_pipelines.training.mlp", "def f():\n    import jax"),
+        ("dp_pipelines.training.kernels.mlp", "def f():\n    import jax"),
     ],
 )
 def test_an_import_that_goes_down_is_allowed(module: str, source: str) -> None:

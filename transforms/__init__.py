@@ -5,6 +5,9 @@ Importing this package imports Beam and registers the coder of Arrow tables. The
 """
 
 from dp_pipelines.transforms.coder import register
+from dp_pipelines.transforms.one_metric import PrivateCount as PrivateCount
+from dp_pipelines.transforms.one_metric import PrivateMean as PrivateMean
+from dp_pipelines.transforms.one_metric import PrivateSum as PrivateSum
 from dp_pipelines.transforms.private_aggregate import BoundContributions as BoundContributions
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate as PrivateAggregate
 from dp_pipelines.transforms.private_aggregate import SelectPartitions as SelectPartitions
@@ -14,8 +17,5 @@ from dp_pipelines.transforms.read import ReadCsv as ReadCsv
 from dp_pipelines.transforms.read import ReadParquet as ReadParquet
 from dp_pipelines.transforms.rows import FromRows as FromRows
 from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
-from dp_pipelines.transforms.short import PrivateCount as PrivateCount
-from dp_pipelines.transforms.short import PrivateMean as PrivateMean
-from dp_pipelines.transforms.short import PrivateSum as PrivateSum
 
 register()

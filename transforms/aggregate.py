@@ -11,12 +11,13 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate, contributions, gather, shard, sizes
+from dp_pipelines.kernels import accumulate, contributions, shard, sizes
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
 from dp_pipelines.kernels.keys import Words
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
-from dp_pipelines.kernels.long_text import Texts, apart, restored, with_texts
-from dp_pipelines.transforms.ahead import AheadDoFn, GatheringDoFn
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.transforms.prefetch import AheadDoFn, GatheringDoFn
 
 Sharded = tuple[int, pa.Table]
 

@@ -1,10 +1,11 @@
 """From rows to bounded examples on disk: the inputs of training, by the same bounding as the aggregates.
 
-In: a PCollection of Arrow tables of rows. Out: one private file for each shard of units (`dp_pipelines.training.stored`), and
-their paths. Holds: what is kept of a unit, and what its examples are, depends on that unit's rows alone: removing a unit leaves
-all other units' examples as they are, bit for bit; order, batches, files and retries change nothing, the number of shards only
-which file a unit is in. A unit's rows beyond `max_rows_per_unit` are dropped before anything looks at several rows. Not
-covered: the files' end, which is the driver's; workers that do not share the folder.
+In: a PCollection of Arrow tables of rows. Out: one private file for each shard of units
+(`dp_pipelines.training.examples.bounded_examples`), and their paths. Holds: what is kept of a unit, and what its examples are,
+depends on that unit's rows alone: removing a unit leaves all other units' examples as they are, bit for bit; order, batches,
+files and retries change nothing, the number of shards only which file a unit is in. A unit's rows beyond `max_rows_per_unit`
+are dropped before anything looks at several rows. Not covered: the files' end, which is the driver's; workers that do not share
+the folder.
 """
 
 import dataclasses
@@ -20,9 +21,9 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import stored
-from dp_pipelines.training.split import COLUMN, with_answers
+from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.training.examples import bounded_examples
+from dp_pipelines.training.examples.split import COLUMN, with_answers
 from dp_pipelines.transforms.private_aggregate import check_input
 from dp_pipelines.transforms.whole_units import (
     MOST_ROWS,
@@ -50,13 +51,13 @@ class BoundedExamples(beam.PTransform):
         unit_columns: None where examples are rows as they are.
         num_shards: into how many groups of units the data are cut.
         salt: a 64-bit number for the hashes of this run; drawn where left out. Who gives the same one gets the same examples.
-        key: divides the units (`training.split`): the digest of the plan, as `training.fit` takes it. With it units may be text
-            of any length; without it, those whose text is longer than 256 bytes have no examples.
+        key: divides the units (`training.examples.split`): the digest of the plan, as `training.fit` takes it. With it units
+            may be text of any length; without it, those whose text is longer than 256 bytes have no examples.
 
     Input: a PCollection of pa.Table, bounded and in the global window; rows where a column of the unit is null are dropped.
     Output: the paths of the files, as text.
 
-    >>> from dp_pipelines.train_model import BinaryLabel, Category
+    >>> from dp_pipelines.query.train_model import BinaryLabel, Category
     >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
     ...                   features={"age": Category(column="age", categories=["A", "B"])})
     >>> BoundedExamples(task, folder=".", max_rows_per_unit=100).reads
@@ -137,7 +138,7 @@ class _SpillToShards(ToUnitShards):
     def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
         """Where each part of one table stands, with its shard."""
         cut = super().compute(element)
-        places = stored.spill([part for _, part in cut], self._folder)
+        places = bounded_examples.spill([part for _, part in cut], self._folder)
         return [(shard, place) for (shard, _), place in zip(cut, places, strict=True)]
 
 
@@ -150,8 +151,8 @@ class _WriteShard(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
         number, places = element
-        tables = (stored.spilled(place) for place in places)
-        yield stored.write(
+        tables = (bounded_examples.spilled(place) for place in places)
+        yield bounded_examples.write(
             examples_of(tables, self._task, self._most, self._unit_columns, self._salt), self._folder, number
         )
 

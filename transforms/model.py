@@ -15,7 +15,7 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import fitting
+from dp_pipelines.kernels.columns import column_casts
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.transforms import rows
@@ -84,4 +84,4 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
 
 
 def _table(listed: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    return pa.table({name: fitting.column(rows._cells(listed, name), kind) for name, kind in types.items()})
+    return pa.table({name: column_casts.column(rows._cells(listed, name), kind) for name, kind in types.items()})

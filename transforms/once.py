@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import apache_beam as beam
 
-from dp_pipelines.budget import payment
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.planning import payment
+from dp_pipelines.planning.stage import StagePlan
 
 NOT_COVERED = (
     "further runs of this pipeline that the library cannot see: from a template, from its description "

@@ -1,8 +1,8 @@
 """From tables of events to one row for each privacy unit, with the number of its partitions: what a histogram of units reads.
 
 In: tables of events. Out: tables with the unit's columns under their own names, the number, and the constant column by which
-the histogram is partitioned. Holds: see `kernels.per_unit`; NOT private: for `PrivateAggregate`, which keeps one row of a unit
-whatever comes. One shuffle.
+the histogram is partitioned. Holds: see `kernels.partitions_per_unit`; NOT private: for `PrivateAggregate`, which keeps one row
+of a unit whatever comes. One shuffle.
 """
 
 import dataclasses
@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines import one_partition, partition_bound
-from dp_pipelines.kernels import per_unit, shard
+from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.kernels import partitions_per_unit, shard
+from dp_pipelines.kernels.columns.long_text import apart
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.long_text import apart
-from dp_pipelines.query import PublicPartitions, Query
+from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.transforms.aggregate import ToShards
 
 
@@ -65,6 +66,6 @@ class _Count(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         rows, _ = apart(element[1])
-        found = per_unit.partitions_of_units(shard.joined(rows), self._layout, self._salt)
+        found = partitions_per_unit.partitions_of_units(shard.joined(rows), self._layout, self._salt)
         units = found.select(self._layout.unit_names).rename_columns(list(self._layout.units))
         yield one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))

@@ -16,15 +16,15 @@ from apache_beam.transforms.trigger import DefaultTrigger
 from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
-from dp_pipelines.budget import payment, resolve
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sizes import MOST_SHARDS, places
 from dp_pipelines.noise import entropy
-from dp_pipelines.query import Query, ReleasedPartitions
-from dp_pipelines.release.top import largest
+from dp_pipelines.planning import payment, resolve
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import Query, ReleasedPartitions
+from dp_pipelines.release.top_partitions import largest
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.kernels.shard import pieces
-from dp_pipelines.release import manifest, report, staging
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.report import report
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 

@@ -16,11 +16,12 @@ import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
-from dp_pipelines.kernels import csv_lines, keys
-from dp_pipelines.kernels.csv_cells import cells_as
-from dp_pipelines.kernels.long_text import is_text
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.kernels.columns.csv_cells import cells_as
+from dp_pipelines.kernels.columns.long_text import is_text
 from dp_pipelines.kernels.sizes import BATCH_BYTES
-from dp_pipelines.transforms import dictionary_page, own_bundle
+from dp_pipelines.transforms import dictionary_page, single_element_bundles
 
 TOGETHER_BYTES = 64 * 2**20
 """Row groups of a file that are read as one element, by their uncompressed bytes, unless one is larger."""
@@ -139,7 +140,7 @@ class _RowGroups(beam.DoFn):
         yield (path, begin), len(sizes)
 
 
-class _ReadRowGroups(own_bundle.OwnBundleDoFn):
+class _ReadRowGroups(single_element_bundles.OwnBundleDoFn):
     def __init__(self, columns: Sequence[str] | None) -> None:
         super().__init__()
         self._columns = None if columns is None else list(columns)

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate, shard
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_release
 
 

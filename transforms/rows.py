@@ -15,7 +15,7 @@ import pyarrow as pa
 from apache_beam.utils.timestamp import Timestamp
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import fitting
+from dp_pipelines.kernels.columns import column_casts
 from dp_pipelines.transforms.row_batches import tables_of
 
 BATCH_ROWS = 2**16
@@ -56,7 +56,7 @@ def _tables(types: Mapping[str, pa.DataType], rows: list[Any]) -> tuple[pa.Table
         if pa.types.is_timestamp(kind):  # Beam has times of its own, in microseconds
             of_micro = {"s": (1, 10**6), "ms": (1, 10**3), "us": (1, 1), "ns": (10**3, 1)}[kind.unit]
             cells = [c.micros * of_micro[0] // of_micro[1] if isinstance(c, Timestamp) else c for c in cells]
-        columns[name] = fitting.column(cells, kind)
+        columns[name] = column_casts.column(cells, kind)
     return (pa.table(columns),)
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.kernels import pairs, shard
+from dp_pipelines.kernels import shard
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.release import staging
 from dp_pipelines.transforms.aggregate import Sharded
-from dp_pipelines.transforms.ahead import AheadDoFn
+from dp_pipelines.transforms.prefetch import AheadDoFn
 from dp_pipelines.transforms.private_aggregate import check_input
-from dp_pipelines.tuning import tally
+from dp_pipelines.tuning import pairs, tally
 from dp_pipelines.tuning.configuration import Configuration
 
 

@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather, keys, shard, sizes
-from dp_pipelines.kernels.bound import Positions, RowOrder, bound_rows
+from dp_pipelines.kernels import keys, shard, sizes
+from dp_pipelines.kernels.bounding import Positions, RowOrder, bound_rows
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.long_text import is_text
 from dp_pipelines.kernels.keys import Codes, Words
 from dp_pipelines.kernels.layout import LARGEST_BATCH
-from dp_pipelines.kernels.long_text import is_text
-from dp_pipelines.transforms.ahead import AheadDoFn
+from dp_pipelines.transforms.prefetch import AheadDoFn
 from dp_pipelines.transforms.private_aggregate import check_input
 
 MOST_ROWS = 2**20
@@ -95,7 +96,7 @@ class WithUnitColumns(beam.PTransform):
 class ToUnitShards(AheadDoFn):
     """Cut a table by the shard of the unit, each unit bounded first where it has too many rows.
 
-    Of a unit whose name is a long text, rows carry the digest (`kernels.long_text`).
+    Of a unit whose name is a long text, rows carry the digest (`kernels.columns.long_text`).
     """
 
     def __init__(self, reads: tuple[str, ...], unit: tuple[str, ...], most: int, shards: int, salt: int) -> None:

@@ -16,13 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.audit import worst
-from dp_pipelines.budget.stage import Noise, Selection, StagePlan
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Around, Points
-from dp_pipelines.kernels.spread import Spread
+from dp_pipelines.kernels.sparse_counts import Spread
 from dp_pipelines.kernels.statistics import DECIDED, Statistic
 from dp_pipelines.kernels.vectors import Parts
-from dp_pipelines.metrics import UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.planning.stage import Noise, Selection, StagePlan
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 

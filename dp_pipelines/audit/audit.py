@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
+from dp_pipelines.accounting import accountant
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit import fitted, records, replay
 from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
 from dp_pipelines.audit.replay import Finding, Replayed
-from dp_pipelines.budget import accountant, resolve
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.planning import resolve
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
 
 Floats = NDArray[np.float64]
 

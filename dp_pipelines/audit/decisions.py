@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.audit import aggregates, worst
-from dp_pipelines.budget import choice
-from dp_pipelines.budget.stage import Selection, StagePlan
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.noise import smooth
-from dp_pipelines.release import smooth as smooth_release
+from dp_pipelines.noise import smooth_sensitivity
+from dp_pipelines.planning import decision_cost
+from dp_pipelines.planning.stage import Selection, StagePlan
+from dp_pipelines.release import smooth_median as smooth_release
 from dp_pipelines.selection import exponential, thresholds, truncated_geometric
 
 Floats = NDArray[np.float64]
@@ -129,7 +129,7 @@ def best(stage: StagePlan, replays: int) -> Decisions:
     """The choice of the better of two partitions that are alike, but for the unit."""
     asked = stage.query.best
     assert asked is not None
-    epsilon, spread = Fraction(stage.choices.selection_epsilon), choice.spread(stage.query)
+    epsilon, spread = Fraction(stage.choices.selection_epsilon), decision_cost.spread(stage.query)
     draw = exponential.CHOICES[asked.mechanism]
     flipped = asked.mechanism == "permute_and_flip"
 
@@ -153,7 +153,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    around, rows = choice.around(stage.statistics[place]), stage.query.bounds.max_rows_per_partition
+    around, rows = decision_cost.around(stage.statistics[place]), stage.query.bounds.max_rows_per_partition
     epsilon = stage.choice_epsilon(place)
     pieces = stage.layout.max_partitions
     # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
@@ -167,7 +167,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         picked: Flags = aggregates.ranks(stage, place, counts) == (0 if below else 1)
         return picked
 
-    part = Fraction(around.whole * rows, choice.spread_of_ranks(around, rows))
+    part = Fraction(around.whole * rows, decision_cost.spread_of_ranks(around, rows))
     return _choices(chosen, rows, _first(epsilon * part, True), replays, pieces)
 
 
@@ -179,17 +179,17 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    numbers, pieces = choice.points(stage.statistics[place]).numbers, stage.layout.max_partitions
+    numbers, pieces = decision_cost.points(stage.statistics[place]).numbers, stage.layout.max_partitions
     smoothing = smooth_release.smoothing_of(stage, place)
     upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]
     # Twice the medians, of values 0 and 1: 0, then 1 or 2. Half of what lies between, in steps of the release.
-    middle = smooth.FINER * (1 + numbers % 2) // 2
+    middle = smooth_sensitivity.FINER * (1 + numbers % 2) // 2
     drawn, claimed = [], []
     for high in upper:
         values = np.repeat(np.array([0, 1], np.int64), [numbers - high, high])
         counts = np.tile(np.array([numbers - high, high], np.int64), (replays * pieces, 1))
-        drawn.append(aggregates.medians(stage, place, counts) * 2 * smooth.FINER > middle)
-        law = smooth.NoisyMedian.of(values, 1, smoothing)
+        drawn.append(aggregates.medians(stage, place, counts) * 2 * smooth_sensitivity.FINER > middle)
+        law = smooth_sensitivity.NoisyMedian.of(values, 1, smoothing)
         away = (middle + 0.5 - law.centre) / float(law.scale)
         claimed.append(math.exp(-away) / 2 if away > 0 else 1 - math.exp(away) / 2)
     scores = [_score(each, *claimed).reshape(replays, pieces).sum(axis=1) for each in drawn]

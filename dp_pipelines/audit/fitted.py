@@ -20,21 +20,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines import train_stages
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit import made_up, steps
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.audit.steps import Kept
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import DpError
 from dp_pipelines.kernels.accumulate import Totals
-from dp_pipelines.train_model import JaxModel, TrainModel
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.sampling import UnitSampler
 
 Floats = NDArray[np.float64]
@@ -210,7 +210,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
     task, stages = plan.trained[name], plan.round(1).stages
     steps.kernel_for(task)
     scoring.own_code(task, task.model.name if isinstance(task.model, JaxModel) else None, "model")
-    parts = list(train_stages.parts(name, task, 1.0))
+    parts = list(training_parts.parts(name, task, 1.0))
     short = max(1, MOST_NUMBERS // task.size)
     if task.steps.steps > short:
         task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, steps=short))
@@ -254,7 +254,7 @@ class _Looked:
         def again(examples: MadeUp) -> Ran:
             return run(stages, name, task, examples, first.seen)
 
-        groups = dict(zip((train_stages.TRAINING, train_stages.HELD_OUT), chosen, strict=True))
+        groups = dict(zip((training_parts.TRAINING, training_parts.HELD_OUT), chosen, strict=True))
         fewer = dataclasses.replace(everybody, units=everybody.units[::2], variant=1)
         return cls(
             name=name,
@@ -323,4 +323,4 @@ def _is_sum(whole: Exact, rest: Exact, own: Exact, room: float) -> bool:
 
 
 def _words(group: str) -> str:
-    return "held out" if group == train_stages.HELD_OUT else "trained on"
+    return "held out" if group == training_parts.HELD_OUT else "trained on"

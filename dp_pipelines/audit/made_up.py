@@ -12,8 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
-from dp_pipelines.train_model import BinaryLabel, Category, ClassLabel, Label, Number, TrainModel
-from dp_pipelines.training.split import split
+from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, Label, Number, TrainModel
+from dp_pipelines.training.examples.split import split
 
 Words = NDArray[np.uint64]
 

@@ -12,20 +12,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dp_pipelines import train_stages
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit.replay import Finding
-from dp_pipelines.budget import sums
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import Noise, StagePlan, auto_statistics, shape_of
-from dp_pipelines.kernels.clipped import ClippedVectors
-from dp_pipelines.kernels.shape import Steps
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.sensitivity import Steps
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import FlooredLaplace
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import Noise, StagePlan, auto_statistics, shape_of
 from dp_pipelines.selection import thresholds
-from dp_pipelines.training import moments
-from dp_pipelines.training import noise as noise_of_sums
+from dp_pipelines.training import gaussian_noise as noise_of_sums
+from dp_pipelines.training.features import moments
 
 Fields = dict[str, Any]
 """What a record must say, by field; None where it must say nothing."""
@@ -46,8 +46,8 @@ NO_LESS = ("l2_squared", "linf", "l0", "l1", "epsilon", "delta")
 def group_of(plan: Plan, name: str) -> str | None:
     """The group of units that a stage reads."""
     for trained, task in plan.trained.items():
-        if name in train_stages.parts(trained, task, 1.0):
-            return train_stages.HELD_OUT if name == train_stages.evaluation_of(trained) else train_stages.TRAINING
+        if name in training_parts.parts(trained, task, 1.0):
+            return training_parts.HELD_OUT if name == training_parts.evaluation_of(trained) else training_parts.TRAINING
     return None
 
 
@@ -56,7 +56,7 @@ def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
     for trained, task in plan.trained.items():
         if name == trained:
             return ClippedVectors(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
-        if name == train_stages.moments_of(trained):
+        if name == training_parts.moments_of(trained):
             return ClippedVectors(size=moments.size(task.width), times=1, rate=1.0)
     return None
 
@@ -221,7 +221,7 @@ def _of_sums(stage: StagePlan, statistic: Statistic, noise: Noise, vectors: Clip
     """Of the sums that the trainer releases, with the noise that it takes from the stage."""
     if vectors is None:
         return {"kind": f"{statistic.name}, which nothing releases"}
-    steps = noise.law.scale / sums.multiplier(stage)  # of the norm of a vector
+    steps = noise.law.scale / training_noise.multiplier(stage)  # of the norm of a vector
     squared = int(steps**2) if steps.denominator == 1 else steps**2
     draws = len(noise_of_sums._parts(entropy.words)) * vectors.size
     if vectors.rate == 1:

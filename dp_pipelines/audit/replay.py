@@ -15,17 +15,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
-from dp_pipelines.budget import choice, sums
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import DECIDED
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import moments
+from dp_pipelines.planning import decision_cost, training_noise
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.training.features import moments
 
 Floats = NDArray[np.float64]
 
@@ -232,7 +232,7 @@ def _decisions(watch: _Watch, stage: StagePlan) -> None:
             continue
         if statistic.kind == "smooth_median":
             watch.decided(f"noise of {statistic.name}", decisions.medians(stage, place, watch.replays))
-        elif len(choice.around(statistic).candidates) > 1:
+        elif len(decision_cost.around(statistic).candidates) > 1:
             watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
     if stage.query.best is not None:
         watch.decided("choice of the best", decisions.best(stage, watch.replays))
@@ -256,7 +256,7 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     vectors = next(s.vectors for s in stage.statistics if s.name == key)
     assert isinstance(vectors, ClippedVectors)
     record = watch.record(key)
-    multiplier = sums.multiplier(stage)
+    multiplier = training_noise.multiplier(stage)
     claimed = float(multiplier)
     if record is not None and record.scale is not None:
         claimed = float(record.scale / chosen.steps)

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
-from dp_pipelines.training import moments, trainer
-from dp_pipelines.training.draws import Released
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.kernels import kernel_of
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
+from dp_pipelines.training import trainer
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.features import moments
+from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kept_draws import Released
+from dp_pipelines.training.kernels.of_task import kernel_of
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel

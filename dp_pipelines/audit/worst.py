@@ -1,8 +1,8 @@
 """What the worst unit does to a statistic that gets noise, from the query's bounds and the lattice that runs, not from records.
 
-In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: the change is
-one that a unit can make by the statistic's shape (`kernels.shape`), rounded to the release lattice at its worst. Not covered: the
-shapes (tests/privacy hold them against the kernels).
+In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: the change
+is one that a unit can make by the statistic's shape (`kernels.sensitivity`), rounded to the release lattice at its worst. Not
+covered: the shapes (tests/privacy hold them against the kernels).
 """
 
 import dataclasses
@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.budget.stage import Noise, StagePlan, shape_of
 from dp_pipelines.kernels.accumulate import coarse_words
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.noise.laws import FlooredLaplace
+from dp_pipelines.planning.stage import Noise, StagePlan, shape_of
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

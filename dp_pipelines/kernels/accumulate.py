@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import contributions, distinct, gather, keys, long_text, moments, shard, spread, vectors
-from dp_pipelines.kernels.bound import Bounded
+from dp_pipelines.kernels import contributions, distinct, keys, moments, shard, sparse_counts, vectors
+from dp_pipelines.kernels.bounding import Bounded
 from dp_pipelines.kernels.cells import Cells
+from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
-from dp_pipelines.kernels.spread import Spread
+from dp_pipelines.kernels.sparse_counts import Spread
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import Parts, VectorLattice
 
@@ -54,7 +55,7 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
         if not _in_lists(statistic):
             columns[f"a{i}"] = pa.array(rows.statistic(statistic)[used])
     for j, (column, cells) in enumerate(cells_of(statistics)):
-        found = spread.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
+        found = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
         columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in found.lists(size))
     for j, declared in enumerate(distinct_of(statistics)):
         pairs, values = contributions.different_values(wire, layout, kept, layout.distinct.index(declared))
@@ -283,7 +284,7 @@ def _summed(
 ) -> Totals:
     finest = cells_of(statistics)
     found = [
-        spread.merged(
+        sparse_counts.merged(
             codes,
             keys.one_array(table.column(f"n{j}")),
             keys.one_array(table.column(f"m{j}")),

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.around import Around as Around
-from dp_pipelines.kernels.columns import check_value_type, public_column
+from dp_pipelines.kernels.columns.column_types import check_value_type, public_column
+from dp_pipelines.kernels.grid_cells import Points as Points
 from dp_pipelines.kernels.lattice import numbers_and_nulls
-from dp_pipelines.kernels.points import Points as Points
+from dp_pipelines.kernels.rank_cells import Around as Around
 
 MOST_CELLS = 2**16
 """No statistic has more cells for one partition."""

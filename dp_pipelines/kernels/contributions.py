@@ -10,8 +10,9 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import distinct, gather, keys, shard, vectors
-from dp_pipelines.kernels.bound import Bounded, Flags, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
+from dp_pipelines.kernels import distinct, keys, shard, vectors
+from dp_pipelines.kernels.bounding import Bounded, Flags, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
+from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.keys import Codes, Keys, Words
 from dp_pipelines.kernels.layout import Layout
 

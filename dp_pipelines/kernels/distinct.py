@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather, keys
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.keys import Codes, Words
 
 

@@ -2,7 +2,7 @@
 
 In: Arrow columns of any type that a real Parquet file has. Out: plain columns, dense codes (equal codes if and only if equal
 keys) and keyed 64-bit hashes. Holds: identity is decided by whole keys, or by a 256-bit digest of a text of more than 64 bytes
-(`kernels.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of all
+(`kernels.columns.long_text`), never by a 64-bit hash; -0.0 is 0.0, NaN is null, text that is not valid UTF-8 is null; integers of all
 widths hash by their value. Floats cannot partition (their equality is an accident of arithmetic) and may be units, where data
 frames turn integers with nulls into floats. Not covered: Unicode normalisation (two spellings of a character are two keys).
 """
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather, long_text
-from dp_pipelines.kernels.gather import one_array as one_array
-from dp_pipelines.kernels.long_text import LONGEST_KEY, Texts
+from dp_pipelines.kernels.columns import gather, long_text
+from dp_pipelines.kernels.columns.gather import one_array as one_array
+from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts
 
 Words = NDArray[np.uint64]
 Codes = NDArray[np.int64]

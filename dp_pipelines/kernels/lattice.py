@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather
+from dp_pipelines.kernels.columns import gather
 
 VALUE_BITS = 30
 """A clamped value spans at most 2**30 lattice steps: 2**31 rows of them still fit into an int64."""

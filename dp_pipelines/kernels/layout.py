@@ -17,13 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather, keys
+from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.cells import Cells
-from dp_pipelines.kernels.columns import arrow_values, check_value_type, public_column
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.column_types import arrow_values, check_value_type, public_column
+from dp_pipelines.kernels.columns.lists import check_lists
+from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts, is_text
 from dp_pipelines.kernels.distinct import check_values, one_each
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, numbers_and_nulls
-from dp_pipelines.kernels.lists import check_lists
-from dp_pipelines.kernels.long_text import LONGEST_KEY, Texts, is_text
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.vectors import VectorLattice
 

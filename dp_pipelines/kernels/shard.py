@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import gather, keys, long_text, vectors
+from dp_pipelines.kernels import keys, vectors
+from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SMALL_DICTIONARY = 256

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from dp_pipelines.kernels.cells import Cells
-from dp_pipelines.kernels.clipped import ClippedVectors
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.moments import LARGEST, Moments
-from dp_pipelines.kernels.shape import Shape as Shape
+from dp_pipelines.kernels.sensitivity import Shape as Shape
 from dp_pipelines.kernels.vectors import VectorLattice
 
 Kind = Literal[

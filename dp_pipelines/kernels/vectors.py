@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns.lists import numbers_of_lists
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
-from dp_pipelines.kernels.lists import numbers_of_lists
 
 Norm = Literal["l1", "l2", "linf"]
 Matrix = NDArray[Any]

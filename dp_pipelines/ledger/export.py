@@ -1,7 +1,7 @@
 """What a ledger says to its owner and to an auditor: accounts, what is spent, runs, events.
 
 In: an open ledger. Out: JSON values, CSV. Holds: nothing but public facts of requests and what was charged for them; the proof
-of the chain goes along. Not covered: the HTML page (`release.ledger_page`).
+of the chain goes along. Not covered: the HTML page (`report.ledger_page`).
 """
 
 import csv
@@ -9,7 +9,7 @@ import io
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dp_pipelines.budget import renyi
+from dp_pipelines.accounting import renyi
 from dp_pipelines.ledger import rules, units
 from dp_pipelines.ledger.entries import FILTER, Account, Cost, Run
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines import checks
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.plan import Plan
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules, sources
 from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
+from dp_pipelines.planning.plan import Plan
 
 OF_AN_ATTEMPT = (
     events.JOB_SUBMITTED,

@@ -23,8 +23,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dp_pipelines.budget import renyi
-from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.accounting import renyi
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import refusals, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost

@@ -17,7 +17,7 @@ noise live on the half-integers: there it is the discrete Laplace law itself, P(
 special case at zero, so one sign bit and one geometric number draw it.
 
 A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded Gaussian of a
-scale that no table holds (`dp_pipelines.training.noise`), and are accounted as that.
+scale that no table holds (`dp_pipelines.training.gaussian_noise`), and are accounted as that.
 
 Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third.
 """
@@ -84,9 +84,9 @@ class Law(abc.ABC):
         >>> RoundedGaussian(Fraction(1)).pmf(0)
         0.3829249225480262
         """
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
-        with balls.precision():
+        with interval_arithmetic.precision():
             m = max(x, self.mirrored(x))
             return float(self.upper_tail(m) - self.upper_tail(m + 1))
 
@@ -98,13 +98,13 @@ class Law(abc.ABC):
         >>> FlooredLaplace(Fraction(1)).tail(1) >= math.exp(-1) / 2
         True
         """
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
-        with balls.precision():
+        with interval_arithmetic.precision():
             if x > 0:
-                return balls.float_above(self.upper_tail(x))
+                return interval_arithmetic.float_above(self.upper_tail(x))
             # P(X >= x) = P(X <= mirrored(x)) = 1 - P(X >= mirrored(x) + 1).
-            return min(1.0, balls.float_above(1 - self.upper_tail(self.mirrored(x) + 1)))
+            return min(1.0, interval_arithmetic.float_above(1 - self.upper_tail(self.mirrored(x) + 1)))
 
     def smallest_x_with_tail_at_most(self, delta: float | Fraction) -> int:
         """The smallest integer x with `tail(x) <= delta`: noise alone reaches it with probability at most delta.
@@ -153,9 +153,9 @@ class RoundedGaussian(Law):
         """A ball around P(X >= x) = erfc((x - 1/2) / (s sqrt 2)) / 2."""
         from flint import arb
 
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
-        return (balls.ball(Fraction(2 * x - 1, 2) / self.scale) / arb(2).sqrt()).erfc() / 2
+        return (interval_arithmetic.ball(Fraction(2 * x - 1, 2) / self.scale) / arb(2).sqrt()).erfc() / 2
 
     @property
     def stddev(self) -> float:
@@ -194,9 +194,9 @@ class FlooredLaplace(Law):
 
     def upper_tail(self, x: int) -> "arb":
         """A ball around P(X >= x) = exp(-x / t) / 2."""
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
-        return balls.ball(-x / self.scale).exp() / 2
+        return interval_arithmetic.ball(-x / self.scale).exp() / 2
 
     @property
     def stddev(self) -> float:
@@ -235,10 +235,10 @@ class DiscreteGaussian(Law):
         """
         from flint import arb
 
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
         # The quotients of neighbours fall by a constant factor; after weight w with quotient r there is less than w r / (1 - r).
-        unit = balls.ball(1 / (2 * self.scale**2))
+        unit = interval_arithmetic.ball(1 / (2 * self.scale**2))
         weight, quotient, factor = (-unit * x * x).exp(), (-unit * (2 * x + 1)).exp(), (-2 * unit).exp()
         found = [weight]
         while not (rest := weight * quotient / (1 - quotient)) < least:
@@ -250,12 +250,12 @@ class DiscreteGaussian(Law):
         """A ball around P(X >= x): the sum of the weights from x on over the sum of all."""
         from flint import arb
 
-        from dp_pipelines.noise import balls
+        from dp_pipelines.noise import interval_arithmetic
 
         tiny = arb(2) ** -200
         above, below = self.weights(0, tiny)
         total = 2 * (sum(above, arb(0)) + below) - 1
-        first = balls.ball(-(x * x) / (2 * self.scale**2)).exp()
+        first = interval_arithmetic.ball(-(x * x) / (2 * self.scale**2)).exp()
         tail, rest = self.weights(x, first * tiny)
         return (sum(tail, arb(0)) + rest) / total
 

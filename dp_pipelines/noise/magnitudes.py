@@ -13,7 +13,7 @@ import itertools
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dp_pipelines.noise import balls
+from dp_pipelines.noise import interval_arithmetic
 from dp_pipelines.noise.laws import DiscreteGaussian, FlooredLaplace, Law, RoundedGaussian
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def support(law: Law, bits: int) -> int:
     def negligible(n: int) -> bool:
         return bool(2 * law.upper_tail(n) * scaling < 1)
 
-    with balls.precision():
+    with interval_arithmetic.precision():
         from flint import arb
 
         scaling = arb(2) ** bits
@@ -59,11 +59,11 @@ def tails(law: Law, bits: int) -> list[int]:
     [94, 35, 13, 5, 2, 0]
     """
     if isinstance(law, DiscreteGaussian):
-        with balls.precision():
+        with interval_arithmetic.precision():
             found = _discrete_gaussian(law, bits)
             return _settled(found, len(found), bits)
     n = support(law, bits)
-    with balls.precision():
+    with interval_arithmetic.precision():
         if isinstance(law, RoundedGaussian):
             return _settled(_gaussian(law, n), n, bits)
         if isinstance(law, FlooredLaplace):
@@ -73,8 +73,8 @@ def tails(law: Law, bits: int) -> list[int]:
 
 def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
     """The same for M modulo `columns`, for a geometric M: P(D > d) = (r^(d + 1) - r^columns) / (1 - r^columns)."""
-    with balls.precision():
-        left_out = balls.ball(-columns / law.scale).exp()
+    with interval_arithmetic.precision():
+        left_out = interval_arithmetic.ball(-columns / law.scale).exp()
         kept = 1 - left_out
         return _settled(((power - left_out) / kept for power in _powers(law, 1, columns)), columns, bits)
 
@@ -82,13 +82,13 @@ def low_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
 def high_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
     """The same for M divided by `columns` without rest, for a geometric M: P(D > d) = r^(columns (d + 1))."""
     n = -(-support(law, bits) // columns)
-    with balls.precision():
+    with interval_arithmetic.precision():
         return _settled(_powers(law, columns, n), n, bits)
 
 
 def _settled(values: "Iterable[arb]", n: int, bits: int) -> list[int]:
     """The first n - 1 tails as integers, and zero for the last one: it is below one unit by the choice of n."""
-    rounded = balls.units(itertools.islice(values, n - 1), bits)
+    rounded = interval_arithmetic.units(itertools.islice(values, n - 1), bits)
     # The true tails fall. Where two of them are so near that rounding turned them round, the smaller one is within less
     # than one unit of both.
     return [*itertools.accumulate(rounded, min), 0]
@@ -96,7 +96,7 @@ def _settled(values: "Iterable[arb]", n: int, bits: int) -> list[int]:
 
 def _powers(law: FlooredLaplace, step: int, n: int) -> "Iterable[arb]":
     """r^step, r^(2 step), ..., n of them. The balls widen by a few units of 2**-256 a step, far below what is asked."""
-    factor = balls.ball(-step / law.scale).exp()
+    factor = interval_arithmetic.ball(-step / law.scale).exp()
     power = factor
     for _ in range(n):
         yield power
@@ -131,7 +131,7 @@ def _gaussian(law: RoundedGaussian, n: int) -> "Iterable[arb]":
     half = int(law.scale * _TAYLOR_RADIUS * Fraction(99, 70))
     if half == 0:
         return (2 * law.upper_tail(m + 1) for m in range(n))
-    width = 1 / (balls.ball(law.scale) * arb(2).sqrt())
+    width = 1 / (interval_arithmetic.ball(law.scale) * arb(2).sqrt())
     blocks = range(half, n + half, 2 * half)
     coefficients = arb_mat([_erfc_taylor(2 * law.upper_tail(m + 1), (m + arb(1) / 2) * width) for m in blocks])
     distances = [j * width for j in range(-half, half)]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import balls, entropy, magnitudes, tables
+from dp_pipelines.noise import alias_tables, entropy, interval_arithmetic, magnitudes
 from dp_pipelines.noise.laws import DiscreteGaussian, FlooredLaplace, Law, RoundedGaussian
 
 TOTAL_VARIATION_BOUND = Fraction(1, 2**100)
@@ -42,7 +42,7 @@ CHUNK = 8192
 
 LARGEST_DRAW = 2**40
 
-Digits = tuple[tuple[int, tables.AliasTable], ...]
+Digits = tuple[tuple[int, alias_tables.AliasTable], ...]
 """The tables of a magnitude's digits, lowest first, each with the place in the word where its field begins."""
 
 
@@ -65,7 +65,7 @@ class Layout:
         """How far a draw is, at most, from its law: the sum over its tables (docs/proofs/noise.md, lemma 4)."""
         return sum((table.total_variation_bound for _, table in self.digits), Fraction(0))
 
-    def draw(self, n: int, words: tables.WordSource, chunk: int = CHUNK) -> NDArray[np.int64]:
+    def draw(self, n: int, words: alias_tables.WordSource, chunk: int = CHUNK) -> NDArray[np.int64]:
         """`n` draws: for each chunk one word a draw, then the further words of its ties, table by table."""
         result = np.empty(n, dtype=np.int64)
         size = min(n, chunk)
@@ -76,7 +76,11 @@ class Layout:
         return result
 
     def _fill(
-        self, out: tables.Words, words: tables.WordSource, scratch: tables.Words, tied: NDArray[np.bool_]
+        self,
+        out: alias_tables.Words,
+        words: alias_tables.WordSource,
+        scratch: alias_tables.Words,
+        tied: NDArray[np.bool_],
     ) -> None:
         word = words(out.size)
         field, value = scratch[0], scratch[1]
@@ -121,7 +125,7 @@ def lay_out(
         digits: Digits = _two_digits(law, (n - 1).bit_length() // 2, word_bits, further_words or 2)
     else:
         tails = magnitudes.tails(law, bits)
-        table = tables.build(tails, word_bits=word_bits, field_bits=field_bits, further_words=further_words or 1)
+        table = alias_tables.build(tails, word_bits=word_bits, field_bits=field_bits, further_words=further_words or 1)
         digits = ((0, table),)
     return Layout(word_bits=word_bits, digits=digits, mirror=law.offset == 0)
 
@@ -133,8 +137,8 @@ def _two_digits(law: FlooredLaplace, low_bits: int, word_bits: int, further_word
     low = magnitudes.low_digit_tails(law, columns, lower + word_bits * further_words)
     high = magnitudes.high_digit_tails(law, columns, upper + word_bits * further_words)
     return (
-        (0, tables.build(low, word_bits=word_bits, field_bits=lower, further_words=further_words)),
-        (lower, tables.build(high, word_bits=word_bits, field_bits=upper, further_words=further_words)),
+        (0, alias_tables.build(low, word_bits=word_bits, field_bits=lower, further_words=further_words)),
+        (lower, alias_tables.build(high, word_bits=word_bits, field_bits=upper, further_words=further_words)),
     )
 
 
@@ -175,7 +179,7 @@ class Sampler:
     """
 
     law: Law
-    words: tables.WordSource = dataclasses.field(default=entropy.words, repr=False)
+    words: alias_tables.WordSource = dataclasses.field(default=entropy.words, repr=False)
 
     def __post_init__(self) -> None:
         """Refuses what could not be drawn, before any data are read."""
@@ -202,5 +206,5 @@ class Sampler:
 
     def _tables(self) -> Layout:
         # One build at a time: the threads of a worker would otherwise all build the same tables.
-        with balls.building():
+        with interval_arithmetic.building():
             return _layout(self.law)

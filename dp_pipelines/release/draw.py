@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines.budget.stage import Noise, Selection, StagePlan
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics import UNITS, Noisy
+from dp_pipelines.metrics.base import UNITS, Noisy
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.release.best import draw_best
-from dp_pipelines.release.ranks import draw_ranks
-from dp_pipelines.release.smooth import draw_medians
+from dp_pipelines.planning.stage import Noise, Selection, StagePlan
+from dp_pipelines.release.best_partitions import draw_best
+from dp_pipelines.release.rank_choice import draw_ranks
+from dp_pipelines.release.smooth_median import draw_medians
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.best import RANK
-from dp_pipelines.budget import describe
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.planning import describe
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.best import RANK
 
 FORMAT = 1
 

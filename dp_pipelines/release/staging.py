@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from dp_pipelines.errors import PublishError, RequestError
-from dp_pipelines.kernels import gather
+from dp_pipelines.kernels.columns import gather
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that an attempt is still writing, or was when it was killed."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dp_pipelines.noise import balls, entropy
-from dp_pipelines.noise.tables import WordSource
+from dp_pipelines.noise import entropy, interval_arithmetic
+from dp_pipelines.noise.alias_tables import WordSource
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -48,9 +48,9 @@ def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:
     # Where rate * gap is above `bits` the power is below exp(-bits) 2**bits < 1.
     last = bits * rate.denominator // rate.numerator
     near = [gap for gap in gaps if gap <= last]
-    with balls.precision(bits + MARGIN):
-        unit = -balls.ball(rate)
-        found = dict(zip(near, balls.units(((unit * gap).exp() for gap in near), bits), strict=True))
+    with interval_arithmetic.precision(bits + MARGIN):
+        unit = -interval_arithmetic.ball(rate)
+        found = dict(zip(near, interval_arithmetic.units(((unit * gap).exp() for gap in near), bits), strict=True))
     found[0] = 1 << bits
     return [found.get(gap, 0) for gap in gaps]
 

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
-from dp_pipelines.noise.tables import WordSource
+from dp_pipelines.noise.alias_tables import WordSource
 from dp_pipelines.selection import exact
 
 Integers = npt.NDArray[np.int64]

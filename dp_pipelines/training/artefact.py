@@ -21,11 +21,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, LinearModel, Number, TrainModel
 from dp_pipelines.release import staging
-from dp_pipelines.train_model import BinaryLabel, ClassLabel, LinearModel, Number, TrainModel
-from dp_pipelines.training import description, evaluation, scoring, values
+from dp_pipelines.training import description, evaluation, scoring
 from dp_pipelines.training.description import Preparation, Statement
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.features import category_values
+from dp_pipelines.training.features.encoder import Encoder
 
 Floats = NDArray[np.float64]
 
@@ -134,7 +135,7 @@ class Artefact:
                 found[feature.column] = pa.float64()
                 continue
             listed = self.encoder.vocabulary[name] if feature.categories is None else feature.categories
-            of = {values.kind_of(value) for value in listed}
+            of = {category_values.kind_of(value) for value in listed}
             found[feature.column] = kinds.get(of.pop(), pa.string()) if len(of) == 1 else pa.string()
         return found
 

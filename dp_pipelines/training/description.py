@@ -12,8 +12,8 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
+from dp_pipelines.training.features.encoder import Encoder
 
 NOT_COVERED = (
     "predictions: what is computed from this model and one unit's rows tells about that unit, whoever gets to see it",
@@ -150,7 +150,7 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
     Raises:
         RequestError: it is none.
 
-    >>> from dp_pipelines.train_model import BinaryLabel, Number
+    >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), model=MLP(hidden=[8]),
     ...                   features={"x": Number(column="x", min_value=0, max_value=1, edges=[0.5])})
     >>> task_from_json(task_to_json(task), Encoder.of(task)) == task

@@ -1,7 +1,7 @@
 """The three doors through which a train stage draws: tables, sums of vectors, samples of units.
 
 In: the stage of a release and what it is made of. Out: what the stage releases. Holds: nothing that `fit` releases is drawn
-elsewhere, so that whoever stands here sees all that it reads. Not covered: the laws (`release.draw`, `training.noise`,
+elsewhere, so that whoever stands here sees all that it reads. Not covered: the laws (`release.draw`, `training.gaussian_noise`,
 `training.sampling`).
 
 INTERNAL: the audit and the tests hand `Fit` a `Drawing` that notes what comes through; no public function passes one on.
@@ -11,10 +11,10 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.sampling import UnitSampler
 
 

@@ -19,12 +19,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines import train_stages
 from dp_pipelines.errors import RequestError
-from dp_pipelines.query import Query
-from dp_pipelines.train_model import BinaryLabel, ClassLabel, NumberLabel, TrainModel
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, NumberLabel, TrainModel
 from dp_pipelines.training import measures
-from dp_pipelines.training.exponentials import exponential
+from dp_pipelines.training.kernels.exponentials import exponential
 from dp_pipelines.training.measures import Counts, Estimate, Point
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ Kind = Literal["binary", "classes", "confidence", "numbers"]
 
 FORMAT = 1
 
-CELL = train_stages.CELL
+CELL = training_parts.CELL
 """The column with the cell of each example."""
 
 SPREAD = 2.0
@@ -115,7 +115,7 @@ def kind_of(task: TrainModel) -> Kind:
 def cell_count(task: TrainModel) -> int:
     """The number of cells that are used: not more than are counted (`train_stages.cell_count`).
 
-    >>> from dp_pipelines.train_model import Number
+    >>> from dp_pipelines.query.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> cell_count(TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features))
     32
@@ -128,13 +128,13 @@ def cell_count(task: TrainModel) -> int:
 
 def _places(task: TrainModel) -> int:
     """Bins of a number: true and predicted ones make a square of cells."""
-    return math.isqrt(train_stages.cell_count(task))
+    return math.isqrt(training_parts.cell_count(task))
 
 
 def edges(task: TrainModel) -> tuple[float, ...]:
     """The public edges of the bins: of the probability (with 1/2 among them), or of the label's range; none for few classes.
 
-    >>> from dp_pipelines.train_model import Number
+    >>> from dp_pipelines.query.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features, evaluation_cells=4)
     >>> edges(task)
@@ -155,7 +155,7 @@ def edges(task: TrainModel) -> tuple[float, ...]:
 
 def query(task: TrainModel) -> Query:
     """What is counted: a table with the unit's columns, the constant column `bounds.COLUMN` and the whole numbers `CELL`."""
-    return train_stages.evaluation_query(task)
+    return training_parts.evaluation_query(task)
 
 
 def cells(task: TrainModel, scores: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
@@ -196,7 +196,7 @@ def probabilities(task: TrainModel, scores: NDArray[Any]) -> Floats:
 
     Those of a row are a function of that row alone, bit for bit.
 
-    >>> from dp_pipelines.train_model import Number
+    >>> from dp_pipelines.query.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features)
     >>> probabilities(task, np.array([0.0, 800.0, float("nan")])).tolist()
@@ -226,7 +226,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     Raises:
         RequestError: they are not as many as the task has cells, or no finite numbers.
 
-    >>> from dp_pipelines.train_model import Number
+    >>> from dp_pipelines.query.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features, evaluation_cells=4)
     >>> found = summary(task, [40, 30, 20, 10, 10, 20, 30, 40], 0.0)
@@ -234,7 +234,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     (0.7, 0.75)
     """
     values, used = np.asarray(counts, np.float64), cell_count(task)
-    sound = values.shape in ((used,), (train_stages.cell_count(task),)) and np.isfinite(values).all()
+    sound = values.shape in ((used,), (training_parts.cell_count(task),)) and np.isfinite(values).all()
     if not sound or not 0 <= stddev < math.inf:
         raise RequestError(field="counts", rule=f"must be {used} finite numbers with a standard deviation")
     values, per_unit = values[:used], min(task.evaluation_examples, task.max_examples_per_unit)

@@ -21,23 +21,24 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dp_pipelines import train_stages
-from dp_pipelines.budget import sums
-from dp_pipelines.budget.payment import pay
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.payment import pay
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.train_model import JaxModel, TrainModel
-from dp_pipelines.training import evaluation, moments, scoring, statistics, trainer
+from dp_pipelines.training import evaluation, scoring, statistics, trainer
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.draws import Draws, InMemory
-from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
-from dp_pipelines.training.kernels import kernel_of
+from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
+from dp_pipelines.training.features import moments
+from dp_pipelines.training.features.encoder import Encoder
+from dp_pipelines.training.kept_draws import Draws, InMemory
+from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
 
 CLIP = 1.5
@@ -106,7 +107,7 @@ class Fit:
         kernel = kernel_of(self.task, self.key)  # what cannot be trained here is refused before the first release
         training, held_out = self._divided()
         encoder = self._encoder(training)
-        sizes = statistics.Sizes.of(self._table(training, train_stages.users_of(self.name)))
+        sizes = statistics.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
         examples = training.encoded(stage, self.folder, "encoded", encoder)
@@ -119,7 +120,7 @@ class Fit:
             examples.rows_for(stage),
             self.task.steps,
             clip_norm=self.task.steps.clip_norm or CLIP * typical,
-            multiplier=sums.multiplier(stage),
+            multiplier=training_noise.multiplier(stage),
             divisor=sizes.examples,
             reach=1.0 if self.task.whiten else encoder.row_norm**2,
             draws=self.draws,
@@ -146,14 +147,14 @@ class Fit:
         return everybody.divided()
 
     def _encoder(self, training: TrainingUnits) -> Encoder:
-        numbers, categories = train_stages.binned(self.task), train_stages.chosen(self.task)
+        numbers, categories = training_parts.binned(self.task), training_parts.chosen(self.task)
         edges: dict[str, tuple[float, ...]] = {}
         if numbers:
-            released = self._table(training, train_stages.bins_of(self.name))
+            released = self._table(training, training_parts.bins_of(self.name))
             edges = {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
         vocabulary = {
             name: statistics.categories_of(
-                self._table(training, train_stages.vocabulary_of(self.name, name)), category, "users"
+                self._table(training, training_parts.vocabulary_of(self.name, name)), category, "users"
             )
             for name, category in categories.items()
         }
@@ -176,13 +177,13 @@ class Fit:
         self, encoder: Encoder, examples: TrainingExamples, sizes: statistics.Sizes
     ) -> tuple[NDArray[np.float64], float]:
         """The matrix, and the norm of a typical whitened row: both follow from what is released of the moments."""
-        name = train_stages.moments_of(self.name)
+        name = training_parts.moments_of(self.name)
         stage = self.stages[name]
         noise = self.drawing.noisy_sum(
             stage,
             size=moments.size(encoder.width),
             norm=moments.norm(encoder.row_norm),
-            multiplier=sums.multiplier(stage),
+            multiplier=training_noise.multiplier(stage),
             slack=moments.SLACK,
         )
         if self.draws.get(name) is None:
@@ -196,7 +197,7 @@ class Fit:
         return moments.whitening(noisy, sizes.users, noise.stddev), math.sqrt(max(width, 1.0))
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
-        stage = self.stages[train_stages.evaluation_of(self.name)]
+        stage = self.stages[training_parts.evaluation_of(self.name)]
         counted = (self._counted(artefact, table) for table in held_out.rows_for(stage))
         released = statistics.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
@@ -209,7 +210,7 @@ class Fit:
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
         cells = evaluation.cells(self.task, artefact.scores(table, jax_model=named, alone=True), labels)
         columns = {name: table.column(name) for name in self.task.unit_columns}
-        columns[train_stages.CELL] = pa.array(cells)
+        columns[training_parts.CELL] = pa.array(cells)
         return pa.table(columns)
 
 
@@ -222,7 +223,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
         plan: it has a train stage of this name.
         name: of the stage.
         tables: gives all examples, each time it is called; each table holds all examples of its units
-            (`transforms.examples.BoundedExamples` writes such files, `training.stored.tables` reads them).
+            (`transforms.examples.BoundedExamples` writes such files, `training.examples.bounded_examples.tables` reads them).
         output: the folder to write, which must not exist.
         run: of a plan for several runs, which one.
 

@@ -7,7 +7,7 @@ covered: whether what is installed works.
 import importlib.util
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import MLP, JaxModel, Model
+from dp_pipelines.query.train_model import MLP, JaxModel, Model
 
 
 def refuse_missing(model: Model) -> None:
@@ -16,7 +16,7 @@ def refuse_missing(model: Model) -> None:
     Raises:
         RequestError: what is missing.
 
-    >>> from dp_pipelines.train_model import LinearModel
+    >>> from dp_pipelines.query.train_model import LinearModel
     >>> refuse_missing(LinearModel())
     """
     if isinstance(model, MLP):

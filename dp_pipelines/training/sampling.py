@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.noise import entropy
-from dp_pipelines.noise.tables import WordSource
+from dp_pipelines.noise.alias_tables import WordSource
 
 Places = NDArray[np.int64]
 

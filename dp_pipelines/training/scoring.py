@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import MLP, JaxModel, LinearModel, NumberLabel, TrainModel
-from dp_pipelines.training import network
-from dp_pipelines.training.examples import FEATURE_BITS, whole_numbers
-from dp_pipelines.training.linear import LinearKernel
+from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, NumberLabel, TrainModel
+from dp_pipelines.training.examples.store import FEATURE_BITS, whole_numbers
+from dp_pipelines.training.kernels import network
+from dp_pipelines.training.kernels.linear import LinearKernel
 
 Floats = NDArray[np.float64]
 

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines import bounds, one_partition
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.kernels import accumulate
+from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.train_model import Category, Number
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.release.top import largest
-from dp_pipelines.train_model import Category, Number
-from dp_pipelines.training import values
-from dp_pipelines.training.draws import Released
+from dp_pipelines.release.top_partitions import largest
+from dp_pipelines.training.features import category_values
+from dp_pipelines.training.kept_draws import Released
 
 Draw = Callable[[StagePlan, accumulate.Totals], pa.Table]
 
@@ -70,7 +71,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: Draw 
     layout, statistics = stage.layout, stage.statistics
     partials = []
     for table in tables:
-        if layout.partitions == (bounds.COLUMN,):
+        if layout.partitions == (value_bounds.COLUMN,):
             table = one_partition.of(table)
         partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
         partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
@@ -112,7 +113,7 @@ def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[
     >>> categories_of(found, Category(column="age", most=1), "users")
     ('B',)
     """
-    found, sizes = values.told(released.column(category.column)), released.column(metric).to_pylist()
+    found, sizes = category_values.told(released.column(category.column)), released.column(metric).to_pylist()
     listed = [(-size, place, value) for place, (value, size) in enumerate(zip(found, sizes, strict=True))]
     largest_first = (value for _, _, value in sorted(listed, key=lambda item: item[:2]) if value is not None)
     return tuple(dict.fromkeys(largest_first))[: category.most]

@@ -5,7 +5,7 @@ norms of the noisy gradients. Holds: each step is one release of the sum of clip
 Poisson sample of them, with noise that is drawn for this sum and for no other; nothing else of the data is looked at. How many
 steps there are, and after which of them the state is kept, is fixed by the plan. A run that is killed goes on from the state
 that was kept last: what it has lost was seen by nobody, and is drawn anew with new samples (docs/proofs/training.md, 5). Not
-covered: what the plan accounts for (`budget.sums`), and where the state is kept.
+covered: what the plan accounts for (`planning.training_noise`), and where the state is kept.
 """
 
 import concurrent.futures
@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
-from dp_pipelines.train_model import Steps
-from dp_pipelines.training.draws import Draws, Released
-from dp_pipelines.training.exact_sums import MOST_UNITS, SLACK, Total
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.query.train_model import Steps
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kept_draws import Draws, Released
+from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
 from dp_pipelines.training.sampling import UnitSampler
 
 Floats = NDArray[np.float64]
@@ -68,7 +68,7 @@ class Kernel(Protocol):
 
 
 class Units(Protocol):
-    """Examples, as the loop sees them: `training.examples.Examples`."""
+    """Examples, as the loop sees them: `training.examples.store.Examples`."""
 
     @property
     def units(self) -> int:

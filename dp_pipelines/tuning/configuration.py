@@ -12,14 +12,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dp_pipelines.budget import search, stage
-from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels.kept import ROWS, UNITS, WEIGHTS, Variable
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics import UNITS as UNITS_STATISTIC
-from dp_pipelines.metrics import Basis, Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.metrics.base import UNITS as UNITS_STATISTIC
+from dp_pipelines.metrics.base import Basis, Count, Mean, Metric, PrivacyIdCount, Sum, Variance
 from dp_pipelines.noise.laws import FlooredLaplace
-from dp_pipelines.query import Query
+from dp_pipelines.planning import choose, stage
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import Query
+from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, WEIGHTS, Variable
 
 KINDS = ("count", "privacy_id_count", "sum", "mean")
 """Metrics whose errors are predicted."""
@@ -113,7 +113,7 @@ def scalable(query: Query) -> bool:
 def without_scale(query: Query) -> dict[str, Any]:
     """What calibration sees of the bounds and metrics of a scalable query: which of them share their sums, and centre these."""
     families = list(dict.fromkeys(m.family for m in query.metrics.values() if m.family is not None))
-    places = {family: [i, search.centring_pays(query, family)] for i, family in enumerate(families)}
+    places = {family: [i, choose.centring_pays(query, family)] for i, family in enumerate(families)}
     return {
         "bounds": query.bounds.max_partitions,
         "metrics": [

@@ -1,10 +1,10 @@
 """What a metric would be off by in each partition, and why.
 
-In: moments of what is kept (`kernels.kept`), a configuration. Out: for each partition the probability of being kept, the expected
-square of the error where it is kept, and its parts. Holds: a count or a sum is predicted from exact moments, with normal noise or
-not; a mean, being a quotient, is integrated over its denominator, with its numerator normal and clipped. Parts: what the bound on
-partitions drops, what the bound on rows drops, what clipping takes, the choice of what is kept, the noise, and the bias of
-publishing only what reached a threshold. NOT private. Not covered: noise that is not normal, in a quotient.
+In: moments of what is kept (`tuning.bounding_moments`), a configuration. Out: for each partition the probability of being kept,
+the expected square of the error where it is kept, and its parts. Holds: a count or a sum is predicted from exact moments, with
+normal noise or not; a mean, being a quotient, is integrated over its denominator, with its numerator normal and clipped. Parts:
+what the bound on partitions drops, what the bound on rows drops, what clipping takes, the choice of what is kept, the noise,
+and the bias of publishing only what reached a threshold. NOT private. Not covered: noise that is not normal, in a quotient.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels.kept import UNITS, Kept, Variable
+from dp_pipelines.tuning.bounding_moments import UNITS, Kept, Variable
 from dp_pipelines.tuning.configuration import Configuration, Estimate
 from dp_pipelines.tuning.selected import MASS, POINTS, Selected, public, selected
 

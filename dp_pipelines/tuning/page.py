@@ -1,7 +1,7 @@
 """The page of a tuning: what each configuration costs and gains, why, and which is recommended. PRIVATE, as are raw rows.
 
 In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document, as every page
-of ours (`release.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
+of ours (`report.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
 is. Not covered: keeping it private.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from dp_pipelines.release import plots
-from dp_pipelines.release.drawing import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
-from dp_pipelines.release.pages import document
-from dp_pipelines.release.rounding import public_number
+from dp_pipelines.report import charts
+from dp_pipelines.report.figures import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
+from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.pages import document
 from dp_pipelines.tuning.errors import HARDLY_EVER
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.tuning.tally import SIZES, SUMS
@@ -249,7 +249,7 @@ def _heat(tuned: Tuned, cells: Mapping[tuple[Any, Any], float]) -> Markup:
     shades = (numbers - low) / (high - low if high > low else 1.0) * (HEAT_STEPS - 1)
     steps = np.where(np.isnan(numbers), -1, np.rint(np.nan_to_num(shades))).astype(np.int64)
     chosen = np.array([[(k, m) == (best[BOUNDS[0]], best[BOUNDS[1]]) for k in columns] for m in rows])
-    return plots.heat_map(
+    return charts.heat_map(
         [f"{m} rows each" for m in rows], [f"{k} partitions" for k in columns], steps, chosen, "the two bounds"
     )
 

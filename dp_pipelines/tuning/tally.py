@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels.kept import ROWS, UNITS, Kept, Pairs, Variable
+from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, Kept, Pairs, Variable
 from dp_pipelines.tuning.configuration import Configuration
 from dp_pipelines.tuning.errors import PARTS, Error, errors
 from dp_pipelines.tuning.selected import Selected

@@ -22,8 +22,6 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines import checks
-from dp_pipelines.best import RANK
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
@@ -33,6 +31,8 @@ from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import from_query, yaml_lines
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.best import RANK
 from dp_pipelines.release import staging
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.publish import PublishRelease

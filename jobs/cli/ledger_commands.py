@@ -28,9 +28,9 @@ from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.pins import OtherAnchor
 from dp_pipelines.ledger.rules import check_cap
-from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole
+from dp_pipelines.report.key_text import visible
 
 
 def ledger(given: argparse.Namespace) -> None:
@@ -246,8 +246,8 @@ def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
 
 def _cost_of_used(block: PlanBlock) -> float:
     """The epsilon of the rounds that runs hold, at the plan's delta."""
-    from dp_pipelines.budget.accountant import epsilon_of_rounds
-    from dp_pipelines.budget.mechanism import Mechanism
+    from dp_pipelines.accounting.accountant import epsilon_of_rounds
+    from dp_pipelines.accounting.mechanism_record import Mechanism
 
     used, first = [], 1
     # With a constant split one round stands for all of them.
@@ -289,7 +289,7 @@ def _export(given: argparse.Namespace) -> None:
     if given.format == "csv":
         text = export.to_csv(book)
     elif given.format == "html":
-        from dp_pipelines.release import ledger_page
+        from dp_pipelines.report import ledger_page
 
         text = ledger_page.render(export.to_json(book))
     else:

@@ -291,9 +291,9 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     """The plan of a job as JSON values, from the cache if it is there."""
-    from dp_pipelines.budget.describe import asked_to_json
     from dp_pipelines.jobs.cli import plan_cache
     from dp_pipelines.jobs.request.preview import preview
+    from dp_pipelines.planning.describe import asked_to_json
 
     stages, note = preview(file, given)
     if note:

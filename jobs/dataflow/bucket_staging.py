@@ -21,13 +21,13 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import build
 from dp_pipelines.jobs.run.pipelines import RunFailed, public_part
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import staging
 from dp_pipelines.transforms.publish import StageRelease
 

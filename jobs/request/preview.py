@@ -13,8 +13,8 @@ from dp_pipelines.jobs.request.train_tasks import models
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_file import JobFile
-from dp_pipelines.query import Query
-from dp_pipelines.train_model import TrainModel
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import TrainModel
 
 
 def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | TrainModel], str]:

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines import checks
-from dp_pipelines.best import Best
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import raise_all
-from dp_pipelines.kernels import columns as kinds
 from dp_pipelines.kernels import keys
-from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query, Top
+from dp_pipelines.kernels.columns import column_types as kinds
+from dp_pipelines.query.best import Best
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query, Top
 
 MOST_PUBLIC = 10_000_000
 """Rows of a public list."""

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dp_pipelines.budget.describe import asked_to_json
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
@@ -24,8 +23,9 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql import expressions
-from dp_pipelines.query import Query
-from dp_pipelines.train_model import TrainModel
+from dp_pipelines.planning.describe import asked_to_json
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import TrainModel
 
 Result = TypeVar("Result")
 

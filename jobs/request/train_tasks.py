@@ -20,8 +20,9 @@ from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.windows import unit_columns
 from dp_pipelines.kernels import keys
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training import encoder, libraries
+from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.training import libraries
+from dp_pipelines.training.features import encoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dp_pipelines import bounds, partition_bound, partition_groups
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookup import Lookup
@@ -25,13 +24,15 @@ from dp_pipelines.jobs.sql.expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
+from dp_pipelines.plan_stages import partition_groups
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
+from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from dp_pipelines.transforms.per_unit import PartitionsOfUnits
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
-from dp_pipelines.transforms.without import WithoutPartitions
 from dp_pipelines.tuning import configuration
 from dp_pipelines.tuning.configuration import Configuration
 
@@ -134,8 +135,8 @@ def build(
         if of_units and name not in request.queries:
             counted = request.queries[name.rpartition(".")[0]]
             seen = seen | f"Partitions for {name}" >> PartitionsOfUnits(counted, shards, salt)
-        elif keys == (bounds.COLUMN,) and name not in request.queries:
-            others = tuple(column for column in stages[name].query.columns if column != bounds.COLUMN)
+        elif keys == (value_bounds.COLUMN,) and name not in request.queries:
+            others = tuple(column for column in stages[name].query.columns if column != value_bounds.COLUMN)
             of_stage = request.queries[name.rpartition(".")[0]].partition_columns
             grouped = beam.ParDo(InGroups(of_stage, others, salt)).with_output_types(pa.Table)
             seen = seen | f"Groups for {name}" >> grouped

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.run.looks import Look
@@ -24,8 +23,9 @@ from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.noise import entropy
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training.draws import Draws
+from dp_pipelines.training.kept_draws import Draws
 
 POLL_SECONDS = 0.5
 """How often a run that waits for another process looks whether it is done."""

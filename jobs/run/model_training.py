@@ -10,15 +10,15 @@ import pathlib
 import shutil
 from collections.abc import Callable
 
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.noise import entropy
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.training.description import Preparation, Statement
-from dp_pipelines.training.draws import Draws
+from dp_pipelines.training.kept_draws import Draws
 
 
 @quoting_nothing("the training of a model failed")
@@ -53,7 +53,8 @@ def run_training(
     files: dict[str, pathlib.Path] = {}
     if not plan.trained:
         return files
-    from dp_pipelines.training import fit, stored
+    from dp_pipelines.training import fit
+    from dp_pipelines.training.examples import bounded_examples
 
     for name, task in plan.trained.items():
         private = folder / f"{name}.examples{UNFINISHED}"
@@ -67,7 +68,7 @@ def run_training(
                 name=name,
                 task=task,
                 stages=plan.round(number).stages,
-                tables=lambda examples=examples: stored.tables(examples),  # type: ignore[misc]
+                tables=lambda examples=examples: bounded_examples.tables(examples),  # type: ignore[misc]
                 folder=numbers,
                 draws=draws,
                 key=plan.digest.encode(),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.planning.stage import StagePlan
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.engines import Engine

@@ -2,7 +2,8 @@
 
 In: a request, the frozen stages of a round, a place that keeps draws. Out: the staged files of what is published. Holds: a draw
 on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
-retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are (`dp_pipelines.phases`).
+retry nor a crash draws it again; it is never published by itself. Not covered: what the phases are
+(`dp_pipelines.plan_stages.phases`).
 """
 
 import io
@@ -15,15 +16,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines import partition_bound
-from dp_pipelines.budget import resolve
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
-from dp_pipelines.query import ReleasedPartitions
-from dp_pipelines.release import chosen, released, staging
-from dp_pipelines.training.draws import Draws
+from dp_pipelines.planning import resolve
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import ReleasedPartitions
+from dp_pipelines.release import bounds_chosen, over_partitions, staging
+from dp_pipelines.training.kept_draws import Draws
 
 BOUNDS = "bounds.json"
 """The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one; and by stage the
@@ -77,14 +78,14 @@ def run_phases(
         if name not in plan.selections:
             last[name] = stages[name]
             continue
-        union = released.union([found[selection] for selection in plan.selections[name]])
+        union = over_partitions.union([found[selection] for selection in plan.selections[name]])
         if name not in stages:
             ready[name] = union  # with no metric there is no `top` either
         elif union.num_rows == 0:
-            ready[name] = released.nothing(stages[name], union)
+            ready[name] = over_partitions.nothing(stages[name], union)
         else:
             assert isinstance(stages[name].query.partitions, ReleasedPartitions)
-            last[name] = released.over(stages[name], union)
+            last[name] = over_partitions.over(stages[name], union)
     files = run_pipeline(last, folder, {}) if last else {}
     for name, table in ready.items():
         path = folder / f"{name}.parquet"
@@ -103,11 +104,11 @@ def _with_bounds(
     """The stages with the bounds that the histograms show, and these bounds by stage; that on partitions comes first."""
     told: dict[str, dict[str, Any]] = {}
     for name, shown in plan.auto_partitions.items():
-        most = chosen.partitions(stages[name], stages[shown], found[shown])
+        most = bounds_chosen.partitions(stages[name], stages[shown], found[shown])
         told[name] = {partition_bound.NAME: most}
         stages = {**stages, name: resolve.with_partitions(stages[name], most)}
     for name, shown in plan.auto.items():
-        pairs = chosen.choose(stages[name], stages[shown], found[shown])
+        pairs = bounds_chosen.choose(stages[name], stages[shown], found[shown])
         told[name] = {**told.get(name, {}), **pairs}
         stages = {**stages, name: resolve.resolve(stages[name], pairs)}
     return stages, told
@@ -137,4 +138,4 @@ def _before(plan: Plan, name: str, found: Mapping[str, pa.Table]) -> pa.Table:
     """What the earlier rounds of a selection have released."""
     names = next((names for names in plan.selections.values() if name in names), (name,))
     earlier = [found[selection] for selection in names[: names.index(name)]]
-    return released.union(earlier) if earlier else pa.table({})
+    return over_partitions.union(earlier) if earlier else pa.table({})

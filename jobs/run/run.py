@@ -19,8 +19,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from dp_pipelines.budget.plan import Expectation, Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.dataflow import requirements
 from dp_pipelines.jobs.request.request import Request, check
@@ -39,10 +37,13 @@ from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
-from dp_pipelines.query import Query
-from dp_pipelines.release import manifest, report, staging
-from dp_pipelines.train_model import TrainModel
-from dp_pipelines.training.draws import Draws, InMemory
+from dp_pipelines.planning.plan import Expectation, Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.report import report
+from dp_pipelines.training.kept_draws import Draws, InMemory
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""

@@ -17,8 +17,8 @@ from typing import Any
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.release.keytext import visible
 from dp_pipelines.release.manifest import FORMAT
+from dp_pipelines.report.key_text import visible
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from dp_pipelines.errors import DpError
-from dp_pipelines.transforms.own_bundle import UNUSED, OwnBundleDoFn
+from dp_pipelines.transforms.single_element_bundles import UNUSED, OwnBundleDoFn
 
 OURS = "dp_pipelines."
 """How the names of modules begin whose steps are wrapped."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.validation_errors import nearest
-from dp_pipelines.release import published
-from dp_pipelines.release.keytext import visible
-from dp_pipelines.release.published import Codes, Floats, Numbers, Published
+from dp_pipelines.report import released_table
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.released_table import Codes, Floats, Numbers, Published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,10 +45,10 @@ def plot(table: Published, metric: str | None, kinds: Mapping[str, str], title: 
     axes = figure.add_subplot()
     if time is not None:
         figure.set_size_inches(INCH["width"], INCH["lines"])
-        _lines(axes, table, numbers, published.ranking(table, kinds))
+        _lines(axes, table, numbers, released_table.ranking(table, kinds))
         axes.set_ylabel(visible(numbers.name), parse_math=False)
     else:
-        rows = published.largest_rows(numbers, MOST_BARS)
+        rows = released_table.largest_rows(numbers, MOST_BARS)
         figure.set_size_inches(INCH["width"], INCH["around"] + INCH["bar"] * max(len(rows), 1))
         _bars(axes, table, numbers, rows)
         axes.set_xlabel(visible(numbers.name), parse_math=False)
@@ -63,7 +63,7 @@ def _numbers(table: Published, metric: str | None, kinds: Mapping[str, str]) -> 
         rule = "has no metric with one number for each partition"
         raise RequestError(field="metric", rule=rule, mend="open report.html in the release's folder")
     if metric is None:
-        ranked = published.ranking(table, kinds)
+        ranked = released_table.ranking(table, kinds)
         return ranked if ranked.name in names else table.metrics[0]
     if metric not in names:
         mend = nearest(metric, names, "metrics")
@@ -77,9 +77,9 @@ def _lines(axes: "Axes", table: Published, numbers: Numbers, ranked: Numbers) ->
     assert time is not None
     assert time.days is not None
     others = [key for key in table.keys if key is not time]
-    group, first = published.groups(others, table.table.num_rows)
+    group, first = released_table.groups(others, table.table.num_rows)
     days = time.days[time.codes]
-    for one in published.largest_groups(group, ranked, MOST_LINES):
+    for one in released_table.largest_groups(group, ranked, MOST_LINES):
         at = np.flatnonzero((group == one) & np.isfinite(days) & np.isfinite(numbers.values))
         at = at[np.argsort(days[at], kind="stable")]
         axes.errorbar(
@@ -106,7 +106,7 @@ def _drawn(bars: Floats) -> Floats:
     return np.where(np.isfinite(bars), bars, 0.0)
 
 
-def _label(keys: Sequence[published.Key], row: int) -> str:
+def _label(keys: Sequence[released_table.Key], row: int) -> str:
     """The keys of a row in one line."""
     texts = (key.text(int(key.codes[row])) for key in keys)
     return " · ".join("(null)" if text is None else visible(text) for text in texts)

@@ -18,8 +18,8 @@ from markupsafe import escape
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.session.session_account import Budget
 from dp_pipelines.jobs.terminal import summary
-from dp_pipelines.release import published
-from dp_pipelines.release.rounding import ERROR_BAR
+from dp_pipelines.report import released_table
+from dp_pipelines.report.numbers import ERROR_BAR
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ class Release:
         path = folder / f"{name}.parquet"
         (stage,) = manifest["stages"]
         self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
-        self._published = published.read_published(path, stage["partition_by"])
+        self._published = released_table.read_published(path, stage["partition_by"])
         self._first = summary.first_rows(path)
         self._console_text = _text_of(path)
 

@@ -22,7 +22,6 @@ import pyarrow as pa
 from markupsafe import escape
 
 from dp_pipelines import checks
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
@@ -37,7 +36,8 @@ from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Cost, Run
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.query import Query
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.query import Query
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
 

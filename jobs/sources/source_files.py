@@ -25,7 +25,8 @@ import pyarrow.parquet
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.terminal.silence import silence
-from dp_pipelines.kernels import csv_lines, keys
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import csv_lines
 
 Looked = TypeVar("Looked")
 

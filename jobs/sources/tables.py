@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.source_files import Source
-from dp_pipelines.kernels import fitting, keys
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import column_casts
 
 NUMBER_BYTES = 8
 """What a cell is taken to need where nothing tells."""
@@ -190,8 +191,8 @@ def _type_of(series: Any) -> pa.DataType:
 
 def _converted(series: Any, kind: pa.DataType) -> pa.Array:
     if _is_untyped(series):
-        return fitting.column(series.astype(object).tolist(), kind)
+        return column_casts.column(series.astype(object).tolist(), kind)
     try:
         return pa.array(series, kind, from_pandas=True)
     except Exception:  # whatever the rows hold is no error
-        return fitting.column(series.tolist(), kind)
+        return column_casts.column(series.tolist(), kind)

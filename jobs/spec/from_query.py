@@ -16,7 +16,7 @@ from typing import Any
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import job_file, validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.metric_models import described
-from dp_pipelines.query import PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 
 _AT = re.compile(r"\A[^:]*:\d+: ")
 

@@ -21,13 +21,13 @@ from pydantic import (
 )
 
 from dp_pipelines import checks
-from dp_pipelines.budget.rounds import Split
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.base_models import Model, OverUnits, Positive, Scalar
 from dp_pipelines.jobs.spec.metric_models import AnyMetric
 from dp_pipelines.jobs.spec.train_models import TrainStage
-from dp_pipelines.query import ContributionBounds, PrivatePartitions, Strategy
+from dp_pipelines.planning.rounds import Split
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Strategy
 from dp_pipelines.selection.exponential import Choosing
 
 LARGEST_FILE = 16 * 2**20

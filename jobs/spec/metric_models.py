@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, WithJsonSchema, model_validator
 
-from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.errors import RequestError
-from dp_pipelines.histogram import Histogram
 from dp_pipelines.jobs.spec.base_models import Model, Positive, Scalar
-from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
-from dp_pipelines.quantile import Method, Quantile
-from dp_pipelines.quantiles import Max, Median, Min, Quantiles
-from dp_pipelines.vectors import Norm, SecondMoment, VectorSum
+from dp_pipelines.metrics.base import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.metrics.distinct import DistinctCount
+from dp_pipelines.metrics.histogram import Histogram
+from dp_pipelines.metrics.quantile import Method, Quantile
+from dp_pipelines.metrics.quantiles import Max, Median, Min, Quantiles
+from dp_pipelines.metrics.vectors import Norm, SecondMoment, VectorSum
 
 Bound = Annotated[
     Any,  # the metric says what is wrong with it, in words that are the same for both kinds

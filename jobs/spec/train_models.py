@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dp_pipelines import train_model
 from dp_pipelines.jobs.spec.base_models import Model, OverUnits, Positive, Scalar
-from dp_pipelines.train_model import TrainModel
+from dp_pipelines.query import train_model
+from dp_pipelines.query.train_model import TrainModel
 
 
 class NumberFeature(Model):

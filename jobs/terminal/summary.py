@@ -19,11 +19,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dp_pipelines.release.keytext import key_text
-from dp_pipelines.release.rounding import with_error_bar
+from dp_pipelines.report.key_text import key_text
+from dp_pipelines.report.numbers import with_error_bar
 
 if TYPE_CHECKING:
-    from dp_pipelines.budget.plan import Plan
+    from dp_pipelines.planning.plan import Plan
 
 FIRST_ROWS = 8
 FIRST_OF_LIST = 3

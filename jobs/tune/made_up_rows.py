@@ -22,9 +22,9 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql.expressions import RowExpressions
-from dp_pipelines.kernels import columns as kinds
 from dp_pipelines.kernels import keys
-from dp_pipelines.query import PublicPartitions, Query
+from dp_pipelines.kernels.columns import column_types as kinds
+from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.tuning import synthetic
 from dp_pipelines.tuning.configuration import supported
 from dp_pipelines.tuning.synthetic import Assumptions, Values

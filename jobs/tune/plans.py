@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dp_pipelines.budget.describe import asked_to_json
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.tune.tune_grid import Option
+from dp_pipelines.planning.describe import asked_to_json
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.tuning.configuration import Configuration, configuration, scalable, without_scale
 
 

@@ -21,7 +21,7 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Private, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
-from dp_pipelines.query import PrivatePartitions, Query
+from dp_pipelines.query.query import PrivatePartitions, Query
 from dp_pipelines.tuning.configuration import KINDS, supported
 
 MOST = 2000

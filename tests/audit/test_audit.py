@@ -30,14 +30,15 @@ from dp_pipelines import (
 )
 from dp_pipelines.audit import audit
 from dp_pipelines.audit.audit import EVERYTHING, Audit
-from dp_pipelines.budget import stage as stages
-from dp_pipelines.budget import sums
-from dp_pipelines.budget.plan import Round
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.train_model import MLP, BinaryLabel, Number, NumberLabel, Steps, TrainModel
-from dp_pipelines.training import linear, trainer
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.planning import stage as stages
+from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.plan import Round
+from dp_pipelines.query.train_model import MLP, BinaryLabel, Number, NumberLabel, Steps, TrainModel
+from dp_pipelines.training import trainer
+from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kernels import linear
 from dp_pipelines.training.sampling import UnitSampler
 
 ALPHA = 1e-9
@@ -186,8 +187,8 @@ def less_noise_in_aggregates(patch: pytest.MonkeyPatch) -> None:
 
 def smaller_multiplier(patch: pytest.MonkeyPatch) -> None:
     """A run takes 5 % less noise from the plan than the plan has."""
-    right = sums.multiplier
-    patch.setattr(sums, "multiplier", lambda stage: right(stage) * Fraction(95, 100))
+    right = training_noise.multiplier
+    patch.setattr(training_noise, "multiplier", lambda stage: right(stage) * Fraction(95, 100))
 
 
 def actual_count(patch: pytest.MonkeyPatch) -> None:

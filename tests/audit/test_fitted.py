@@ -14,7 +14,7 @@ import pytest
 
 from dp_pipelines import Plan
 from dp_pipelines.audit import audit, fitted, made_up
-from dp_pipelines.train_model import (
+from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
     Category,
@@ -149,7 +149,7 @@ class Fault(NamedTuple):
     found: str
 
 
-FIT, GROUPS = "dp_pipelines.training.fit:Fit.", "dp_pipelines.training.groups:"
+FIT, GROUPS = "dp_pipelines.training.fit:Fit.", "dp_pipelines.training.examples.groups:"
 OF_MODEL = "units read by model"
 
 FAULTS = {
@@ -189,7 +189,7 @@ FAULTS = {
         f"{FIT}_counted", "alone=True)", "alone=True) - artefact.scores(table).sum()", f"{OF_MODEL}.evaluation"
     ),
     "a split by row instead of by unit": Fault(
-        "dp_pipelines.training.split:split",
+        "dp_pipelines.training.examples.split:split",
         "keys.mix(hashes ^ np.uint64(second))",
         "keys.mix(hashes ^ np.arange(len(hashes)).astype(np.uint64))",
         OF_MODEL,

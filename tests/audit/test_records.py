@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from dp_pipelines import Blocks, ContributionBounds, Count, Plan, Query, RequestError
+from dp_pipelines.accounting import accountant
+from dp_pipelines.accounting.mechanism_record import FIELDS, Mechanism
 from dp_pipelines.audit import audit, records, replay
-from dp_pipelines.budget import accountant
-from dp_pipelines.budget.mechanism import FIELDS, Mechanism
-from dp_pipelines.train_model import Category, Number, Steps
+from dp_pipelines.query.train_model import Category, Number, Steps
 from tests.audit.test_audit import KINDS, NORTH, aggregate, broken, model, plan
 
 MANY = {

@@ -15,7 +15,7 @@ import pytest
 from dp_pipelines.jobs.cli import main
 from tests.docs.test_blocks import run
 from tests.helpers.source import ROOT
-from tests.release.test_report_in_a_browser import CHROMIUM, Browser
+from tests.report.test_report_in_a_browser import CHROMIUM, Browser
 
 needs_sphinx = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("sphinx", "myst_parser", "furo")),

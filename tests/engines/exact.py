@@ -18,8 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.jobs.request import request
 from dp_pipelines.jobs.run import build, pipelines
 from dp_pipelines.jobs.run import run as running
@@ -27,6 +25,8 @@ from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import private_aggregate
 from dp_pipelines.transforms.release import DrawRelease
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bound, keys
+from dp_pipelines.kernels import accumulate, bounding, keys
 from dp_pipelines.kernels.cells import Bins, Categories, TreeLevel
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic, cells_of, distinct_of
@@ -178,7 +178,7 @@ def expected_distinct(table: pa.Table, layout: Layout, most: int | None, salt: i
     units, partitions = (
         [keys.plain(wire.column(name)) for name in names] for names in (layout.unit_names, layout.partition_names)
     )
-    hashes = bound.hash_pairs(keys.hash_columns(units, salt), keys.hash_columns(partitions, salt))
+    hashes = bounding.hash_pairs(keys.hash_columns(units, salt), keys.hash_columns(partitions, salt))
     of_pair: dict[Any, dict[Any, tuple[int, Any]]] = defaultdict(dict)
     lists = keys.one_array(wire.column("d0"))
     for row in range(wire.num_rows):

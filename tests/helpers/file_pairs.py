@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.request import Request, check
@@ -26,6 +25,7 @@ from dp_pipelines.jobs.run import build, pipelines
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.kernels import accumulate
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import staging
 from dp_pipelines.transforms import private_aggregate, read
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards

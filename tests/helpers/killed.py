@@ -14,7 +14,8 @@ from typing import Any
 
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.release import report, staging
+from dp_pipelines.release import staging
+from dp_pipelines.report import report
 
 STEPS: dict[str, tuple[Any, str]] = {
     "admit": (Ledger, "admit"),

@@ -12,12 +12,12 @@ import pathlib
 import uuid
 from collections.abc import Mapping
 
-from dp_pipelines.budget.plan import Plan
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
-from dp_pipelines.metrics import Count
-from dp_pipelines.query import ContributionBounds, Query
+from dp_pipelines.metrics.base import Count
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.query import ContributionBounds, Query
 
 ACCOUNT = "grocery"
 SECRET = "hunter2-swordfish"

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bound, contributions, keys, long_text, shard
+from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shard
+from dp_pipelines.kernels.columns import long_text
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
@@ -384,4 +385,4 @@ def weak_hashes(patch: pytest.MonkeyPatch, kept: int) -> None:
         return strong(words) & np.uint64(kept)
 
     patch.setattr(keys, "mix", weak)
-    patch.setattr(bound, "mix", weak)
+    patch.setattr(bounding, "mix", weak)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import check_value_type, public_column
+from dp_pipelines.kernels.columns.column_types import check_value_type, public_column
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.budget import accountant, renyi
-from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.accounting import accountant, renyi
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import export, rules, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost

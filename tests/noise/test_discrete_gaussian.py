@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dp_pipelines.noise import balls, magnitudes, samplers, tables
+from dp_pipelines.noise import alias_tables, interval_arithmetic, magnitudes, samplers
 from dp_pipelines.noise.laws import DiscreteGaussian, RoundedGaussian
 from dp_pipelines.noise.samplers import Sampler
 
@@ -52,7 +52,7 @@ def test_the_standard_deviation_is_that_of_the_probabilities(scale: Fraction) ->
 def furthest_from_truth(law: DiscreteGaussian, other: Fraction, bits: int, every: int) -> float:
     """The largest distance, in units, of the tails from those of a law of another scale, at 400 bits."""
     tails = magnitudes.tails(law, bits)
-    with balls.precision(400):
+    with interval_arithmetic.precision(400):
         weights, rest = DiscreteGaussian(other).weights(0, arb(2) ** (-bits - 40))
         sums = [rest]
         for one in reversed(weights):
@@ -74,8 +74,8 @@ def test_tails_are_within_one_unit_of_the_law_and_not_of_its_neighbour(scale: Fr
 @pytest.mark.parametrize("bits", [12, 20])
 def test_a_table_is_as_near_to_the_law_as_it_says(scale: Fraction, bits: int) -> None:
     law, total = DiscreteGaussian(scale), 1 << (bits + 7)
-    table = tables.build(magnitudes.tails(law, bits + 7), word_bits=7, field_bits=bits, further_words=1)
-    drawn = tables.reproduced(table)
+    table = alias_tables.build(magnitudes.tails(law, bits + 7), word_bits=7, field_bits=bits, further_words=1)
+    drawn = alias_tables.reproduced(table)
     with mpmath.workdps(60):
         far = math.ceil(40 * scale) + 40
         weights = [weight(scale, 0), *(2 * weight(scale, m) for m in range(1, far))]

@@ -14,7 +14,15 @@ import pytest
 from scipy import stats
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import FlooredLaplace, Law, RoundedGaussian, balls, entropy, samplers, tables
+from dp_pipelines.noise import (
+    FlooredLaplace,
+    Law,
+    RoundedGaussian,
+    alias_tables,
+    entropy,
+    interval_arithmetic,
+    samplers,
+)
 from dp_pipelines.noise.laws import DiscreteGaussian
 from dp_pipelines.noise.samplers import Sampler
 
@@ -35,7 +43,7 @@ def draws_over_all_words(layout: samplers.Layout) -> np.ndarray:
     repeats = size ** len(layout.digits)
     calls = itertools.count()
 
-    def words(n: int) -> tables.Words:
+    def words(n: int) -> alias_tables.Words:
         call = next(calls)
         if call == 0:
             assert n == size * repeats
@@ -52,7 +60,7 @@ def draws_over_all_words(layout: samplers.Layout) -> np.ndarray:
 
 def exact_counts(layout: samplers.Layout) -> dict[int, int]:
     """How often each value must come out: products of the tables' weights, and one sign bit."""
-    digits = [tables.reproduced(table) for _, table in layout.digits]
+    digits = [alias_tables.reproduced(table) for _, table in layout.digits]
     bits = [table.column_bits for _, table in layout.digits]
     counts: dict[int, int] = {}
     for combination in itertools.product(*(range(len(digit)) for digit in digits)):
@@ -118,7 +126,7 @@ def test_a_tie_of_a_full_word_is_settled_by_the_further_words(law: Law, further:
         settling = [rest[0] - 1, *[2**64 - 1] * (len(rest) - 1)]
     asked: list[int] = []
 
-    def words(n: int) -> tables.Words:
+    def words(n: int) -> alias_tables.Words:
         asked.append(n)
         return np.array([first] if len(asked) == 1 else settling, dtype=np.uint64)
 
@@ -214,7 +222,7 @@ def test_a_number_of_draws_that_is_no_number_is_refused(n: object) -> None:
 def test_the_words_asked_for_depend_on_the_number_of_draws_alone(law: Law, n: int) -> None:
     asked: list[int] = []
 
-    def counted(size: int) -> tables.Words:
+    def counted(size: int) -> alias_tables.Words:
         asked.append(size)
         return entropy.words(size)
 
@@ -258,7 +266,7 @@ class BufferedWords:
     def __init__(self) -> None:
         self.kept = entropy.words(0)
 
-    def __call__(self, n: int) -> tables.Words:
+    def __call__(self, n: int) -> alias_tables.Words:
         while self.kept.size < n:
             self.kept = np.concatenate([self.kept, entropy.words(65_536)])
         taken, self.kept = self.kept[:n], self.kept[n:]
@@ -296,7 +304,7 @@ def test_a_child_draws_although_a_thread_of_its_parent_was_building_tables_at_th
     held, release = threading.Event(), threading.Event()
 
     def build() -> None:
-        with balls.precision():
+        with interval_arithmetic.precision():
             held.set()
             release.wait(60)
 

@@ -15,9 +15,9 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.audit import audit
-from dp_pipelines.budget import resolve
-from dp_pipelines.budget.stage import StagePlan, build_stage
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.planning import resolve
+from dp_pipelines.planning.stage import StagePlan, build_stage
 from tests.jobs.conftest import Said, Shop, call, own_anchors, shop, stage  # noqa: F401 - fixtures
 from tests.privacy.test_sensitivity import Scales
 from tests.privacy.test_sensitivity_of_partition_bounds import plan_of

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query
-from dp_pipelines.budget import accountant, sums
+from dp_pipelines.accounting import accountant
 from dp_pipelines.errors import DpError
-from dp_pipelines.train_model import MLP, BinaryLabel, Category, ClassLabel, Feature, Number, Steps, TrainModel
+from dp_pipelines.planning import training_noise
+from dp_pipelines.query.train_model import MLP, BinaryLabel, Category, ClassLabel, Feature, Number, Steps, TrainModel
 from dp_pipelines.training import statistics
-from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.linear import LinearKernel, squared_lengths
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.features.encoder import Encoder
+from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kernels.linear import LinearKernel, squared_lengths
 
 NUMBER = Number(column="x", min_value=0, max_value=1, edges=[0.5])
 
@@ -97,7 +98,10 @@ def test_what_training_would_refuse_is_refused_by_the_plan(epsilon: float, chang
         return
     stage = plan.trained["m"]
     NoisySum(
-        size=stage.size, norm=stage.steps.clip_norm or 1.5, multiplier=sums.multiplier(plan.stages["m"]), slack=0.0
+        size=stage.size,
+        norm=stage.steps.clip_norm or 1.5,
+        multiplier=training_noise.multiplier(plan.stages["m"]),
+        slack=0.0,
     )
 
 

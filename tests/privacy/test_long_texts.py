@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import contributions, long_text
+from dp_pipelines.kernels import contributions
+from dp_pipelines.kernels.columns import long_text
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.train_model import BinaryLabel, Number, TrainModel
-from dp_pipelines.training.split import COLUMN, answers_of, split
+from dp_pipelines.query.train_model import BinaryLabel, Number, TrainModel
+from dp_pipelines.training.examples.split import COLUMN, answers_of, split
 from dp_pipelines.transforms.aggregate import BoundedWire, ToShards
 from dp_pipelines.transforms.examples import BoundedExamples, _SpillToShards, examples_of
 from dp_pipelines.transforms.read import _ReadRowGroups

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from dp_pipelines.jobs.cli import main
-from dp_pipelines.kernels import csv_lines
+from dp_pipelines.kernels.columns import csv_lines
 from dp_pipelines.transforms.aggregate import ToShards
 from tests.helpers import file_cases, file_pairs, hostile
 

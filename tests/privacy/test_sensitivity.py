@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels import accumulate, bound, contributions, keys, shard
+from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shard
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.metrics import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
-from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.metrics.base import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
 
@@ -197,9 +197,9 @@ Law = Callable[[nb.Neighbours], Any]
 
 
 def _keeps_all(patch: Patch) -> None:
-    first = bound._first_of_each
+    first = bounding._first_of_each
     patch.setattr(
-        bound, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1])
+        bounding, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1])
     )
 
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.budget.stage import Choice, StageChoices, build_stage
-from dp_pipelines.distinct import DistinctCount
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.histogram import Histogram
-from dp_pipelines.kernels import bound, contributions, distinct
+from dp_pipelines.kernels import bounding, contributions, distinct
 from dp_pipelines.kernels.cells import Bins, TreeLevel
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
+from dp_pipelines.metrics.distinct import DistinctCount
+from dp_pipelines.metrics.histogram import Histogram
+from dp_pipelines.planning.stage import Choice, StageChoices, build_stage
+from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
@@ -170,9 +170,9 @@ def _skips_the_row_bound(patch: Patch) -> None:
 
 
 def _keeps_all_partitions(patch: Patch) -> None:
-    first = bound._first_of_each
+    first = bounding._first_of_each
     patch.setattr(
-        bound, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1])
+        bounding, "_first_of_each", lambda groups, most: (np.ones(len(groups), np.bool_), first(groups, most)[1])
     )
 
 

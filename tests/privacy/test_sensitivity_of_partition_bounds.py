@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines import bounds, partition_bound
-from dp_pipelines.budget import reserve, resolve
-from dp_pipelines.budget.mechanism import Mechanism
-from dp_pipelines.budget.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics, shape_of
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels import contributions, per_unit, shard
+from dp_pipelines.kernels import contributions, partitions_per_unit, shard
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.shape import Shape
+from dp_pipelines.kernels.sensitivity import Shape
 from dp_pipelines.kernels.vectors import VectorLattice
-from dp_pipelines.phases import expand
-from dp_pipelines.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.plan_stages.phases import expand
+from dp_pipelines.planning import reserve, resolve
+from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics, shape_of
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
@@ -71,9 +71,11 @@ def one_row_each(table: pa.Table, layout: Layout, way: nb.Way) -> pa.Table:
             wire = contributions.reduce(wire, layout, nb.SALT)
         for index, part in shard.slices(wire, layout.unit_names, nb.SALT, way.shards):
             of_shard.setdefault(index, []).append(part)
-    parts = [per_unit.partitions_of_units(shard.joined(tables), layout, nb.SALT) for tables in of_shard.values()]
+    parts = [
+        partitions_per_unit.partitions_of_units(shard.joined(tables), layout, nb.SALT) for tables in of_shard.values()
+    ]
     whole = pa.concat_tables(parts, promote_options="permissive")
-    return whole.append_column(bounds.COLUMN, pa.array([bounds.COLUMN] * whole.num_rows, pa.string()))
+    return whole.append_column(value_bounds.COLUMN, pa.array([value_bounds.COLUMN] * whole.num_rows, pa.string()))
 
 
 def histogram_stage(candidates: list[int]) -> StagePlan:
@@ -134,7 +136,9 @@ def test_a_unit_that_is_in_every_partition_moves_one_count_by_one(most: int, red
 def test_a_histogram_of_pairs_instead_of_units_would_be_found() -> None:
     """Were there a row for each partition of a unit, it would have to be bounded; the stage keeps one whatever comes."""
     stage = histogram_stage([1, 8])
-    rows = pa.table({"u0": [1] * 8, bounds.COLUMN: [bounds.COLUMN] * 8, partition_bound.COLUMN: range(1, 9)})
+    rows = pa.table(
+        {"u0": [1] * 8, value_bounds.COLUMN: [value_bounds.COLUMN] * 8, partition_bound.COLUMN: range(1, 9)}
+    )
     assert (stage.layout.max_partitions, stage.layout.max_rows_per_partition) == (1, 1)
     assert sum(wide.counts(nb.totals(rows, stage.layout, stage.statistics), 0).values()) == 1
     loose = dataclasses.replace(stage.layout, max_rows_per_partition=8)

@@ -17,16 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dp_pipelines.budget.plan import Plan
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import accumulate, vectors
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
-from dp_pipelines.kernels.shape import Shape, Steps
+from dp_pipelines.kernels.sensitivity import Shape, Steps
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.kernels.vectors import VectorLattice
-from dp_pipelines.query import ContributionBounds, PublicPartitions, Query
-from dp_pipelines.vectors import SecondMoment, VectorSum
+from dp_pipelines.metrics.vectors import SecondMoment, VectorSum
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
 

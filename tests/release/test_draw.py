@@ -25,9 +25,9 @@ from dp_pipelines import (
     Query,
     Sum,
 )
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.noise.laws import Law
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 from tests.helpers import neighbours, quiet

@@ -1,7 +1,7 @@
 """Examples in memory and adversarial units, for the tests of training.
 
-In: rows by unit. Out: an object with the interface of `training.examples.Examples`. Holds: chunks and choices hold copies, in the
-order of the units given. Not covered: files.
+In: rows by unit. Out: an object with the interface of `training.examples.store.Examples`. Holds: chunks and choices hold
+copies, in the order of the units given. Not covered: files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from dp_pipelines.training.examples import Chunk
+from dp_pipelines.training.examples.store import Chunk
 
 Unit = tuple[np.ndarray, np.ndarray]
 """The rows of a unit and their labels."""

@@ -1,11 +1,12 @@
 """JAX models that tests name as `tests.training.jax_models:net` and alike.
 
-In: nothing. Out: objects as dp_pipelines.training.jax_model asks for them. Holds: `net` is the network of test_mlp's kernels.
+In: nothing. Out: objects as dp_pipelines.training.kernels.jax_model asks for them. Holds: `net` is the network of test_mlp's
+kernels.
 """
 
 import numpy as np
 
-from dp_pipelines.training import network
+from dp_pipelines.training.kernels import network
 
 WIDTH, SHAPES = 5, network.shapes(5, (7, 4), 1)
 

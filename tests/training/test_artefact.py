@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import (
+from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
     Category,
@@ -33,7 +33,7 @@ from dp_pipelines.train_model import (
 from dp_pipelines.training import artefact
 from dp_pipelines.training.artefact import MODEL, TENSORS, WEIGHTS, Artefact, load
 from dp_pipelines.training.description import NOT_COVERED, Preparation, Statement
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.features.encoder import Encoder
 
 LABELS = {
     "binary": BinaryLabel(column="y"),

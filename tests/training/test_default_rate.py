@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import MLP, BinaryLabel, ClassLabel, LinearModel, Number, NumberLabel, Plan, Steps, TrainModel
-from dp_pipelines.train_model import Label, Model
+from dp_pipelines.query.train_model import Label, Model
 from dp_pipelines.training import fit, trainer
-from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.linear import LinearKernel
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.features.encoder import Encoder
+from dp_pipelines.training.kernels.linear import LinearKernel
 from tests.training.test_fit import STATEMENT, InMemory
 
 UNITS = 2000

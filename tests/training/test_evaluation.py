@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dp_pipelines import bounds
+from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import BinaryLabel, ClassLabel, Number, NumberLabel, TrainModel
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Number, NumberLabel, TrainModel
 from dp_pipelines.training import evaluation
 from dp_pipelines.training.evaluation import Evaluation, cells, summary
 
@@ -61,7 +61,7 @@ def value(found: Evaluation, name: str) -> float:
 
 def test_the_query_counts_every_cell_over_one_partition() -> None:
     asked = evaluation.query(task("classes", evaluation_examples=3))
-    assert asked.columns == ("u", bounds.COLUMN, evaluation.CELL)
+    assert asked.columns == ("u", value_bounds.COLUMN, evaluation.CELL)
     assert asked.bounds.max_rows == 3
 
 

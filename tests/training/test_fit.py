@@ -12,14 +12,14 @@ import pytest
 
 from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
 from dp_pipelines.audit import fitted as audited
-from dp_pipelines.budget.payment import refuse_paid
-from dp_pipelines.train_model import JaxModel
+from dp_pipelines.planning.payment import refuse_paid
+from dp_pipelines.query.train_model import JaxModel
 from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.draws import InMemory
-from dp_pipelines.training.encoder import Encoder
-from dp_pipelines.training.split import split
+from dp_pipelines.training.examples.split import split
+from dp_pipelines.training.features.encoder import Encoder
+from dp_pipelines.training.kept_draws import InMemory
 
 STATEMENT = Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")
 

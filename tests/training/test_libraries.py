@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import MLP, JaxModel, LinearModel, Model
+from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, Model
 from dp_pipelines.training.libraries import refuse_missing
 
 

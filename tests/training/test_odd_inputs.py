@@ -27,12 +27,13 @@ from dp_pipelines import (
     RequestError,
     Steps,
     TrainModel,
-    train_model,
 )
-from dp_pipelines.budget import payment
-from dp_pipelines.release.model_section import model_section
-from dp_pipelines.train_model import JaxModel
-from dp_pipelines.training import artefact, column_types, fit, scoring
+from dp_pipelines.planning import payment
+from dp_pipelines.query import train_model
+from dp_pipelines.query.train_model import JaxModel
+from dp_pipelines.report.model_section import model_section
+from dp_pipelines.training import artefact, fit, scoring
+from dp_pipelines.training.features import input_types
 from tests.training import jax_models
 
 ROWS, MOST = 60, 9.9e299
@@ -167,7 +168,7 @@ def test_no_row_stops_a_run_after_its_budget_was_spent(tmp_path: pathlib.Path, n
         pytest.importorskip("jax_privacy")
     own = jax_models.net if isinstance(asked.model, JaxModel) else None
     for number, (of, rows) in enumerate(TABLES.items()):
-        assert column_types.wrong_types(rows.schema, asked) == {}
+        assert input_types.wrong_types(rows.schema, asked) == {}
         out = tmp_path / str(number)
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import entropy, tables
+from dp_pipelines.noise import alias_tables, entropy
 from dp_pipelines.training import sampling
 from dp_pipelines.training.sampling import UnitSampler
 
@@ -35,11 +35,11 @@ def test_the_table_holds_the_exact_distribution_function_cut_to_a_word(rate: flo
     assert table == sorted(table)
 
 
-def words_of(digits: list[int]) -> Callable[[int], tables.Words]:
+def words_of(digits: list[int]) -> Callable[[int], alias_tables.Words]:
     """Gives these words, and zeros after them."""
     left = list(digits)
 
-    def words(n: int) -> tables.Words:
+    def words(n: int) -> alias_tables.Words:
         taken = [left.pop(0) if left else 0 for _ in range(n)]
         return np.array(taken, dtype=np.uint64)
 

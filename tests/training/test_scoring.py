@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dp_pipelines.train_model import (
+from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
     ClassLabel,
@@ -18,7 +18,8 @@ from dp_pipelines.train_model import (
     NumberLabel,
     TrainModel,
 )
-from dp_pipelines.training import evaluation, network, scoring
+from dp_pipelines.training import evaluation, scoring
+from dp_pipelines.training.kernels import network
 
 LABELS: dict[str, Label] = {
     "binary": BinaryLabel(column="y"),

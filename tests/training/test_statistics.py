@@ -15,12 +15,12 @@ from dp_pipelines import (
     PublicPartitions,
     Query,
     Sum,
-    bounds,
 )
-from dp_pipelines.histogram import Histogram
+from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.kernels import shard
-from dp_pipelines.quantiles import Quantiles
-from dp_pipelines.query import Top
+from dp_pipelines.metrics.histogram import Histogram
+from dp_pipelines.metrics.quantiles import Quantiles
+from dp_pipelines.query.query import Top
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.training import statistics
 from tests.helpers.pipelines import one_stage, publish
@@ -41,10 +41,10 @@ NUMBERS = {
 def over_all(metrics=NUMBERS, rows=2):
     return Query(
         privacy_unit="who",
-        partition_by=bounds.COLUMN,
+        partition_by=value_bounds.COLUMN,
         bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows),
         metrics=metrics,
-        partitions=PublicPartitions(keys=[(bounds.COLUMN,)]),
+        partitions=PublicPartitions(keys=[(value_bounds.COLUMN,)]),
     )
 
 
@@ -84,7 +84,7 @@ def without_noise(monkeypatch):
 
 
 def constant(table):
-    return table.append_column(bounds.COLUMN, pa.array([bounds.COLUMN] * table.num_rows, pa.string()))
+    return table.append_column(value_bounds.COLUMN, pa.array([value_bounds.COLUMN] * table.num_rows, pa.string()))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,9 @@ def test_the_order_of_tables_and_rows_changes_nothing(monkeypatch):
 
 @pytest.mark.parametrize("tables", [[], [rows_of(0)], [rows_of(0)] * 3], ids=["none", "one", "three"])
 def test_no_rows_release_noise_around_zero(tables):
-    assert statistics.release(one_stage(over_all()), tables, SALT)[bounds.COLUMN].to_pylist() == [bounds.COLUMN]
+    assert statistics.release(one_stage(over_all()), tables, SALT)[value_bounds.COLUMN].to_pylist() == [
+        value_bounds.COLUMN
+    ]
     assert statistics.release(one_stage(votes()), tables, SALT).num_rows == 0
 
 
@@ -138,6 +140,6 @@ def test_two_calls_are_two_draws():
 def test_a_column_of_that_name_in_the_rows_decides_nothing(monkeypatch):
     without_noise(monkeypatch)
     stage, table = one_stage(over_all(), epsilon=30), rows_of()
-    mixed = table.append_column(bounds.COLUMN, pa.array(["a", bounds.COLUMN] * (table.num_rows // 2)))
+    mixed = table.append_column(value_bounds.COLUMN, pa.array(["a", value_bounds.COLUMN] * (table.num_rows // 2)))
     wanted = statistics.release(stage, [table], SALT)
     assert statistics.release(stage, [mixed], SALT).equals(wanted)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.noise import entropy, tables
-from dp_pipelines.train_model import BinaryLabel, ClassLabel, NumberLabel, Steps
+from dp_pipelines.noise import alias_tables, entropy
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, NumberLabel, Steps
 from dp_pipelines.training import trainer
-from dp_pipelines.training.exact_sums import SLACK
-from dp_pipelines.training.examples import Chunk
-from dp_pipelines.training.linear import LinearKernel
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.gaussian_noise import NoisySum
+from dp_pipelines.training.kernels.exact_sums import SLACK
+from dp_pipelines.training.kernels.linear import LinearKernel
 from dp_pipelines.training.sampling import UnitSampler
 from dp_pipelines.training.trainer import State, Trained
 from tests.training.few import Few, Unit, adversarial, ordinary
@@ -69,7 +69,7 @@ class Counted:
     def __init__(self) -> None:
         self.taken = 0
 
-    def __call__(self, n: int) -> tables.Words:
+    def __call__(self, n: int) -> alias_tables.Words:
         words = np.random.Philox(key=7).jumped(self.taken + 1).random_raw(n)
         self.taken += 1
         return np.asarray(words, dtype=np.uint64)
@@ -253,7 +253,7 @@ def test_the_units_of_each_step_are_the_next_draw_of_its_sampler_and_of_no_other
 def test_no_word_of_randomness_is_used_for_two_sums() -> None:
     given_out: list[bytes] = []
 
-    def words(n: int) -> tables.Words:
+    def words(n: int) -> alias_tables.Words:
         taken = entropy.words(n)
         given_out.append(taken.tobytes())
         return taken

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Histogram, PublicPartitions, Query, Sum
-from dp_pipelines.kernels import long_text, shard, sizes
+from dp_pipelines.kernels import shard, sizes
+from dp_pipelines.kernels.columns import long_text
 from dp_pipelines.transforms.coder import ArrowTableCoder
 from tests.helpers.pipelines import one_stage, publish
 

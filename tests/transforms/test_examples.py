@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from dp_pipelines import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels import shard as sharding
+from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
-from dp_pipelines.train_model import BinaryLabel, Category, Number, TrainModel
-from dp_pipelines.training import stored
+from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.transforms import whole_units
 from dp_pipelines.transforms.examples import BoundedExamples, bounded, canonical, examples_of
 from tests.helpers import graph
@@ -169,7 +169,7 @@ def run(tables, folder, task, *, shards=3, most=4, windows=True, options=()):
             num_shards=shards,
             salt=SALT,
         )
-    return list(stored.tables(folder))
+    return list(bounded_examples.tables(folder))
 
 
 def many_rows(rows=600, users=60):
@@ -274,10 +274,10 @@ def test_of_a_unit_with_a_million_rows_few_are_ever_together(monkeypatch):
 
 
 def test_an_attempt_that_was_killed_is_never_read_and_a_second_one_changes_nothing(tmp_path):
-    first = pathlib.Path(stored.write(pa.table({"who": [1]}), tmp_path, 0))
+    first = pathlib.Path(bounded_examples.write(pa.table({"who": [1]}), tmp_path, 0))
     (tmp_path / f".shard-00001.arrow.1-x{UNFINISHED}").write_bytes(b"half")
-    assert stored.write(pa.table({"who": [2]}), tmp_path, 0) == str(first)
-    assert [table.to_pydict() for table in stored.tables(tmp_path)] == [{"who": [1]}]
+    assert bounded_examples.write(pa.table({"who": [2]}), tmp_path, 0) == str(first)
+    assert [table.to_pydict() for table in bounded_examples.tables(tmp_path)] == [{"who": [1]}]
 
 
 @pytest.mark.parametrize(
@@ -322,5 +322,5 @@ def test_another_salt_may_keep_other_rows_but_as_many(rows, salt):
     counts = [Counter(bounded(plain, ["who"], 2, some)["who"].to_pylist()) for some in (SALT, salt)]
     assert counts[0] == counts[1]
     with tempfile.TemporaryDirectory() as folder:
-        stored.write(plain, folder, 3)
-        assert pc.equal(next(stored.tables(folder))["day"], plain["day"]).combine_chunks().false_count == 0
+        bounded_examples.write(plain, folder, 3)
+        assert pc.equal(next(bounded_examples.tables(folder))["day"], plain["day"]).combine_chunks().false_count == 0

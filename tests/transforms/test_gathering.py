@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.transforms import ahead
+from dp_pipelines.transforms import prefetch
 
 
-class Gather(ahead.GatheringDoFn):
+class Gather(prefetch.GatheringDoFn):
     """Hands out which tables were put together."""
 
     def compute(self, element):
@@ -60,7 +60,7 @@ def test_texts_that_are_read_as_codes_count_as_long_as_they_will_stand_in_rows()
     assert read.nbytes < 20_000
     assert bundles(70_000, [read] * 3) == [[[0], [0], [0]]]
     long = pa.DictionaryArray.from_arrays(codes.indices, pa.array([f"{number:05000}" for number in range(10)]))
-    assert ahead.plain_bytes(read.set_column(0, "who", long)) < 65 * 1000 + 10 * 5000 + 20_000
+    assert prefetch.plain_bytes(read.set_column(0, "who", long)) < 65 * 1000 + 10 * 5000 + 20_000
     assert bundles(100_000, [read.set_column(0, "who", codes.indices)] * 3) == [[[0, 0, 0]]]
 
 
@@ -69,4 +69,4 @@ def test_codes_of_any_kind_with_nulls_and_without_rows_have_a_size(kind):
     values = pa.array(["1", None], pa.string()).cast(kind)
     codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), values)
     for read in (pa.table({"who": codes}), pa.table({"who": pa.chunked_array([], codes.type)})):
-        assert ahead.plain_bytes(read) >= read.nbytes
+        assert prefetch.plain_bytes(read) >= read.nbytes

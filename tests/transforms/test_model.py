@@ -12,10 +12,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.train_model import BinaryLabel, Category, ClassLabel, JaxModel, LinearModel, Number, TrainModel
+from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, JaxModel, LinearModel, Number, TrainModel
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Statement
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.transforms.model import DpModelHandler
 
 FEATURES = {

@@ -17,9 +17,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing import test_pipeline
 
 from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query
-from dp_pipelines.budget import payment
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.planning import payment
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import (
     PrivateAggregate,
     PrivateCount,
@@ -161,7 +161,7 @@ def test_the_runs_of_a_plan_are_named_and_each_is_drawn_once() -> None:
 
 
 def test_everything_that_draws_is_refused_a_second_time() -> None:
-    from dp_pipelines.blocks import Blocks
+    from dp_pipelines.sample_and_aggregate.blocks import Blocks
 
     blocks = Blocks(privacy_unit="who", blocks=3, low=0.0, high=1.0)
     keys = Query(privacy_unit="who", partition_by="where", bounds=BOUNDS, metrics={})

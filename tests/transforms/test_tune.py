@@ -12,7 +12,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines import ContributionBounds, Count, Mean, Plan, PublicPartitions, Query
-from dp_pipelines.budget.stage import StagePlan
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.tuning import tally
 from dp_pipelines.tuning.configuration import Configuration, configuration

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.kept import ROWS
 from dp_pipelines.tuning import goal, tally
+from dp_pipelines.tuning.bounding_moments import ROWS
 from dp_pipelines.tuning.configuration import Configuration, Estimate
 
 METRICS = ["orders", "revenue"]

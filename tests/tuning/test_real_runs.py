@@ -25,10 +25,10 @@ from dp_pipelines import (
     Query,
     Sum,
 )
-from dp_pipelines.budget.stage import StagePlan
-from dp_pipelines.kernels import accumulate, pairs
+from dp_pipelines.kernels import accumulate
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.tuning import tally
+from dp_pipelines.tuning import pairs, tally
 from dp_pipelines.tuning.configuration import Configuration, configuration
 from dp_pipelines.tuning.goal import Results
 

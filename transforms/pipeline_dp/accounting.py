@@ -13,8 +13,8 @@ import pipeline_dp as original
 from pipeline_dp.budget_accounting import MechanismSpec, MechanismSpecInternal
 
 import dp_pipelines as dp
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.errors import RequestError
+from dp_pipelines.planning.stage import StagePlan
 
 _log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.budget.stage import StagePlan
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.pipeline_dp.accounting import Planned

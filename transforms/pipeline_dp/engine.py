@@ -16,8 +16,8 @@ import pipeline_dp as original
 import pyarrow as pa
 from pipeline_dp.data_extractors import MultiValueDataExtractors
 
-from dp_pipelines.budget.payment import pay
 from dp_pipelines.errors import RequestError
+from dp_pipelines.planning.payment import pay
 from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned, refuse_foreign
 from dp_pipelines.transforms.pipeline_dp.extract import ReadRows, RowReader, tables

@@ -17,7 +17,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.kernels import gather
+from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
 from dp_pipelines.transforms.row_batches import tables_of

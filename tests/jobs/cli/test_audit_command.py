@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dp_pipelines.jobs.cli import main
-from dp_pipelines.training.noise import NoisySum
+from dp_pipelines.training.gaussian_noise import NoisySum
 from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.run.test_model_training import model
 

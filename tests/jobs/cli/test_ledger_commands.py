@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.budget.accountant import epsilon_of
-from dp_pipelines.budget.mechanism import Mechanism
+from dp_pipelines.accounting.accountant import epsilon_of
+from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop

@@ -15,10 +15,10 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.jobs.predict import predict
-from dp_pipelines.train_model import BinaryLabel, Category, JaxModel, LinearModel, Number, TrainModel
+from dp_pipelines.query.train_model import BinaryLabel, Category, JaxModel, LinearModel, Number, TrainModel
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.features.encoder import Encoder
 from tests.jobs.conftest import Said, purchases
 
 Call = Callable[..., Said]

@@ -1,6 +1,7 @@
 """`best` in a job file: what `plan` prints, what a run publishes, what is refused with its line.
 
-In: the shop. Out: published folders, messages. Holds: runs are real. Not covered: the law of the choices (tests/test_best.py).
+In: the shop. Out: published folders, messages. Holds: runs are real. Not covered: the law of the choices
+(tests/query/test_best.py).
 """
 
 import json

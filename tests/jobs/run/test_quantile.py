@@ -1,6 +1,6 @@
 """A quantile among candidates in a job file: printed, published without a standard deviation, shown in the report.
 
-In: the shop. Out: published folders. Holds: runs are real. Not covered: the law of the choice (tests/test_quantile.py).
+In: the shop. Out: published folders. Holds: runs are real. Not covered: the law of the choice (tests/metrics/test_quantile.py).
 """
 
 import html

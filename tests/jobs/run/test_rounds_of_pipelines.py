@@ -13,7 +13,7 @@ import pytest
 from dp_pipelines.jobs.run import ledgered_run, pipelines
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.transforms.without import WithoutPartitions
+from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -182,7 +182,7 @@ def test_a_failure_between_two_pipelines_quotes_nothing(
     def fails(*arguments: object) -> None:
         raise ValueError("the key p0 is odd")
 
-    monkeypatch.setattr("dp_pipelines.release.released.over", fails)
+    monkeypatch.setattr("dp_pipelines.release.over_partitions.over", fails)
     said = call("run", shop.write(stages=STAGES), "--output", shop.folder / "out")
     assert said.code == 1
     assert "p0" not in said.err

@@ -21,7 +21,7 @@ import pytest
 from dp_pipelines import RequestError
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.training import artefact
-from dp_pipelines.training.encoder import Encoder
+from dp_pipelines.training.features.encoder import Encoder
 from tests.jobs.conftest import Said, Shop
 from tests.jobs.run.test_ledgered_run import opened
 

@@ -18,7 +18,7 @@ from dp_pipelines.jobs.session.session import Session
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.query import ReleasedPartitions
+from dp_pipelines.query.query import ReleasedPartitions
 from tests.helpers import quiet
 from tests.helpers.source import ROOT
 from tests.jobs.conftest import purchases, stage

@@ -10,7 +10,7 @@ import pytest
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import tables
-from dp_pipelines.kernels import fitting
+from dp_pipelines.kernels.columns import column_casts
 
 
 def read(data, types=None):
@@ -87,8 +87,8 @@ def test_every_cell_is_fitted_alone():
             raise ValueError("secret")
 
     cells = [1, "x", Rude(), 2**70, None, 3.5, True]
-    alone = [fitting.column([cell], pa.int64())[0].as_py() for cell in cells]
-    assert fitting.column(cells, pa.int64()).to_pylist() == alone
+    alone = [column_casts.column([cell], pa.int64())[0].as_py() for cell in cells]
+    assert column_casts.column(cells, pa.int64()).to_pylist() == alone
     assert alone[0] == 1
     assert alone[2] is None
 

@@ -10,7 +10,7 @@ import pytest
 
 from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, PrivatePartitions, Query
 from dp_pipelines.jobs.terminal import summary
-from dp_pipelines.metrics import Metric
+from dp_pipelines.metrics.base import Metric
 
 PLAN = {
     "epsilon": 1.0,

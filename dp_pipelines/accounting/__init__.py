@@ -1,0 +1,1 @@
+"""What mechanisms cost together: records, privacy loss distributions, their composition. Knows no stage."""

@@ -1,0 +1,271 @@
+"""What records cost together: from mechanism records to (epsilon, delta), never below the truth.
+
+In: the records of one run, and how many runs; or several lists of records, each with its number. Out: the epsilon for a delta,
+or the delta for an epsilon, of everything together. Holds: all that the records describe, run `runs` times, is
+(epsilon, delta)-DP for one privacy unit added or removed, with the samplers' tables and floating point counted in
+(docs/proofs/accounting.md). This holds too where a mechanism is chosen after the results of earlier ones, as long as the records
+were fixed before. Not covered: whether the records are true (the tests of privacy say so), and other plans over the same people
+(the ledger).
+
+Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever the data,
+so the dearest group decides: all answers are the largest over the groups, each with the records that read everybody
+(docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
+"""
+
+import collections
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dp_pipelines import checks
+from dp_pipelines.accounting.mechanism_record import Mechanism
+
+if TYPE_CHECKING:
+    from dp_pipelines.accounting.composition import Composition
+
+Rounds = list[tuple[tuple[Mechanism, ...], int]]
+"""Records, and how often they run together."""
+
+ACCURACY = 3e-5
+"""Relative accuracy that is aimed at for an epsilon; what was measured stands in docs/proofs/accounting.md, 5."""
+
+TABLES_ERROR = 2.0**-100
+"""Total variation between a draw and its law, at most (docs/proofs/noise.md)."""
+
+MOST_RUNS = 10**9
+
+LARGEST_EPSILON = 40.0
+"""Where a larger epsilon is asked for, noise from tables is held to this one: beyond, a unit could show in their ends."""
+
+
+def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
+    """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
+
+    What groups there are is left out: a unit in all of them would cost this.
+
+    * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
+    * sampled_gaussian: `times` pairs of `sampled.Removed`, whose mirrors are the other direction.
+    * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
+    * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
+    * bounded_range: `l0` times the pair of `losses.BoundedRange`.
+    * delta: fails with probability delta.
+
+    Raises:
+        RequestError: `runs` is not a number of runs.
+    """
+    return _composed([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))])
+
+
+def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+    """The epsilon that all runs of all records cost together at a delta; infinite where no epsilon is enough.
+
+    Args:
+        mechanisms: the records of one run.
+        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables 0 is never enough, and
+            what `tables_delta` says is the least.
+        runs: how often they run.
+        accuracy: how far above the truth the answer may be, relatively.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> round(epsilon_of([record], 1e-6, runs=12), 4)
+    4.1518
+    """
+    return epsilon_of_rounds([(tuple(mechanisms), runs)], delta, accuracy=accuracy)
+
+
+def epsilon_of_rounds(
+    rounds: Iterable[tuple[Sequence[Mechanism], int]], delta: float, *, accuracy: float = ACCURACY
+) -> float:
+    """The epsilon of runs that differ: lists of records, each with how often it runs. Otherwise as `epsilon_of`.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> round(epsilon_of_rounds([([record], 4), ([record], 8)], 1e-6), 4)
+    4.1518
+    """
+    kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=MOST_RUNS)) for records, runs in rounds]
+    delta = _from_zero(delta, "delta", 1.0)
+    return max(_epsilon(of_one, delta, accuracy) for of_one in by_group(kept))
+
+
+def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
+    """As `epsilon_of_rounds`, of the records that one unit meets."""
+    draws = sum(runs * record.draws for records, runs in kept for record in records)
+    composed = _composed(kept)
+    least = composed.epsilon(delta * (1 - 1e-12), accuracy)
+    if _tables(draws, least) <= delta * 1e-12:
+        return least
+    # The tables matter: an epsilon up to a limit will do if it does with the delta that the tables leave at the limit.
+    for slack in (1.0, 1.000001, 1.001, 1.1):
+        limit = least * slack
+        left = delta - _tables(draws, limit)
+        if left >= 0 and composed.epsilon(left, accuracy) <= limit:
+            return limit
+    return math.inf
+
+
+def epsilon_of_groups(
+    shared: Iterable[Mechanism],
+    groups: Iterable[Iterable[Mechanism]],
+    delta: float,
+    *,
+    runs: int = 1,
+    accuracy: float = ACCURACY,
+) -> float:
+    """The epsilon at a delta where units are in disjoint groups, and each group has mechanisms that read it alone.
+
+    A unit belongs to one group, whatever the data of other units: it meets the shared mechanisms and those of its group. So
+    the dearest group decides (docs/proofs/accounting.md, lemma 7).
+
+    Args:
+        shared: records of one run of mechanisms that read all units. What their own `group` says is heeded too.
+        groups: for each group the records of one run of the mechanisms that read its units and no others.
+        delta: as for `epsilon_of`.
+        runs: how often all of it runs, with the same groups.
+        accuracy: as for `epsilon_of`.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> epsilon_of_groups([record], [[record], [record], []], 1e-6) == epsilon_of([record, record], 1e-6)
+    True
+    """
+    common = tuple(shared)
+    each = [(*common, *group) for group in groups] or [common]
+    return max(epsilon_of(records, delta, runs=runs, accuracy=accuracy) for records in each)
+
+
+def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+    """The delta, at most 1, that all runs of all records cost together at an epsilon.
+
+    Args:
+        mechanisms: the records of one run.
+        epsilon: of everything together, from 0.
+        runs: how often they run.
+        accuracy: how far above `epsilon` the epsilon may be to which the answer belongs, relatively.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> record = Mechanism(stage="s", name="threshold", kind="delta", delta=0.25)
+    >>> round(delta_of([record], 1.0, runs=2), 6)
+    0.4375
+    """
+    epsilon, largest = _from_zero(epsilon, "epsilon", math.inf), 0.0
+    for ((records, times),) in by_group([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))]):
+        draws = times * sum(record.draws for record in records)
+        # What holds at a smaller epsilon holds at a larger one, at which the tables would cost more.
+        at = min(epsilon, LARGEST_EPSILON) if draws else epsilon
+        largest = max(largest, loss_distribution(records, runs=times).delta(at, accuracy) + _tables(draws, at))
+    return min(1.0, largest)
+
+
+def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: float) -> float:
+    """What the samplers' tables add to delta at an epsilon: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
+
+    Beyond `LARGEST_EPSILON` it stays what it is there: with that delta a plan is held to that epsilon.
+
+    >>> tables_delta([Mechanism(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
+    0.0
+    """
+    draws = runs * max(
+        sum(record.draws for record in records) for ((records, _),) in by_group([(tuple(mechanisms), 1)])
+    )
+    return _tables(draws, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
+
+
+def pure_epsilon_of(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> Fraction | None:
+    """Epsilon at delta 0, with ideal noise, exactly, of all runs of all records; None where there is none.
+
+    >>> records = [Mechanism(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
+    >>> pure_epsilon_of(records, runs=2)
+    Fraction(1, 1)
+    """
+    largest = Fraction(0)
+    for ((records, _),) in by_group([(tuple(mechanisms), 1)]):
+        each = [record.pure_epsilon for record in records]
+        exact = [epsilon for epsilon in each if epsilon is not None]
+        if len(exact) < len(each):
+            return None
+        largest = max(largest, sum(exact, Fraction(0)))
+    return runs * largest
+
+
+def by_group(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> list[Rounds]:
+    """What one unit meets, for each group that there is: the records of everybody and of that group, in all rounds.
+
+    >>> all_of_it, young = (Mechanism(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
+    >>> [len(records) for ((records, runs),) in by_group([([all_of_it, young], 1)])], by_group([([all_of_it], 2)])[0][0][1]
+    ([2], 2)
+    """
+    kept = [(tuple(records), runs) for records, runs in rounds]
+    groups = {record.group: None for records, _ in kept for record in records if record.group is not None}
+    if not groups:
+        return [kept]
+    return [[(tuple(r for r in records if r.group in (None, name)), runs) for records, runs in kept] for name in groups]
+
+
+def _tables(draws: int, epsilon: float) -> float:
+    return draws * (1 + math.exp(min(epsilon, 700.0))) * TABLES_ERROR
+
+
+def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition":
+    from dp_pipelines.accounting import composition, dominating_pairs, subsampled_gaussian
+
+    squares: list[float] = []
+    bounded: collections.Counter[dominating_pairs.Bounded] = collections.Counter()
+    samples: collections.Counter[dominating_pairs.Pair] = collections.Counter()
+    log_not_failed: list[float] = []
+    up = 1 + 2.0**-50  # more than the divisions below round down
+    for record, runs in ((record, runs) for records, runs in rounds for record in records):
+        if record.kind == "gaussian":
+            assert record.scale
+            assert record.l2_squared
+            squares.append(runs * float(record.l2_squared / record.scale**2))
+        elif record.kind == "sampled_gaussian":
+            assert record.scale
+            assert record.l2_squared
+            assert record.rate
+            assert record.times
+            mu = math.sqrt(float(record.l2_squared / record.scale**2)) * up
+            samples[subsampled_gaussian.Removed(record.rate, mu)] += record.times * runs
+        elif record.kind == "laplace":
+            for shift, times in worst_shifts(record):
+                bounded[dominating_pairs.Laplace(float(shift) * up)] += times * runs
+        elif record.kind == "bounded_range":
+            if record.epsilon:
+                bounded[dominating_pairs.BoundedRange(record.epsilon)] += (record.l0 or 1) * runs
+        else:
+            assert record.delta is not None
+            times = (record.l0 or 1) * runs
+            log_not_failed.append(times * math.log1p(-record.delta))
+            if record.epsilon:
+                bounded[dominating_pairs.Response(record.epsilon)] += times
+    return composition.Composition(
+        mu=math.sqrt(math.fsum(squares)) * up,
+        bounded=dict(bounded),
+        sampled=dict(samples),
+        failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
+    )
+
+
+def worst_shifts(record: Mechanism) -> list[tuple[Fraction, int]]:
+    """The worst way to spread a change: how far, in scales, and how many integers that far."""
+    scale, linf, l0, l1 = record.scale, record.linf, record.l0, record.l1
+    assert scale
+    assert linf
+    assert l0
+    assert l1
+    # A change in few large pieces costs more than one in many small ones (docs/proofs/accounting.md, lemma 3).
+    whole, rest = divmod(min(l1, l0 * linf), linf)
+    return [(shift / scale, times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
+
+
+def _from_zero(value: float, field: str, below: float) -> float:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    return checks.number(value, field, above=0, below=below)

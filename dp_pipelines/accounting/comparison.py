@@ -1,0 +1,212 @@
+"""What records cost by four ways to add up losses: for `plan --explain` and the benchmark, never to account with.
+
+In: groups of records and how often each runs, delta. Out: an epsilon for each way. Each way is a theorem, so each answer is
+an upper bound on the truth; the last is what plans are accounted with:
+
+* `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave. A
+sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8). *
+`advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
+The part that is left to the theorem is the best of a grid. * `renyi`: Renyi divergences add up (Mironov 2017); the best of a
+grid of orders. * `pld`: privacy loss distributions (`accountant`).
+
+Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts
+as ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
+"""
+
+import collections
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dp_pipelines import checks
+from dp_pipelines.accounting import accountant, renyi
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.lattice import Floats
+
+Groups = Iterable[tuple[Sequence[Mechanism], int]]
+"""Records, and how often they run together."""
+
+ORDERS = tuple(1 + 2.0 ** (n / 6 - 5) for n in range(180))
+"""Orders of Renyi divergences."""
+
+SLACKS = (0.0, *(n / 20 for n in range(1, 20)))
+"""Parts of delta that advanced composition may use up itself; the first is naive composition."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Epsilon at one delta, by four ways; infinite where a way has no answer.
+
+    Args:
+        naive, advanced, renyi, pld: see the head of this module.
+        order: the order that `renyi` took; None where it has no answer or delta is 0.
+    """
+
+    naive: float
+    advanced: float
+    renyi: float
+    pld: float
+    order: float | None = None
+
+    def to_json(self) -> dict[str, float | None]:
+        """As JSON values, null for infinite."""
+        fields = dataclasses.asdict(self)
+        return {name: value if value is not None and math.isfinite(value) else None for name, value in fields.items()}
+
+
+def compare(groups: Groups, delta: float) -> Costs:
+    """The epsilon of all runs of all records at a delta, by four ways.
+
+    Args:
+        groups: records, and how often they run.
+        delta: of everything together, from 0 to below 1.
+
+    Raises:
+        RequestError: an argument is out of its range.
+
+    >>> from fractions import Fraction
+    >>> daily = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(60), l2_squared=1, l0=1)
+    >>> costs = compare([([daily], 365)], 1e-6)
+    >>> round(costs.naive, 1), round(costs.advanced, 1), round(costs.renyi, 2), round(costs.pld, 2)
+    (29.2, 9.7, 1.48, 1.38)
+    """
+    kept = [(tuple(records), checks.whole(runs, "runs", low=1, high=accountant.MOST_RUNS)) for records, runs in groups]
+    each = [_compare(of_one, delta) for of_one in accountant.by_group(kept)]
+    return Costs(
+        naive=max(costs.naive for costs in each),
+        advanced=max(costs.advanced for costs in each),
+        renyi=max(costs.renyi for costs in each),
+        pld=max(costs.pld for costs in each),
+        order=max(each, key=lambda costs: costs.renyi).order,
+    )
+
+
+def _compare(kept: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> Costs:
+    """As `compare`, of the records that one unit meets."""
+    if delta == 0:
+        added = _composed(kept, 0.0, (0.0,))
+        return Costs(naive=added, advanced=added, renyi=added, pld=added)
+    pld = accountant.epsilon_of_rounds(kept, delta)
+    renyi_epsilon, order = _renyi(kept, delta)
+    return Costs(
+        naive=_composed(kept, delta, (0.0,)),
+        advanced=_composed(kept, delta, SLACKS),
+        renyi=renyi_epsilon,
+        pld=pld,
+        order=order,
+    )
+
+
+def explain(groups: Groups, delta: float) -> dict[str, Any]:
+    """The costs of all stages together and of each alone at the same delta, and the records of the first run of each.
+
+    Args:
+        groups: records, and how often they run.
+        delta: of everything together.
+
+    Returns:
+        JSON values: `delta`, `total`, `stages` (by name) and `records` (by name of stage).
+    """
+    kept = [(tuple(records), runs) for records, runs in groups]
+    stages = dict.fromkeys(record.stage for records, _ in kept for record in records)
+    alone = {
+        name: [(tuple(record for record in records if record.stage == name), runs) for records, runs in kept]
+        for name in stages
+    }
+    total = compare(kept, delta).to_json()
+    each = {n: total if len(stages) == 1 else compare(of_stage, delta).to_json() for n, of_stage in alone.items()}
+    records = {name: [record.to_json() for record in of_stage[0][0]] for name, of_stage in alone.items()}
+    return {"delta": delta, "total": total, "stages": each, "records": records}
+
+
+def _composed(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float, slacks: Iterable[float]) -> float:
+    """The best of composition theorems with some parts of delta for themselves."""
+    left = delta - _failure(groups)
+    if left < 0:
+        return math.inf
+    squares, rates, normal, pure = _losses(groups)
+    best = math.inf
+    for slack in slacks:
+        own, each = left * slack, left * (1 - slack) / max(float(normal.sum()), 1.0)
+        if len(squares) and not each > 0:
+            continue
+        epsilons = _gaussian_epsilons(np.sqrt(squares), np.minimum(each / rates, 1.0))
+        # Beyond 500 nothing is gained by what is lost there to an overflow.
+        amplified = np.log1p(rates * np.expm1(np.minimum(epsilons, 500.0)))
+        epsilons = np.where((rates < 1) & (epsilons < 500), amplified, epsilons)
+        epsilons = np.append(epsilons, [epsilon for epsilon, _ in pure])
+        times = np.append(normal, [float(many) for _, many in pure])
+        best = min(best, float(times @ epsilons))
+        if own > 0:
+            best = min(best, _advanced(epsilons, times, own))
+    return best
+
+
+def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
+    """Kairouz, Oh, Viswanath 2015, theorem 3.5: composition of mechanisms with different epsilons."""
+    squares = float(times @ epsilons**2)
+    mean = float(times @ (epsilons * np.tanh(epsilons / 2)))
+    first = math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
+    return mean + min(first, math.sqrt(2 * squares * math.log(1 / delta)))
+
+
+def _losses(
+    groups: Iterable[tuple[tuple[Mechanism, ...], int]],
+) -> tuple[Floats, Floats, Floats, list[tuple[float, int]]]:
+    """Squared shifts of Gaussian sums, rates of their samples and how many there are; epsilons of all others and how many."""
+    normal, pure = collections.Counter[tuple[float, float]](), collections.Counter[float]()
+    for records, runs in groups:
+        for record in records:
+            if record.kind in ("gaussian", "sampled_gaussian"):
+                assert record.scale is not None
+                assert record.l2_squared is not None
+                square = float(record.l2_squared / record.scale**2)
+                normal[square, record.rate or 1.0] += (record.times or 1) * runs
+            elif record.kind == "laplace":
+                for shift, times in accountant.worst_shifts(record):
+                    pure[float(shift)] += times * runs
+            elif record.epsilon:
+                pure[record.epsilon] += (record.l0 or 1) * runs
+    squares, rates = (np.array([key[n] for key in normal], np.float64) for n in (0, 1))
+    return squares, rates, np.array([*normal.values()], np.float64), list(pure.items())
+
+
+def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
+    """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above."""
+    from scipy import special
+
+    if not len(mu):
+        return mu
+    low: Floats = np.zeros_like(mu)
+    high: Floats = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)) + 1)
+    for _ in range(60):
+        middle = (low + high) / 2
+        under_q = np.exp(middle + special.log_ndtr(-mu / 2 - middle / mu))
+        enough = special.ndtr(mu / 2 - middle / mu) - under_q <= delta
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return high
+
+
+def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> tuple[float, float | None]:
+    """The best order; equal records are counted, as in a plan of many runs most are."""
+    whole = [([record for record in records if record.kind == "gaussian"], runs) for records, runs in groups]
+    squares, _, normal, _ = _losses((tuple(records), runs) for records, runs in whole)
+    others: collections.Counter[Mechanism] = collections.Counter()
+    for records, runs in groups:
+        for record in records:
+            if record.kind in ("sampled_gaussian", "laplace", "approximate_dp", "bounded_range"):
+                others[dataclasses.replace(record, stage="s", name="n")] += runs
+    best, best_order, left = math.inf, None, delta - _failure(groups)
+    for order in ORDERS:
+        parts = [renyi.divergence([record], order) * runs for record, runs in others.items()]
+        epsilon = renyi.to_epsilon(math.fsum([order * float(normal @ squares) / 2, *parts]) * renyi.UP, order, left)
+        if epsilon < best:
+            best, best_order = epsilon, order
+    return best, best_order
+
+
+def _failure(groups: Sequence[tuple[tuple[Mechanism, ...], int]]) -> float:
+    return math.fsum(runs * (record.delta or 0.0) * (record.l0 or 1) for records, runs in groups for record in records)

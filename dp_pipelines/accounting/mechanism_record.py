@@ -1,0 +1,193 @@
+"""Mechanism records: what one run of a plan does to one privacy unit, in integers, and nothing about its price.
+
+In: a law of noise or of failure, with exact scale and sensitivity. Out: frozen, hashable records that manifests and ledgers
+store and that `accounting.accountant` prices. Holds: a record bounds the whole effect of one unit on what it describes; it has
+exactly the fields of its kind; `from_json(to_json())` is the same record, digit for digit. Not covered: whether the
+sensitivities are true of the kernels (docs/proofs/sensitivity.md and the tests of privacy say so).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+
+Kind = Literal["gaussian", "sampled_gaussian", "laplace", "approximate_dp", "bounded_range", "delta"]
+"""What a record describes: see `Mechanism`."""
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    "gaussian": ("scale", "l2_squared", "l0"),
+    "sampled_gaussian": ("scale", "l2_squared", "l0", "rate", "times"),
+    "laplace": ("scale", "linf", "l0", "l1"),
+    "approximate_dp": ("epsilon", "delta", "l0"),
+    "bounded_range": ("epsilon", "l0"),
+    "delta": ("delta",),
+}
+"""The fields of each kind, beside stage, name, kind and (where it is set) group."""
+
+MOST = 2**160
+"""No field is larger: an L2 norm of 2**24 partitions with 2**62 steps each stays below."""
+
+MOST_TIMES = 10**9
+"""No record stands for more adaptive steps."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """One mechanism of a plan, and the most that all rows of one privacy unit can change in its input.
+
+    The kinds, and what must be given for each:
+
+    * `gaussian`: `scale`, `l2_squared`, `l0`. Integers get the Gaussian law of standard deviation `scale`, rounded.
+    * `sampled_gaussian`: `scale`, `l2_squared`, `l0`, `rate`, `times`. So many vector sums one after the other, each of which may
+      depend on those before. Each is over a Poisson sample of the units: every unit is in it with probability `rate`,
+      independently of everything else, and nobody learns who was. The law of each sum is as for `gaussian`.
+    * `laplace`: `scale`, `linf`, `l0`, `l1`. Integers get the Laplace law of scale `scale`, floored.
+    * `approximate_dp`: `epsilon`, `delta`, `l0`. Up to `l0` decisions, each (epsilon, delta)-DP (the coins of selection).
+    * `bounded_range`: `epsilon`, `l0`. Up to `l0` choices whose privacy losses each lie in an interval of length epsilon
+      (exponential mechanisms, docs/proofs/exponential.md).
+    * `delta`: `delta`. Something that a unit must not be seen in is seen with at most this probability (a threshold).
+
+    Args:
+        stage: the stage that it belongs to.
+        name: what it releases, unique in its stage.
+        kind: see above.
+        scale: of the noise, in steps of the release lattice; the denominator is a power of two.
+        l2_squared: the square of the L2 norm of the change of all integers together, in steps; of one sum where there are many.
+        linf: the largest change of one integer, in steps.
+        l0: how many integers (or decisions) can change; each draws its own noise. Of one sum where there are many.
+        l1: the sum of all changes, in steps. More than `l0 * linf` says nothing.
+        epsilon: of one decision, from 0.
+        delta: of one decision, or of the failure as a whole, from 0 to below 1.
+        rate: the probability of each unit to be in a sample, above 0 and below 1.
+        times: how many sums.
+        group: the name of the units that it reads, where it does not read all: groups of a plan are disjoint, and who is in which
+            depends on the unit alone. Of any kind.
+
+    Raises:
+        RequestError: a field is missing, superfluous or out of its range.
+
+    >>> record = Mechanism(stage="weekly", name="orders", kind="laplace", scale=Fraction(4096), linf=512, l0=8, l1=4096)
+    >>> Mechanism.from_json(record.to_json()) == record
+    True
+    """
+
+    stage: str
+    name: str
+    kind: Kind
+    scale: Fraction | None = None
+    l2_squared: int | None = None
+    linf: int | None = None
+    l0: int | None = None
+    l1: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    rate: float | None = None
+    times: int | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("stage", "name"):
+            if not isinstance(getattr(self, field), str) or not getattr(self, field):
+                raise RequestError(field=f"mechanism.{field}", rule="must be text that is not empty")
+        if self.kind not in get_args(Kind):
+            raise RequestError(field="mechanism.kind", rule="must be one of " + ", ".join(get_args(Kind)))
+        if self.group is not None and (not isinstance(self.group, str) or not self.group):
+            raise RequestError(field="mechanism.group", rule="must be text that is not empty, or left out")
+        given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None} - {"group"}
+        wanted = {"stage", "name", "kind", *FIELDS[self.kind]}
+        if given != wanted:
+            raise RequestError(
+                field=f"mechanism.{min(given ^ wanted)}",
+                rule=f"kind {self.kind} has exactly the fields " + ", ".join(FIELDS[self.kind]),
+            )
+        for field in ("l2_squared", "linf", "l0", "l1"):
+            if getattr(self, field) is not None:
+                value = checks.whole(getattr(self, field), f"mechanism.{field}", low=1, high=MOST)
+                object.__setattr__(self, field, value)
+        if self.times is not None:
+            object.__setattr__(self, "times", checks.whole(self.times, "mechanism.times", low=1, high=MOST_TIMES))
+        if self.scale is not None:
+            object.__setattr__(self, "scale", _scale(self.scale))
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", _from_zero(self.epsilon, "mechanism.epsilon", math.inf))
+        if self.delta is not None:
+            object.__setattr__(self, "delta", _from_zero(self.delta, "mechanism.delta", 1.0))
+        if self.rate is not None:
+            object.__setattr__(self, "rate", checks.number(self.rate, "mechanism.rate", above=0, below=1))
+
+    @property
+    def draws(self) -> int:
+        """How many draws of noise depend on one unit: what the tables of the samplers may be off by counts for each.
+
+        The coins of selection are exact, and thresholds compare noise that its own record counts.
+        """
+        return (self.l0 or 0) * (self.times or 1) if self.kind in ("gaussian", "sampled_gaussian", "laplace") else 0
+
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """Epsilon at delta 0, with ideal noise, exactly; None where there is none. These add up over records and runs."""
+        if self.kind == "bounded_range" or (self.kind == "approximate_dp" and self.delta == 0):
+            return Fraction(self.epsilon or 0.0) * (self.l0 or 0)
+        if self.kind != "laplace" or self.scale is None:
+            return None
+        return Fraction(min(self.l1 or 0, (self.l0 or 0) * (self.linf or 0))) / self.scale
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values, exact: fractions as text, floats as they are (their shortest text is exact)."""
+        fields = {"stage": self.stage, "name": self.name, "kind": self.kind}
+        fields |= {field: getattr(self, field) for field in FIELDS[self.kind]}
+        if self.scale is not None:
+            fields["scale"] = f"{self.scale.numerator}/{self.scale.denominator}"
+        if self.group is not None:
+            fields["group"] = self.group
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> "Mechanism":
+        """The record that `to_json` wrote.
+
+        Raises:
+            RequestError: these are not the fields of a record.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        if not isinstance(fields, Mapping) or not {"stage", "name", "kind"} <= set(fields) <= known:
+            raise RequestError(
+                field="mechanism", rule="must be an object with stage, name, kind and the fields of its kind"
+            )
+        values = dict(fields)
+        if "scale" in values:
+            values["scale"] = _parsed(values["scale"])
+        return cls(**values)
+
+
+def _scale(scale: Any) -> Fraction:
+    """A positive rational number of steps whose denominator is a power of two."""
+    field = "mechanism.scale"
+    if isinstance(scale, bool) or not isinstance(scale, (int, Fraction)):
+        raise RequestError(field=field, rule=f"must be a fractions.Fraction, not {type(scale).__name__}")
+    if not 0 < scale <= MOST:
+        raise RequestError(field=field, rule="must be above 0")
+    if not scale.denominator & (scale.denominator - 1) == 0:
+        raise RequestError(
+            field=field, rule="must have a power of two as denominator", mend="round it up to a 64th step"
+        )
+    return Fraction(scale)
+
+
+def _parsed(text: Any) -> Fraction:
+    numerator, slash, denominator = text.partition("/") if isinstance(text, str) else ("", "", "")
+    # Digits only: int() alone would take spaces, underscores and signs, and two texts of one record differ in digest.
+    if not (slash and all(part.isascii() and part.isdigit() for part in (numerator, denominator)) and int(denominator)):
+        raise RequestError(field="mechanism.scale", rule='must be written as "numerator/denominator"')
+    return Fraction(int(numerator), int(denominator))
+
+
+def _from_zero(value: Any, field: str, below: float) -> float:
+    """A number from 0 to below a limit."""
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    return checks.number(value, field, above=0, below=below)

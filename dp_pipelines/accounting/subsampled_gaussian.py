@@ -1,0 +1,200 @@
+"""Gaussian sums over a Poisson sample: the two dominating pairs, one for each direction, and a bound on their moments.
+
+In: the rate of the sample, the shift mu of the sum in standard deviations of its noise. Out: a `Removed` or `Added` pair for
+`losses.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are bounds from above for every order
+(docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ between units.
+
+With a Gaussian of the same mu in place of the mixture, both profiles are those of the Gaussian at another loss: subsampling
+is a change of the variable, and no precision is lost by it.
+
+Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
+2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
+
+Imports budget.losses; needs scipy, so the accountant imports it when it is asked.
+"""
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from dp_pipelines.accounting.dominating_pairs import Floats, Gaussian, Pair
+
+FARTHEST = 400.0
+"""Orders times mu up to here are integrated; beyond, a closed form bounds the moment."""
+
+LARGEST_MU = 15.0
+"""With a larger mu the closed form answers for all orders."""
+
+ENDLESS = 700.0
+"""A loss as large as this counts as infinite: no epsilon of interest is near it."""
+
+NODES = 200
+"""Outcomes at which estimates are taken that nothing rests on."""
+
+ENDS = 14.0
+"""So many standard deviations around all that the integrand holds are added up, and a bound for the rest."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Removed(Pair):
+    """(1 - rate) N(0, 1) + rate N(mu, 1) against N(0, 1): with the unit, and without it.
+
+    Its loss log(1 - rate + rate exp(mu x - mu^2 / 2)) is above log(1 - rate), and has no upper end.
+
+    >>> profile, _ = Removed(0.5, 1.0).profile(np.array([math.log(1.5)]))
+    >>> round(float(profile[0]), 8) == round(float(Gaussian(1.0).profile(np.array([math.log(2)]))[0][0]) / 2, 8)
+    True
+    """
+
+    rate: float
+    mu: float
+
+    @property
+    def mirror(self) -> "Added":
+        """See `Pair`."""
+        return Added(self.rate, self.mu)
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """See `Pair`: rate times the Gaussian profile at `_of_sample`; 1 - exp(e) where no loss is as low."""
+        inside, under_p = _gaussian(self.mu, _of_sample(self.rate, losses))
+        below = losses <= math.log1p(-self.rate)
+        all_of_it = -np.expm1(np.minimum(losses, 0))
+        error = np.where(below, all_of_it * 2.0**-48, self.rate * under_p * 2.0**-40)
+        return np.where(below, all_of_it, self.rate * inside), error
+
+    def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
+        """See `Pair`: at the upper end the profile is exp(-25) of delta, whatever the tilt, or a loss as good as infinite."""
+        top = _loss(self.rate, self.mu, self.mu + _width(log_delta - math.log(self.rate)))
+        return _loss(self.rate, self.mu, -9.0), min(ENDLESS, top)
+
+    def log_moment(self, theta: Floats) -> Floats:
+        """See `Pair`: from above."""
+        return _log_moment(self.rate, self.mu, theta)
+
+    def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
+        """See `Pair`: beyond the reach outcomes that never happen would decide about large moments."""
+        top = self.mu + _width(log_delta - math.log(self.rate))
+        return _integral(np.linspace(-9.0, top, NODES), self.rate, self.mu, 1 + theta)
+
+
+@dataclasses.dataclass(frozen=True)
+class Added(Pair):
+    """N(0, 1) against (1 - rate) N(0, 1) + rate N(mu, 1): without the unit, and with it.
+
+    >>> round(Added(0.5, 1.0).ceiling, 12) == round(math.log(2), 12)
+    True
+    """
+
+    rate: float
+    mu: float
+
+    @property
+    def ceiling(self) -> float:
+        """See `Pair`: that of a unit that is not in the sample, as nobody will know."""
+        return -math.log1p(-self.rate) * (1 + 2.0**-48)
+
+    @property
+    def mirror(self) -> Removed:
+        """See `Pair`."""
+        return Removed(self.rate, self.mu)
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        """See `Pair`: (1 - (1 - rate) exp(e)) times the Gaussian profile at minus `_of_sample` of minus e."""
+        inside, under_p = _gaussian(self.mu, -_of_sample(self.rate, -losses))
+        part = -np.expm1(np.minimum(losses + math.log1p(-self.rate), 0))
+        rounded = self.rate * np.exp(np.minimum(losses, self.ceiling)) + self.ceiling
+        error = (part * 2.0**-40 + rounded * 2.0**-48) * under_p
+        return part * inside, np.where(losses < self.ceiling, error, 0.0)
+
+    def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
+        """See `Pair`."""
+        top = -_loss(self.rate, self.mu, -_width(log_delta))
+        # A little less than all is no gain: at the end itself nothing is left above.
+        return -_loss(self.rate, self.mu, 9.0), self.ceiling if top > 0.9 * self.ceiling else top
+
+    def log_moment(self, theta: Floats) -> Floats:
+        """See `Pair`: from above; that of the other direction is never smaller (Mironov, Talwar, Zhang 2019, theorem 5)."""
+        return np.minimum(_log_moment(self.rate, self.mu, theta), theta * self.ceiling)
+
+    def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
+        """See `Pair`."""
+        return _integral(np.linspace(-_width(log_delta), 9.0, NODES), self.rate, self.mu, -theta)
+
+
+def log_moment(rate: float, mu: float, theta: float) -> float:
+    """An upper bound on theta times the Renyi divergence of order theta + 1, theta > 0, in the worse direction.
+
+    >>> round(log_moment(0.01, 1.0, 1.0), 9) == round(math.log1p(0.01**2 * math.expm1(1)), 9)
+    True
+    """
+    return float(_log_moment(rate, mu, np.array([theta], np.float64))[0])
+
+
+def _loss(rate: float, mu: float, x: float) -> float:
+    """The loss of the first direction at an outcome."""
+    exponent = mu * x - mu * mu / 2
+    if exponent > 1:
+        return exponent + math.log(rate) + math.log1p((1 - rate) / rate * math.exp(-exponent))
+    return math.log1p(rate * math.expm1(exponent))
+
+
+def _width(log_delta: float) -> float:
+    """Beyond so many standard deviations a normal variable lies with probability exp(-25) of delta."""
+    return math.sqrt(2 * max(8.0, 25 - log_delta))
+
+
+def _integral(x: Floats, rate: float, mu: float, powers: Floats) -> Floats:
+    """About log E[B^power], as in `_log_moments`, for each power, over outcomes x at equal distances."""
+    exponents = powers[:, None] * np.logaddexp(math.log1p(-rate), math.log(rate) + mu * x - mu * mu / 2) - x * x / 2
+    highest = exponents.max(axis=1)
+    sums = np.exp(exponents - highest[:, None]).sum(axis=1)
+    integral: Floats = highest + np.log(sums * ((x[-1] - x[0]) / (len(x) - 1) / math.sqrt(2 * math.pi)))
+    return integral
+
+
+def _of_sample(rate: float, losses: Floats) -> Floats:
+    """The loss of the Gaussian where that of the mixture is given: log(1 + (exp(e) - 1) / rate), from log(2^-48) on."""
+    low = np.log1p(np.maximum(np.expm1(np.minimum(losses, 1.0)) / rate, 2.0**-48 - 1))
+    high = np.maximum(losses, 1.0)
+    above: Floats = high - math.log(rate) + np.log1p((rate - 1) * np.exp(-high))
+    return np.where(losses < 1, low, above)
+
+
+def _gaussian(mu: float, losses: Floats) -> tuple[Floats, Floats]:
+    """The Gaussian profile, and the probability of a larger loss under P, to which its error is in proportion."""
+    profile, error = Gaussian(mu).profile(losses)
+    return profile, error * 2.0**40
+
+
+def _log_moment(rate: float, mu: float, theta: Floats) -> Floats:
+    return np.array(_log_moments(rate, mu, np.asarray(theta, np.float64).tobytes()))
+
+
+@functools.lru_cache(maxsize=32)
+def _log_moments(rate: float, mu: float, thetas: bytes) -> Floats:
+    """Log E[B^(1 + theta)], B = 1 - rate + rate exp(mu x - mu^2 / 2), x standard normal: from above, for each theta.
+
+    Two bounds: convexity of B^(1 + theta) in rate; and the trapezoidal rule, whose relative error is known as the integrand
+    is no larger, but for a factor, off the real axis.
+    """
+    orders = 1 + np.frombuffer(thetas, np.float64)
+    bound = np.logaddexp(math.log1p(-rate), math.log(rate) + orders * (orders - 1) * (mu * mu / 2)) * (1 + 2.0**-48)
+    bound = np.maximum(bound, 0) + 2.0**-48
+    farthest = min(FARTHEST, 600 / mu, 20 - 3 * math.log(rate) / mu)
+    near = orders * mu <= farthest
+    if mu > LARGEST_MU or not near.any():
+        return bound
+    step = 0.5 if mu < 0.238 else min(0.5, 6 * math.pi * mu / (45 * mu * mu + 4.5))
+    x = np.arange(math.floor(-ENDS / step), math.ceil((float(orders[near].max()) * mu + ENDS) / step) + 1) * step
+    loss = np.log1p(rate * np.expm1(mu * x - mu * mu / 2))
+    exponents = orders[near, None] * loss - x * x / 2
+    highest = exponents.max(axis=1)
+    terms = np.exp(exponents - highest[:, None])
+    # The ends again three times: from there on terms fall at least by exp(-ENDS * step).
+    total = terms.sum(axis=1) + 3 * (terms[:, 0] + terms[:, -1])
+    integral = highest + np.log(total * (step / math.sqrt(2 * math.pi)))
+    rounding = 2.0**-47 * (8 + (orders[near] * mu + ENDS) ** 2)
+    bound[near] = np.minimum(bound[near], np.maximum(integral, 0) + rounding)
+    return bound

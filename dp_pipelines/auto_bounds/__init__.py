@@ -1,0 +1,1 @@
+"""Bounds that are chosen from noisy histograms, where a query says `auto`."""

@@ -1,1 +1,0 @@
-"""The budget: mechanism records, what they cost together, and the least noise that meets (epsilon, delta)."""

@@ -1,0 +1,185 @@
+"""Long text and bytes as keys: a 256-bit digest travels with the rows, the text itself once for each key.
+
+In: text or bytes of a unit, a partition, a row id or a value to be counted. Out: the same column with each value of more than
+`SHORT` bytes replaced by a stand-in of `STAND_IN` bytes; the texts that stand-ins stand for, as tables of their own. Holds: equal
+stand-ins are equal texts (BLAKE2b with 256 bits, no salt: one text has one digest in every run, table and runner); no short text
+looks like a stand-in, since it has fewer bytes. Not covered: partition keys of more than `LONGEST_KEY` bytes, which are null.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.sizes import ELEMENT_BYTES
+
+SHORT = 64
+"""Bytes of a text that travels as it is; a longer one travels as its digest."""
+
+STAND_IN = SHORT + 1
+"""Bytes of a stand-in: '#' and the digest in hexadecimal digits. Its length tells it from every text that travels as it is."""
+
+LONGEST_KEY = 2**14
+"""Bytes of a partition key at most: a longer one counts as null."""
+
+AT_ONCE = 2**28
+"""Bytes of long texts that are looked at together."""
+
+KEY, TEXT = "long_key", "long_text"
+"""The columns of a table of texts: such a table travels beside tables of rows and is told from them by its columns."""
+
+Texts = dict[bytes, bytes]
+"""The text that each stand-in stands for."""
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are text or bytes of any length.
+
+    >>> is_text(pa.large_binary()), is_text(pa.int64())
+    (True, False)
+    """
+    views = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return bool(views or large or pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def stand_in(text: bytes) -> bytes:
+    """What stands for a long text.
+
+    >>> len(stand_in(b"a" * 65))
+    65
+    """
+    return b"#" + hashlib.blake2b(text, digest_size=32).hexdigest().encode()
+
+
+def shortened(values: pa.Array, *, texts: Texts | None = None, longest: int | None = None) -> pa.Array:
+    """Text or bytes, each value of more than `SHORT` bytes replaced by its stand-in.
+
+    Args:
+        values: a plain array, not a dictionary.
+        texts: takes up the texts that stand-ins stand for.
+        longest: a value of more bytes becomes null; None: no value does.
+
+    >>> shortened(pa.array(["a", "b" * 65])).to_pylist()[1][:9]
+    '#d886b37f'
+    """
+    sizes = pc.binary_length(values)
+    if (pc.max(sizes).as_py() or 0) <= SHORT:
+        return values
+    lengths = pc.fill_null(sizes, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    too_long = np.zeros(len(lengths), np.bool_) if longest is None else lengths > longest
+    places = np.flatnonzero((lengths > SHORT) & ~too_long)
+    pieces = [
+        _stand_ins(gather.take(values, places[begin:end]), texts)
+        for begin, end in gather.byte_slices(lengths[places], AT_ONCE)
+    ]
+    mask = np.zeros(len(lengths), np.bool_)
+    mask[places] = True
+    if pieces:
+        replacement = gather.joined(pieces)
+        values = gather.replaced(values, mask, replacement.cast(values.type))
+    return gather.replaced(values, too_long, None) if too_long.any() else values
+
+
+def _stand_ins(long: pa.Array, texts: Texts | None) -> pa.Array:
+    """The stand-in of each long text; one that repeats is digested once."""
+    codes = long.dictionary_encode()
+    found = [value.as_buffer().to_pybytes() for value in codes.dictionary]
+    digests = [stand_in(text) for text in found]
+    if texts is not None:
+        texts.update(zip(digests, found, strict=True))
+    return gather.take(pa.array(digests, pa.binary()), codes.indices)
+
+
+def with_texts(
+    cut: Iterable[tuple[int, pa.Table]], names: Sequence[str], texts: Mapping[bytes, bytes], most: int = ELEMENT_BYTES
+) -> Iterator[tuple[int, pa.Table]]:
+    """Tables of rows with their destinations, and for each destination the texts of its long keys, each once.
+
+    Args:
+        cut: (destination, rows).
+        names: the key columns.
+        texts: of all stand-ins that the rows hold.
+        most: bytes of a table of texts, unless one text is larger.
+    """
+    sent: dict[int, set[bytes]] = {}
+    for destination, rows in cut:
+        yield destination, rows
+        if texts:
+            new = _stand_ins_of(rows, names) - sent.setdefault(destination, set())
+            sent[destination] |= new
+            yield from ((destination, table) for table in _tables(sorted(new), texts, most))
+
+
+def apart(tables: Iterable[pa.Table]) -> tuple[list[pa.Table], Texts]:
+    """Tables of rows, and the texts of the tables of texts among them.
+
+    >>> apart([pa.table({"p0": [1]})])[1]
+    {}
+    """
+    rows, texts = [], Texts()
+    for table in tables:
+        if table.column_names == [KEY, TEXT]:
+            texts.update(zip(table.column(KEY).to_pylist(), table.column(TEXT).to_pylist(), strict=True))
+        else:
+            rows.append(table)
+    return rows, texts
+
+
+def restored(column: pa.Array | pa.ChunkedArray, texts: Mapping[bytes, bytes]) -> pa.ChunkedArray:
+    """A key column with each stand-in replaced by its text.
+
+    Args:
+        column: plain, or of codes.
+        texts: of all stand-ins that it holds.
+    """
+    column = gather.one_array(column)
+    if pa.types.is_dictionary(column.type):
+        return pa.chunked_array([pa.DictionaryArray.from_arrays(column.indices, _restored(column.dictionary, texts))])
+    return gather.as_type(_restored(column, texts), column.type) if is_text(column.type) else pa.chunked_array([column])
+
+
+def _restored(values: pa.Array, texts: Mapping[bytes, bytes]) -> pa.Array:
+    if not is_text(values.type):
+        return values
+    mask = pc.equal(pc.fill_null(pc.binary_length(values), 0), STAND_IN).to_numpy(zero_copy_only=False)
+    if not mask.any():
+        return values
+    long = gather.filtered(values, mask).cast(pa.binary()).to_pylist()
+    assert all(key in texts for key in long), "a digest arrived without its text"
+    # Texts of 16 KiB each may be more than 32-bit offsets address.
+    found = pa.array([texts[key] for key in long], pa.large_binary())
+    return gather.replaced(values, mask, found)
+
+
+def holds_stand_in(values: pa.Array) -> bool:
+    """Whether a plain array holds a stand-in for a long text.
+
+    >>> holds_stand_in(pa.array([stand_in(b"a").decode()])), holds_stand_in(pa.array(["a"])), holds_stand_in(pa.array([1]))
+    (True, False, False)
+    """
+    return is_text(values.type) and bool(pc.any(pc.equal(pc.binary_length(values), STAND_IN)).as_py())
+
+
+def _stand_ins_of(rows: pa.Table, names: Sequence[str]) -> set[bytes]:
+    """The stand-ins that some rows hold."""
+    found: set[bytes] = set()
+    for name in names:
+        for chunk in rows.column(name).chunks:
+            values = chunk.dictionary if pa.types.is_dictionary(chunk.type) else chunk
+            if is_text(values.type):
+                long = pc.equal(pc.binary_length(values), STAND_IN)
+                if pc.any(long).as_py():
+                    found.update(gather.filtered(values, long).cast(pa.binary()).to_pylist())
+    return found
+
+
+def _tables(stand_ins: Sequence[bytes], texts: Mapping[bytes, bytes], most: int) -> Iterator[pa.Table]:
+    lengths = np.array([len(texts[key]) + STAND_IN for key in stand_ins], np.int64)
+    for begin, end in gather.byte_slices(lengths, most):
+        part = stand_ins[begin:end]
+        columns = [pa.array(part, pa.binary()), pa.array([texts[key] for key in part], pa.binary())]
+        yield pa.table(columns, names=[KEY, TEXT])

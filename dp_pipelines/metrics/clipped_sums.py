@@ -1,0 +1,44 @@
+"""Sums of one clipped vector per privacy unit, as a metric that a plan can pay for: the steps of training and what feeds them.
+
+In: the length of the vectors, how many sums, over which part of the units. Out: the metric `ClippedSums`. Holds: a plan pays for
+it as for any other; its noise follows from the plan's records alone. Not covered: releasing it, which `dp_pipelines.training`
+does: no job file can ask for it by itself.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+
+
+@dataclasses.dataclass(frozen=True)
+class ClippedSums(Metric):
+    """A sequence of sums of vectors, one vector per unit, each clipped to an L2 norm of one unit of change.
+
+    Args:
+        size: coordinates of a vector.
+        times: how many sums; each may depend on those before.
+        rate: the probability with which a sum takes a unit.
+
+    >>> ClippedSums(size=10, times=80).statistics(Basis(centred=False, nullable=True))[0].width
+    10
+    """
+
+    needs_row_bound = False
+    many = True
+    size: int = dataclasses.field(kw_only=True)
+    times: int = dataclasses.field(default=1, kw_only=True)
+    rate: float = dataclasses.field(default=1.0, kw_only=True)
+
+    @property
+    def vectors(self) -> ClippedVectors:
+        """The statistic in numbers."""
+        return ClippedVectors(size=self.size, times=self.times, rate=self.rate)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (Statistic(kind="clipped_vectors", vectors=self.vectors),)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        raise NotImplementedError("dp_pipelines.training releases these sums")

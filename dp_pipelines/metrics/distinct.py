@@ -1,0 +1,63 @@
+"""How many different values a column has in each partition: a metric.
+
+In: a column and how many different values of one unit count. Out: the metric `DistinctCount`. Holds: of each unit and
+partition at most so many values count, chosen by a keyed hash among the different ones, so that repeated rows crowd nothing
+out and one unit moves each of its partitions by at most that many. Not covered: estimates of what the bound cuts off.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines import checks
+from dp_pipelines.kernels.distinct import check_values
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+
+MOST_VALUES = 2**24
+"""As many as a bound on contributions allows (`query.LARGEST_BOUND`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DistinctCount(Metric):
+    """The number of different values of a column, nulls left out.
+
+    Args:
+        column: of any type that a partition may have; floats are cast first.
+        max_values_per_partition: how many different values of one unit count in one partition; where it is left out, as
+            many as `max_contributions_per_partition`. All rows of a unit's kept partitions are looked at, whatever the bound
+            on rows.
+
+    Not with `max_contributions`, which bounds rows in all.
+
+    >>> DistinctCount("product", max_values_per_partition=3).needs_row_bound
+    False
+    """
+
+    takes_stddev = True
+    column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
+    max_values_per_partition: int | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.name(self.column, "column")
+        if self.max_values_per_partition is not None:
+            most = checks.whole(self.max_values_per_partition, "max_values_per_partition", low=1, high=MOST_VALUES)
+            object.__setattr__(self, "max_values_per_partition", most)
+
+    @property
+    def needs_row_bound(self) -> bool:  # type: ignore[override]
+        return self.max_values_per_partition is None
+
+    def check_column(self, kind: pa.DataType) -> None:
+        """Any type of a partition. Errors as for any metric."""
+        check_values(kind, self.column)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (Statistic(kind="distinct", column=self.column, most=self.max_values_per_partition),)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        found = noisy[self.statistics(basis)[0]]
+        return found.values, np.full(len(found.values), found.stddev)

@@ -1,0 +1,263 @@
+"""Quantiles of a column for each partition, from a tree of noisy counts over a declared range.
+
+In: a range and the quantiles. Out: the metrics `Quantiles`, `Median`, `Min` and `Max`. How: each row counts in one node of
+each level of a tree (4 children a node, 6 levels: 4,096 leaves); every count gets noise. The counts are made consistent, so
+that each node is the sum of its children (least squares: Hay, Rastogi, Miklau, Suciu 2010, section 4). A quantile is found
+from the root down: in each node the child in which its rank lies, where counts below zero are zero, and a straight line
+inside a leaf. So what noise makes of empty parts of the range adds up over a few nodes of each level, not over all leaves.
+Several quantiles cost no more than one. The least and the greatest value (quantiles 0 and 1) would be found in the noise of
+empty parts: for them counts that do not stand out of their noise are zero.
+
+Holds: all of it is post-processing of the noisy counts. Not covered: values outside the range count as its ends; answers are
+no finer than a leaf, a 4,096th of the range, and straight lines inside it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.cells import TreeLevel
+from dp_pipelines.kernels.lattice import Floats
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+
+BRANCHING, DEPTH = 4, 6
+"""Of the trees with 4,096 leaves about the best on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
+branching / 4 nodes of each level, whose noise grows with the root of their number, and what noise makes of empty nodes adds
+up over branching nodes of each level. 2 children and 12 levels are as good, with twice the noise to draw."""
+
+STANDS_OUT = 3.0
+"""Standard deviations of its noise above which a count is one, where the least or greatest value is looked for."""
+
+COVERED = 1.96
+"""A published standard deviation is such that this many of it cover what noise of so many does to the rank."""
+
+LEAF_BAR = 0.6
+"""Of the width of a leaf, what a published standard deviation has at least: values inside of a leaf are not told apart."""
+
+MOST_QUANTILES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantiles(Metric):
+    """Quantiles of a column's values that are not null.
+
+    Args:
+        column: the column.
+        quantiles: from 0 (the least) to 1 (the greatest), rising.
+        min_value, max_value: the range; values outside count as its ends.
+
+    Published as a list, in the order of `quantiles`, and for each the standard deviation that noise of its rank gives it, with
+    the width of a leaf: a function of the released counts. The quantiles 0 and 1 are the ends of what stands out of
+    the noise: a few rows alone in the tails are not seen, and their error bars reach as far as noise could hide some.
+
+    >>> Quantiles("amount", quantiles=[0.25, 0.5], min_value=0, max_value=200).quantiles
+    (0.25, 0.5)
+    """
+
+    stddev_is_public = False
+    many = True
+    column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
+    quantiles: Sequence[float] = dataclasses.field(kw_only=True)
+    min_value: float = dataclasses.field(kw_only=True)
+    max_value: float = dataclasses.field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.name(self.column, "column")
+        for field in ("min_value", "max_value"):
+            mend = "declare what a value can be, from public knowledge: what lies outside counts as the end"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            object.__setattr__(self, field, bound + 0.0)
+        if not self.min_value < self.max_value:
+            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+        leaf = self._leaf
+        if not self.min_value < self.min_value + leaf < self.max_value - leaf < self.max_value:
+            rule = f"must be far enough below max_value for {BRANCHING**DEPTH} different numbers between them"
+            raise RequestError(field="min_value", rule=rule, mend="widen the range")
+        if isinstance(self.quantiles, (str, bytes)) or not isinstance(self.quantiles, (list, tuple)):
+            raise RequestError(field="quantiles", rule="must be a list of numbers from 0 to 1")
+        if not 1 <= len(self.quantiles) <= MOST_QUANTILES:
+            raise RequestError(field="quantiles", rule=f"must be a list of 1 to {MOST_QUANTILES}")
+        last = -1.0
+        for index, quantile in enumerate(self.quantiles):
+            value = checks.number(quantile, f"quantiles[{index}]") + 0.0
+            if not 0 <= value <= 1 or not value > last:
+                raise RequestError(
+                    field=f"quantiles[{index}]",
+                    rule="must be a number from 0 to 1 and above the one before",
+                    mend="sort them",
+                )
+            last = value
+        object.__setattr__(self, "quantiles", tuple(float(quantile) + 0.0 for quantile in self.quantiles))
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return tuple(
+            Statistic(
+                kind="cells",
+                column=self.column,
+                cells=TreeLevel(low=self.min_value, high=self.max_value, branching=BRANCHING, depth=DEPTH, level=level),
+            )
+            for level in range(1, DEPTH + 1)
+        )
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        levels = [noisy[statistic] for statistic in self.statistics(basis)]
+        tree, spreads, spread = consistent([level.values for level in levels], [level.stddev for level in levels])
+        ends = [
+            np.where(counts > STANDS_OUT * of_node, counts, 0.0) for counts, of_node in zip(tree, spreads, strict=True)
+        ]
+        total = tree[0].sum(axis=1)
+        moved = COVERED * spread / np.maximum(total, spread)
+        nothing = total < STANDS_OUT * spread
+        found, stddevs = [], []
+        for quantile in self.quantiles:
+            low, middle, high = (self._value(descend(tree, quantile + move)) for move in (-moved, 0.0 * moved, moved))
+            if quantile in (0.0, 1.0):
+                middle = self._value(descend(ends, np.full(len(moved), quantile)))
+            # Where there may be no row at all, a quantile may be anywhere.
+            low, high = np.where(nothing, self.min_value, low), np.where(nothing, self.max_value, high)
+            found.append(middle)
+            stddevs.append(np.maximum(high - middle, middle - low) / COVERED)
+        values = np.stack(found, axis=1)
+        # The ends are found on their own, and must not lie inside of what is found between them.
+        if self.quantiles[0] == 0:
+            values[:, 0] = values.min(axis=1)
+        if self.quantiles[-1] == 1:
+            values[:, -1] = values.max(axis=1)
+        return values, np.hypot(np.stack(stddevs, axis=1), LEAF_BAR * self._leaf)
+
+    @property
+    def _leaf(self) -> float:
+        """The width of a leaf."""
+        return (self.max_value - self.min_value) / float(BRANCHING**DEPTH)
+
+    def _value(self, place: Floats) -> Floats:
+        """The value at a part of the range."""
+        value: Floats = self.min_value + (self.max_value - self.min_value) * place
+        return np.minimum(value, self.max_value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Median(Quantiles):
+    """The median of a column's values that are not null: one number. Arguments as for `Quantiles`, without quantiles.
+
+    >>> Median("amount", min_value=0, max_value=200).quantiles
+    (0.5,)
+    """
+
+    many = False
+    quantiles: Sequence[float] = dataclasses.field(default=(0.5,), init=False)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        values, stddevs = super().finish(noisy, basis)
+        return values[:, 0], stddevs[:, 0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Min(Median):
+    """About the least of a column's values that are not null: the lower end of what stands out of the noise.
+
+    Arguments as for `Median`.
+
+    >>> Min("amount", min_value=0, max_value=200).quantiles
+    (0.0,)
+    """
+
+    quantiles: Sequence[float] = dataclasses.field(default=(0.0,), init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Max(Median):
+    """About the greatest of a column's values that are not null: the upper end of what stands out of the noise.
+
+    Arguments as for `Median`.
+
+    >>> Max("amount", min_value=0, max_value=200).quantiles
+    (1.0,)
+    """
+
+    quantiles: Sequence[float] = dataclasses.field(default=(1.0,), init=False)
+
+
+def consistent(levels: Sequence[Floats], stddevs: Sequence[float]) -> tuple[list[Floats], list[float], float]:
+    """The tree of least squares, in which each node is the sum of its children, and about how far noise moves a rank.
+
+    Args:
+        levels: noisy counts of each level, from the one below the root to the leaves: (partitions, nodes).
+        stddevs: of the noise of each level.
+
+    Returns:
+        the levels, for each at most the standard deviation of a node, and about that of a rank.
+
+    >>> tree, _, _ = consistent([np.array([[4.0, 2.0]]), np.array([[1.0, 1.0, 1.0, 1.0]])], [1e-9, 1.0])
+    >>> np.round(tree[1], 6).tolist()
+    [[2.0, 2.0, 1.0, 1.0]]
+    """
+    up, variances = [levels[-1]], [stddevs[-1] ** 2]
+    for counts, stddev in zip(levels[-2::-1], stddevs[-2::-1], strict=True):
+        branching = up[0].shape[1] // counts.shape[1]
+        sums = up[0].reshape(len(counts), counts.shape[1], branching).sum(axis=2)
+        own, below = 1 / stddev**2, 1 / (branching * variances[0])
+        up.insert(0, (counts * own + sums * below) / (own + below))
+        variances.insert(0, 1 / (own + below))
+    down, of_rank = [up[0]], variances[0] * _of_some(up[0].shape[1])
+    for counts, variance in zip(up[1:], variances[1:], strict=True):
+        above = down[-1]
+        branching = counts.shape[1] // above.shape[1]
+        grouped = counts.reshape(len(counts), above.shape[1], branching)
+        moved = grouped + ((above - grouped.sum(axis=2)) / branching)[:, :, None]
+        down.append(moved.reshape(counts.shape))
+        of_rank += variance * _of_some(branching)
+    return down, [math.sqrt(variance) for variance in variances], math.sqrt(of_rank)
+
+
+def _of_some(children: int) -> float:
+    """The variance of the sum of the first few of some children of which all together are known: the mean over how few.
+
+    In units of one child's variance: k (children - k) / children for k of them.
+    """
+    return (children * children - 1) / (6 * children)
+
+
+def descend(tree: Sequence[Floats], rank: Floats) -> Floats:
+    """Where in the range a rank lies.
+
+    Args:
+        tree: counts of each level.
+        rank: for each partition the part of all rows that lies below.
+
+    Returns:
+        parts of the range, from 0 to 1. A node without any count is halved.
+
+    >>> descend([np.array([[3.0, 1.0]])], np.array([0.75])).tolist()
+    [0.5]
+    """
+    rows = np.arange(len(tree[0]))
+    node, part = np.zeros(len(rows), np.int64), np.clip(rank, 0.0, 1.0)
+    stopped = np.zeros(len(rows), np.bool_)
+    nodes = 1
+    begin, width = np.zeros(len(rows)), np.ones(len(rows))
+    for counts in tree:
+        branching = counts.shape[1] // nodes
+        nodes = counts.shape[1]
+        children = np.maximum(counts.reshape(len(rows), nodes // branching, branching)[rows, node], 0.0)
+        sums = np.cumsum(children, axis=1)
+        wanted = part * sums[:, -1]
+        child = np.minimum((sums < wanted[:, None]).sum(axis=1), branching - 1)
+        # The least rank lies in the first child that has any rows, not in an empty one before it.
+        child = np.where((children[rows, child] > 0) | (sums[:, -1] <= 0), child, np.argmax(children > 0, axis=1))
+        inside = children[rows, child]
+        stopped |= sums[:, -1] <= 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = np.clip((wanted - (sums[rows, child] - inside)) / inside, 0.0, 1.0)
+        begin = np.where(stopped, begin, begin + child * width / branching)
+        width = np.where(stopped, width, width / branching)
+        part = np.where(stopped, 0.5, moved)
+        node = node * branching + child
+    place: Floats = begin + part * width
+    return place

@@ -1,0 +1,181 @@
+"""Stages that need several pipelines: what each releases is a constant of the next.
+
+In: queries as they are asked. Out: plain queries, one for each thing that is released, and the order of pipelines. Holds: all of
+them are in the plan before a row is read, whatever the earlier ones will release; a draw on which something later depends ends
+its pipeline, and whoever runs them must fix its first complete result before the next begins (jobs.run.ledgered_run).
+
+Selection in rounds (Swanberg, Desfontaines, Haney 2023, DP-SIPS): three selections by weighted Gaussian with growing budget. What
+a round releases leaves the game, so that in the next one each unit's weight falls on fewer, smaller partitions; then the
+metrics are released over the union, which is a constant list. Each round is an ordinary selection of the rows of other
+partitions than those released: which rows take part is a function of what was released, so the rounds compose as mechanisms
+that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
+
+Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
+a contribution bound and a share of its own; what it shows decides the bounds of the stage
+(dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (budget.resolve). A bound on partitions that says
+`auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
+runs the pipeline (dp_pipelines.auto_bounds.partition_bound, budget.reserve).
+
+A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.histogram import Histogram
+from dp_pipelines.plan_stages import one_partition, partition_groups, training_parts
+from dp_pipelines.query.query import PrivatePartitions, Query, ReleasedPartitions
+from dp_pipelines.query.train_model import TrainModel
+
+SIPS_PARTS = (0.3, 0.55, 1.0)
+"""How the rounds share the budget of a selection: each has some three tenths of the next one's part in squared noise."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expanded:
+    """Queries, each for one pipeline step.
+
+    Args:
+        queries: by name of stage, those that only select among them.
+        shares: of the budget.
+        phases: names of the stages of each pipeline, in order. A stage of the last one that is not in `queries` releases nothing
+            of its own: it is the union of what was selected.
+        selections: for each stage that was asked for and needs them, the names of its selections.
+        auto: for each stage with bounds of values that say `auto`, the name of the stage that releases its histograms.
+        auto_partitions: for each stage whose bound on partitions says `auto`, the name of the stage that releases how many
+            partitions units have.
+        trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
+    """
+
+    queries: FrozenMapping[Query]
+    shares: FrozenMapping[float]
+    phases: tuple[tuple[str, ...], ...]
+    selections: FrozenMapping[tuple[str, ...]]
+    auto: FrozenMapping[str] = FrozenMapping({})
+    auto_partitions: FrozenMapping[str] = FrozenMapping({})
+    trained: FrozenMapping[TrainModel] = FrozenMapping({})
+
+
+def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float]) -> Expanded:
+    """The plain queries of what is asked.
+
+    Args:
+        asked: by name.
+        shares: of the budget, by name.
+
+    Raises:
+        RequestError: a name is taken.
+
+    >>> from dp_pipelines import ContributionBounds, Count
+    >>> query = Query(privacy_unit="u", partition_by="k", metrics={"rows": Count()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+    ...               partitions=PrivatePartitions(strategy="sips"))
+    >>> expand({"weekly": query}, {"weekly": 1.0}).phases
+    (('weekly.select1',), ('weekly.select2',), ('weekly.select3',), ('weekly',))
+    """
+    queries: dict[str, Query] = {}
+    parts: dict[str, float] = {}
+    rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
+    selections: dict[str, tuple[str, ...]] = {}
+    auto: dict[str, str] = {}
+    auto_partitions: dict[str, str] = {}
+    shares = dict(shares)
+    trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
+    training_parts.check_together(trained, tuple(asked))
+    for name, query in asked.items():
+        if isinstance(query, TrainModel):
+            for part, asked_of in training_parts.parts(name, query, shares[name]).items():
+                if part in asked and part != name:
+                    raise RequestError(
+                        field=f"stages.{part}", rule=f"is what a part of {name!r} is called", mend="rename it"
+                    )
+                queries[part], parts[part] = asked_of.query, asked_of.share
+            continue
+        partitions = query.partitions
+        first: dict[str, Query] = {}
+        if histograms := histograms_of(query):
+            auto[name] = f"{name}.bounds"
+            first[auto[name]] = _everything(query, histograms)
+        if query.bounds.auto:
+            auto_partitions[name] = f"{name}.partitions"
+            first[auto_partitions[name]] = _by_partitions(query)
+        for before, released in first.items():
+            if before in asked:
+                raise RequestError(
+                    field=f"stages.{before}", rule=f"is what the bounds of {name!r} are called", mend="rename it"
+                )
+            queries[before] = released
+            parts[before] = shares[name] * value_bounds.PART
+            shares[name] *= 1 - value_bounds.PART
+            rounds[0].append(before)
+        if not isinstance(partitions, PrivatePartitions) or partitions.strategy != "sips":
+            queries[name], parts[name] = query, shares[name]
+            continue
+        names = tuple(f"{name}.select{number}" for number in range(1, len(SIPS_PARTS) + 1))
+        for selection in names:
+            if selection in asked:
+                raise RequestError(
+                    field=f"stages.{selection}", rule=f"is what a round of {name!r} is called", mend="rename it"
+                )
+        of_metrics = math.fsum(metric.weight for metric in query.metrics.values() if metric.stddev is None)
+        of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)
+        alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
+        for place, (selection, of_round) in enumerate(zip(names, SIPS_PARTS, strict=True)):
+            queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
+            parts[selection] = of_selection * of_round / math.fsum(SIPS_PARTS)
+            rounds[place].append(selection)
+        selections[name] = names
+        if query.metrics:
+            queries[name] = dataclasses.replace(query, partitions=ReleasedPartitions(stages=names))
+            parts[name] = shares[name] * of_metrics / (partitions.weight + of_metrics) or shares[name]
+    phases = [tuple(names) for names in rounds if names]
+    return Expanded(
+        queries=FrozenMapping(queries),
+        shares=FrozenMapping(parts),
+        phases=(*phases, tuple(name for name in asked if name not in trained)),
+        selections=FrozenMapping(selections),
+        auto=FrozenMapping(auto),
+        auto_partitions=FrozenMapping(auto_partitions),
+        trained=FrozenMapping(trained),
+    )
+
+
+def histograms_of(query: Query) -> dict[str, tuple[Metric, ...]]:
+    """The histograms that the bounds of a query need: the name of each, and the metrics that read it.
+
+    A histogram has the name of the first of the metrics with its column and range.
+    """
+    found: dict[tuple[str | None, tuple[float, float]], tuple[str, list[Metric]]] = {}
+    for name, metric in query.metrics.items():
+        if metric.auto:
+            found.setdefault((metric.column, within_of(metric)), (name, []))[1].append(metric)
+    return {name: tuple(metrics) for name, metrics in found.values()}
+
+
+def within_of(metric: Metric) -> tuple[float, float]:
+    """The declared range of a metric whose bounds are chosen."""
+    low, high = getattr(metric, "within")  # noqa: B009 - metrics without bounds have none
+    return low, high
+
+
+def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Query:
+    """Histograms over all rows, in groups of partitions."""
+    rows = min(query.bounds.max_rows, value_bounds.MOST_ROWS)
+    metrics = {
+        name: Histogram(str(readers[0].column), edges=value_bounds.bins(*within_of(readers[0])))
+        for name, readers in histograms.items()
+    }
+    return partition_groups.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
+
+
+def _by_partitions(query: Query) -> Query:
+    """A histogram of units over the one row of each, by how many partitions it has."""
+    at = partition_bound.edges(query.bounds.candidates)
+    return one_partition.query(
+        query.privacy_unit, {partition_bound.HISTOGRAM: Histogram(partition_bound.COLUMN, edges=at)}
+    )

@@ -1,0 +1,196 @@
+"""The parts of a train stage: what it releases, step by step, each a stage of its own in the one plan.
+
+In: what a model learns. Out: a query for each part, with its share of the budget. Holds: all parts but the evaluation read the
+training units alone, the evaluation reads the held-out units alone: two groups of units, of which each unit is in one, whatever
+other units do (docs/proofs/accounting.md, lemma 7). Not covered: running them (`dp_pipelines.training`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.metrics.base import Basis, Count, Metric, PrivacyIdCount
+from dp_pipelines.metrics.clipped_sums import ClippedSums
+from dp_pipelines.metrics.histogram import Histogram
+from dp_pipelines.metrics.quantiles import Quantiles
+from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, Top
+from dp_pipelines.query.train_model import CELL as CELL
+from dp_pipelines.query.train_model import Category, Number, NumberLabel, TrainModel
+
+TRAINING, HELD_OUT = "training", "held out"
+"""The groups of units."""
+
+PARTS = {"bins": 0.15, "vocabulary": 0.1, "users": 0.05, "moments": 0.3, "steps": 0.6}
+"""How the parts share a stage's budget. What prepares the features is needed once and roughly, the steps are many: of squared
+noise, which is what adds up, a twentieth goes to bins, a fifth to moments, three quarters to steps. A part that releases several
+numbers of one unit gets the root of their number more, since the weights of a stage are split evenly over its statistics, and
+Gaussian noise adds up by its squares."""
+
+BIN_EXAMPLES = 8
+"""Examples of one unit that the bins of features are made from."""
+
+VOCABULARY = 4
+"""Values of a category that one unit may vote for."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part: its query, and its share of the budget."""
+
+    query: Query
+    share: float
+
+
+def bins_of(name: str) -> str:
+    """The name of the stage that releases the ends of the bins."""
+    return f"{name}.bins"
+
+
+def vocabulary_of(name: str, feature: str) -> str:
+    """The name of the stage that selects the values of a category."""
+    return f"{name}.vocabulary.{feature}"
+
+
+def users_of(name: str) -> str:
+    """The name of the stage that counts the training units, and their examples."""
+    return f"{name}.users"
+
+
+def moments_of(name: str) -> str:
+    """The name of the stage that releases second moments."""
+    return f"{name}.moments"
+
+
+def evaluation_of(name: str) -> str:
+    """The name of the stage that counts held-out examples by label and score."""
+    return f"{name}.evaluation"
+
+
+def binned(task: TrainModel) -> dict[str, Number]:
+    """The features whose bins are released, by name."""
+    found = {name: f for name, f in task.features.items() if isinstance(f, Number)}
+    return {name: f for name, f in found.items() if f.released_edges}
+
+
+def chosen(task: TrainModel) -> dict[str, Category]:
+    """The features whose values are selected, by name."""
+    found = {name: f for name, f in task.features.items() if isinstance(f, Category)}
+    return {name: f for name, f in found.items() if f.most is not None}
+
+
+def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
+    """All parts of a train stage, in the order in which they run.
+
+    Args:
+        name: of the stage.
+        task: what is learnt.
+        share: of the budget.
+
+    >>> from dp_pipelines.query.train_model import BinaryLabel
+    >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
+    ...                   features={"visits": Number(column="visits", min_value=0, max_value=60)})
+    >>> list(parts("returns", task, 1.0))
+    ['returns.bins', 'returns.users', 'returns.moments', 'returns', 'returns.evaluation']
+    """
+    wanted: list[tuple[str, str, Query]] = []
+    if numbers := binned(task):
+        metrics: dict[str, Metric] = {
+            feature: Quantiles(
+                number.column,
+                quantiles=[cut / number.cells for cut in range(1, number.cells)],
+                min_value=number.min_value,
+                max_value=number.max_value,
+            )
+            for feature, number in numbers.items()
+        }
+        wanted.append(("bins", bins_of(name), _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit))))
+    for feature, category in chosen(task).items():
+        wanted.append(("vocabulary", vocabulary_of(name, feature), _votes(task, category)))
+    sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
+    wanted.append(("users", users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
+    if task.whiten:
+        size = task.width * (task.width + 1) // 2
+        wanted.append(("moments", moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)})))
+    steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
+    kinds = {stage: kind for kind, stage, _ in wanted}
+    kinds[name] = "steps"
+    queries = {stage: query for _, stage, query in wanted}
+    queries[name] = _over_all(task, {"steps": steps})
+    several = max(1, len(chosen(task)))
+    effective = {stage: share * PARTS[kind] / (several if kind == "vocabulary" else 1) for stage, kind in kinds.items()}
+    # Held-out units meet this part alone, so that it may cost what all others together do.
+    queries[evaluation_of(name)] = evaluation_query(task)
+    effective[evaluation_of(name)] = math.sqrt(math.fsum(part**2 for part in effective.values()))
+    made = {
+        stage: Part(query=query, share=effective[stage] * math.sqrt(_statistics(query)))
+        for stage, query in queries.items()
+    }
+    return made
+
+
+def cell_count(task: TrainModel) -> int:
+    """Into how many cells held-out examples are counted: by label and score (training.evaluation says which is which)."""
+    most, classes = 2 * task.evaluation_cells, task.label.outputs
+    if isinstance(task.label, NumberLabel):
+        return math.isqrt(most) ** 2
+    return classes**2 if 2 < classes**2 <= most else most
+
+
+def evaluation_query(task: TrainModel) -> Query:
+    """The counts of held-out examples by cell."""
+    edges = [float(cell) for cell in range(cell_count(task) + 1)]
+    rows = min(task.evaluation_examples, task.max_examples_per_unit)
+    counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
+    return _over_all(task, counts, rows, HELD_OUT)
+
+
+def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> None:
+    """Units are divided once for a whole plan: all train stages hold out the same part of the same units.
+
+    Args:
+        tasks: the train stages.
+        stages: the names of all stages.
+
+    Raises:
+        RequestError: they do not; or a name would meet the name of a part or of a file.
+    """
+    names = list(tasks)
+    for name in names:
+        below = [other for other in stages if other.startswith(f"{name}.")]
+        if below:
+            rule = f"begins like the parts of the train stage {name!r}"
+            raise RequestError(field=f"stages.{below[0]}", rule=rule, mend="rename it")
+        if name.endswith((".parquet", ".json", ".html")):
+            rule = "is the name of a folder in the release, and looks like that of a file"
+            raise RequestError(field=f"stages.{name}", rule=rule, mend="rename it")
+        if tasks[name].unit_columns != tasks[names[0]].unit_columns:
+            rule = f"differs from that of {names[0]!r}: a unit would train in one stage and be held out in the other"
+            raise RequestError(field=f"stages.{name}.privacy_unit", rule=rule, mend="write the same columns in both")
+    for name in names[1:]:
+        if tasks[name].held_out != tasks[names[0]].held_out:
+            rule = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
+            raise RequestError(field=f"stages.{name}.held_out", rule=rule, mend="hold out the same part in both")
+
+
+def _statistics(query: Query) -> int:
+    """How many statistics of a query get noise: a tree has one for each of its levels."""
+    basis = Basis(centred=False, nullable=True)
+    return len({statistic for metric in query.metrics.values() for statistic in metric.statistics(basis)})
+
+
+def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1, group: str = TRAINING) -> Query:
+    return one_partition.query(task.unit_columns, metrics, rows=rows, group=group)
+
+
+def _votes(task: TrainModel, category: Category) -> Query:
+    return Query(
+        privacy_unit=task.unit_columns,
+        partition_by=category.column,
+        bounds=ContributionBounds(max_partitions_contributed=VOCABULARY, max_contributions_per_partition=1),
+        metrics={"users": PrivacyIdCount()},
+        partitions=PrivatePartitions(),
+        top=Top(k=(category.most or 1) + 1, by="users"),  # one more, since a null may be among them
+        group=TRAINING,
+    )

@@ -1,0 +1,266 @@
+"""How a plan chooses: strategies, laws and bases for the smallest expected error, from public numbers alone.
+
+In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated
+so that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by
+an expected error, as if all runs got the same part; only the last step (budget.settle), on the integer records that will run,
+decides the noise, so a poor comparison costs accuracy and never privacy.
+"""
+
+import dataclasses
+import math
+import statistics as normal
+from collections.abc import Iterator, Mapping
+
+from dp_pipelines.accounting.estimate import Terms, laplace_loss, rough
+from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.sensitivity import Shape
+from dp_pipelines.metrics.base import UNITS, Sum
+from dp_pipelines.planning import decision_cost, fixed_noise, noise_search, reserve, stage, training_noise
+from dp_pipelines.planning.candidate import (
+    SELECTION_DELTA,
+    Budget,
+    Calibrated,
+    Candidate,
+    Chosen,
+    Families,
+    Queries,
+    coins,
+    selection_delta,
+)
+from dp_pipelines.planning.integer_noise import searched, settle
+from dp_pipelines.planning.rounds import Split
+from dp_pipelines.query.query import PrivatePartitions, Query
+
+
+def search(queries: Queries, shares: Mapping[str, float], budget: Budget, split: Split) -> Calibrated:
+    """Choices for all stages (for round 1), with the smallest expected error among the candidates.
+
+    Raises:
+        BudgetError: where the budget cannot be met.
+    """
+    fixed_noise.refuse_above(queries, budget)
+    total = math.fsum(shares.values())
+    options = {n: list(candidates(q, shares[n] / total, budget)) for n, q in queries.items()}
+    # No stage alone gains by another law than all others have, so that the search begins with each law for all of them.
+    places = (0,) if len(queries) == 1 else (0, -1)
+    starts = [{name: of_stage[place] for name, of_stage in options.items()} for place in places]
+    found = [_with_single_flips(queries, _improved(queries, options, start, budget), budget) for start in starts]
+    chosen = min(found, key=lambda attempt: _score(queries, attempt, budget))
+    return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
+
+
+def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: Chosen, budget: Budget) -> Chosen:
+    """Each stage in turn takes the candidate that is best beside those of the others."""
+    for _ in range(1 if len(queries) == 1 else 2):
+        for name, of_stage in options.items():
+            attempts = [{**chosen, name: candidate} for candidate in of_stage]
+            chosen = min(attempts, key=lambda attempt: _score(queries, attempt, budget))
+    return chosen
+
+
+def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate]:
+    """The ways to run a stage in which all released statistics have one law."""
+    partitions = query.partitions
+    strategies: list[str | None] = [None]
+    if isinstance(partitions, PrivatePartitions):
+        if budget.delta == 0:
+            raise RequestError(
+                field="delta",
+                rule="must be above 0 where partitions are selected privately",
+                mend="set it, e.g. delta: 1.0e-6, or list public partitions",
+            )
+        strategies = [partitions.strategy]
+        if partitions.strategy == "auto":
+            strategies = ["truncated_geometric", "laplace", "gaussian"]
+            strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
+            # Coins share epsilon among partitions, and no number of them costs less than all others.
+            strategies = strategies[1:] if query.bounds.auto else strategies
+    if query.best is not None:
+        yield _candidate(query, share, "laplace", query.best.mechanism, ())
+        return
+    if any(isinstance(s.vectors, ClippedVectors) for s in stage.released_statistics(query, ()).values()):
+        if budget.delta == 0:
+            rule, mend = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
+            raise RequestError(field="delta", rule=rule, mend=mend)
+        yield _candidate(query, share, "gaussian", None, ())
+        return
+    if decision_cost.takes_delta(query) and budget.delta == 0:
+        rule, mend = (
+            "must be above 0 for a median with smooth sensitivity",
+            "set it, e.g. delta: 1.0e-6, or take method ranks",
+        )
+        raise RequestError(field="delta", rule=rule, mend=mend)
+    centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
+    laws: tuple[str, ...] = ("gaussian", "laplace")
+    if budget.delta == 0:
+        laws = ("laplace",)
+    elif query.group is not None:  # what one unit moves is spread over many counts
+        laws = ("gaussian",)
+    for law in laws:
+        for strategy in strategies:
+            yield _candidate(query, share, law, strategy, centred)
+
+
+def _candidate(query: Query, share: float, law: str, strategy: str | None, centred: Families) -> Candidate:
+    released = stage.released_statistics(query, centred)
+    laws = {key: stage.FIXED_LAWS.get(statistic.kind, law) for key, statistic in released.items()}
+    weights = dict(stage.noisy_statistics(query, centred))
+    shapes = {key: stage.shape_of(statistic, query) for key, statistic in released.items()}
+    if isinstance(query.partitions, PrivatePartitions):
+        weight = query.partitions.weight
+        if strategy in ("laplace", "gaussian"):
+            item = UNITS.name if UNITS.name in released else "selection"
+            laws[item] = strategy
+            shapes[item] = stage.shape_of(UNITS, query)
+        elif strategy == "weighted_gaussian":
+            item, laws["selection"] = "selection", "gaussian"
+            shapes[item] = Shape(unit=1, coordinates=query.bounds.max_partitions, per_coordinate=1, in_total=1)
+        else:
+            item = "coin"
+        weights[item] = weights.get(item, 0.0) + weight
+    if query.best is not None:
+        weights["coin"] = 1.0
+    asked = stage.fixed_noise(query)
+    weights = {item: weight for item, weight in weights.items() if item not in asked}
+    whole = math.fsum(weights.values())
+    return Candidate(
+        strategy=strategy,
+        laws=FrozenMapping(laws),
+        weights=FrozenMapping({item: share * weight / whole for item, weight in weights.items()}),
+        shapes=FrozenMapping(shapes),
+        centred=centred,
+        fixed=FrozenMapping(
+            {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in asked.items()}
+        ),
+        medians=decision_cost.takes_delta(query),
+        sums=FrozenMapping({k: s.vectors for k, s in released.items() if isinstance(s.vectors, ClippedVectors)}),
+    )
+
+
+def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
+    """Whether the sums of a family of metrics are better counted from the middle of their range.
+
+    With equal noise multipliers for a sum and its count, and values spread evenly over the range, the variance of a mean is
+    the square of the sum's sensitivity plus that of the typical distance from the centre; the number of rows is a common
+    factor. A plain sum needs no count when it is raw, and one with a noise of its own has a single statistic.
+    """
+    _, low, high = family
+    if any(metric.family == family and metric.stddev is not None for metric in query.metrics.values()):
+        return False
+    largest = max(abs(low), abs(high))
+    if largest == 0 or low == high:
+        return False
+    # In units of the larger bound, so that no square overflows.
+    low, high, largest = low / largest, high / largest, 1.0
+    middle, half = low / 2 + high / 2, (high - low) / 2
+    gain = 0.0
+    for metric in query.metrics.values():
+        if metric.family == family:
+            if isinstance(metric, Sum):
+                gain += metric.weight * math.log(largest**2 / (half**2 + middle**2))
+            else:
+                gain += metric.weight * math.log((largest**2 + half**2 / 3 + middle**2) / (half**2 + half**2 / 3))
+    alone = all(isinstance(m, Sum) for m in query.metrics.values() if m.family == family)
+    return gain > 0 and not alone
+
+
+def _with_single_flips(queries: Queries, chosen: Chosen, budget: Budget) -> Chosen:
+    """Let single statistics take the other law where that lowers the expected error."""
+    if budget.delta == 0:
+        return chosen
+    best = _score(queries, chosen, budget)
+    for name in queries:
+        if queries[name].group is not None:  # see `candidates`
+            continue
+        released = stage.released_statistics(queries[name], chosen[name].centred)
+        settled = {key for key, statistic in released.items() if statistic.kind in stage.FIXED_LAWS}
+        for item, law in chosen[name].laws.items():
+            selects = item == "selection" or (item == UNITS.name and chosen[name].strategy in ("laplace", "gaussian"))
+            if selects or item in settled:
+                continue
+            laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
+            attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
+            score = _score(queries, attempt, budget)
+            if score < best - 1e-3:
+                chosen, best = attempt, score
+    return chosen
+
+
+def _score(queries: Queries, chosen: Chosen, budget: Budget) -> float:
+    """The weighted logarithms of expected errors; infinite where the budget cannot be met."""
+    try:
+        level = _level(queries, chosen, budget)
+    except BudgetError:
+        return math.inf
+    score = 0.0
+    for name, candidate in chosen.items():
+        for item, law in candidate.laws.items():
+            if item != "selection":
+                noise = candidate.multiplier(item, level, budget) * (math.sqrt(2) if law == "laplace" else 1)
+                noise *= reserve.at_middle(queries[name].bounds.candidates, law)
+                score += stage.noisy_statistics(queries[name], candidate.centred)[item] * math.log(noise)
+        partitions = queries[name].partitions
+        if isinstance(partitions, PrivatePartitions):
+            score += partitions.weight * math.log(
+                expected_half_keep(queries[name], candidate, level, budget, len(queries))
+            )
+    return score
+
+
+def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: Budget, stages: int) -> float:
+    """About how many users a partition needs to be kept as often as not, above `min_users`, for comparisons.
+
+    For weighted selection the users are taken to have half of the partitions that they may have.
+    """
+    most = query.bounds.max_partitions
+    delta = SELECTION_DELTA * budget.delta / (budget.runs * stages * most)
+    if candidate.strategy == "truncated_geometric":
+        epsilon = candidate.coin_epsilon(level, query)
+        return 1 + math.log1p(math.expm1(epsilon) / (2 * delta)) / epsilon if epsilon < 700 else 1.0
+    item = "selection" if "selection" in candidate.laws else UNITS.name
+    noise = candidate.multiplier(item, level, budget)
+    if candidate.strategy != "weighted_gaussian":
+        noise *= reserve.at_middle(query.bounds.candidates, candidate.laws[item])
+    if candidate.laws[item] == "laplace":
+        return 1 + noise * max(0.0, math.log(1 / (2 * delta)))
+    tail = normal.NormalDist().inv_cdf(1 - delta) if delta > 1e-15 else math.sqrt(2 * math.log(1 / delta))
+    if candidate.strategy == "weighted_gaussian":
+        return math.sqrt((1 + most) / 2) * (1 / math.sqrt(most) + noise * tail)
+    return 1 + noise * tail
+
+
+def _level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
+    """About the noise level that meets the budget, by the rough account."""
+    free = [_terms(queries[name], chosen[name], budget, len(queries), asked=False) for name in chosen]
+    asked = [_terms(queries[name], chosen[name], budget, len(queries), asked=True) for name in chosen]
+
+    def cost(level: float) -> float:
+        return rough([*asked, *(terms.at(level) for terms in free)], budget.delta, runs=budget.runs)
+
+    if not any(candidate.weights for candidate in chosen.values()):
+        if cost(1.0) <= budget.epsilon:
+            return 1 / budget.epsilon
+        raise BudgetError(field="budget", rule="is exceeded by the noise that metrics ask for")
+    return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
+
+
+def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, asked: bool) -> Terms:
+    """What a candidate does at noise level 1: by noise that was asked for, or by all the rest."""
+    squares, losses = 0.0, []
+    for item, law in candidate.laws.items():
+        if (item in candidate.fixed) == asked:
+            shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
+            if item in candidate.sums:
+                squares += training_noise.squares(candidate.sums[item], scale)
+            elif law == "gaussian":
+                squares += shape.l2_squared / scale**2
+            else:
+                losses.append(laplace_loss(shape.coordinates, shape.per_coordinate, shape.in_total, scale))
+    if asked or (candidate.strategy is None and not candidate.medians):
+        return Terms(squares=squares, losses=tuple(losses))
+    if candidate.flips:
+        losses.append((coins(query), candidate.coin_epsilon(1.0, query)))
+    failed = selection_delta(budget, stages) if candidate.takes_delta else 0.0
+    return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-failed))

@@ -1,0 +1,253 @@
+"""A stage in words and numbers: what `plan` prints before a row is read.
+
+In: a calibrated stage and, where declared, a guess about a typical partition. Out: JSON values. Holds: public numbers only;
+`stddev` is null where the error depends on released numbers, as for a mean.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
+from dp_pipelines.planning import decision_cost, reserve, training_noise
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
+from dp_pipelines.query.train_model import TrainModel
+
+if TYPE_CHECKING:
+    from dp_pipelines.planning.plan import Expectation
+
+
+GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
+"""What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
+
+DECIDED = {"ranks": "permute_and_flip", "smooth_median": "smooth_sensitivity"}
+"""What stands for a law where a number is decided by exact counts, and how far off it is depends on data."""
+
+
+def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
+    """Everything that a stage asks for."""
+    return query_to_json(asked) if isinstance(asked, Query) else task_to_json(asked)
+
+
+def query_to_json(query: Query) -> dict[str, Any]:
+    """Everything that a query says, as JSON values in a fixed order.
+
+    Public keys are written with their types, so that 1 and "1" give different digests.
+    """
+    fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
+    fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
+    fields["bounds"] = dataclasses.asdict(query.bounds)
+    if query.bounds.partition_candidates is None:  # plans without it keep their digests
+        del fields["bounds"]["partition_candidates"]
+    fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
+    if query.group is None:
+        del fields["group"]
+    fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
+    if query.best is None:
+        del fields["best"]
+    else:
+        by = _metric_to_json(query.best.metric)
+        fields["best"] = {"k": query.best.k, "mechanism": query.best.mechanism, "by": by}
+    if isinstance(query.partitions, ReleasedPartitions):
+        fields["partitions"] = {"released": list(query.partitions.stages)}
+    elif isinstance(query.partitions, PublicPartitions):
+        keys = [[f"{type(value).__name__}:{value!r}" for value in key] for key in query.partitions.keys]
+        fields["partitions"] = {"public": keys}
+    else:
+        fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
+    return fields
+
+
+def _metric_to_json(metric: Metric) -> dict[str, Any]:
+    fields = {"kind": type(metric).__name__, **dataclasses.asdict(metric)}
+    if fields.get("within", ()) is None:  # plans without it keep their digests
+        del fields["within"]
+    if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
+        fields["categories"] = [f"{type(value).__name__}:{value!r}" for value in fields["categories"]]
+    return fields
+
+
+def task_to_json(task: TrainModel) -> dict[str, Any]:
+    """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
+    kinds = [type(part).__name__ for part in (task.label, task.model)]
+    fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
+    fields["features"] = [
+        [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
+    ]
+    return fields
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _typed(held) for key, held in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_typed(held) for held in value]
+    return value if value is None or isinstance(value, str) else f"{type(value).__name__}:{value!r}"
+
+
+def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
+    """A stage of clipped sums as `plan --json` shows it: the steps of a train stage, or what prepares them."""
+    (statistic,) = (s for s in stage.statistics if isinstance(s.vectors, ClippedVectors))
+    vectors = statistic.vectors
+    assert isinstance(vectors, ClippedVectors)
+    described: dict[str, Any] = {
+        "name": stage.name,
+        "kind": "aggregate" if task is None else "train",
+        "share": share,
+        "metrics": {},
+        "selection": {"strategy": "public", "threshold": None, "half_keep_users": None},
+        "coordinates": vectors.size,
+        "steps": vectors.times,
+        "sampling_rate": vectors.rate,
+        "noise_multiplier": float(training_noise.multiplier(stage)),
+    }
+    if task is not None:
+        described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
+        described["label"] = task.label.rule
+    return described
+
+
+def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:
+    """A stage as `plan --json` shows it."""
+    noises = {s.name: n for s, n in zip(stage.statistics, stage.noises, strict=True) if n is not None}
+    metrics = {}
+    for name, metric in stage.query.metrics.items():
+        basis = stage.basis(metric)
+        needed = [statistic.name for statistic in metric.statistics(basis)]
+        laws = {item: _law(stage, item) for item in needed}
+        metrics[name] = {
+            "noise": "+".join(dict.fromkeys(laws.values())),
+            "stddev": _constant_stddev(stage, metric),
+            "statistics": {
+                item: {"noise": laws[item], "stddev": None if laws[item] in DECIDED.values() else noises[item].stddev}
+                for item in needed
+            },
+        }
+        if stage.query.bounds.auto:
+            _per_partition(metrics[name], stage)
+        if metric.auto:
+            _as_multiples(metrics[name], metric)
+        if metric.auto or stage.query.bounds.auto:
+            continue
+        guess = _guess(stage, metric, expect)
+        if guess is not None:
+            metrics[name]["expected_stddev"], metrics[name]["expected_relative_error"] = guess
+    described: dict[str, Any] = {"name": stage.name, "kind": "aggregate", "share": share, "metrics": metrics}
+    if stage.query.best is not None:
+        described["selection"] = _best(stage)
+    elif isinstance(stage.query.partitions, ReleasedPartitions):
+        # The rounds that select them are stages of their own in the plan.
+        described["selection"] = {"strategy": "sips", "threshold": None, "half_keep_users": None}
+    elif stage.selection is None:
+        described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
+    else:
+        described["selection"] = {
+            "strategy": stage.selection.strategy,
+            "threshold": stage.threshold_users,
+            "half_keep_users": stage.half_keep_users,
+            "min_users": stage.selection.min_users,
+            "compares_released_count": stage.selection.released,
+            "failure_delta": stage.choices.selection_delta,
+        }
+    if stage.query.bounds.auto:
+        described["partition_candidates"] = list(stage.query.bounds.candidates)
+        described["selection"] |= {"threshold": None, "half_keep_users": None}
+    return described
+
+
+def _per_partition(described: dict[str, Any], stage: StagePlan) -> None:
+    """Where the bound on partitions is not chosen yet, noise is told as it would be with 1, and how it grows with the bound."""
+    most, laws = stage.query.bounds.max_partitions, set()
+    for statistic in described["statistics"].values():
+        statistic["stddev_multiple"] = statistic["stddev"] / most ** reserve.POWERS[statistic["noise"]]
+        statistic["stddev"] = None
+        laws.add(statistic["noise"])
+    stddev, law = described["stddev"], laws.pop()
+    described["stddev"] = None
+    known = stddev is not None and not laws  # noises of two laws grow apart
+    described["stddev_multiple"] = stddev / most ** reserve.POWERS[law] if known else None
+    described["grows_with"] = GROWS[law] if known else None
+
+
+def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
+    """Where bounds are not chosen yet, noise is told per unit of the largest magnitude of a bound."""
+    assert metric.family is not None
+    _, low, high = metric.family
+    largest = max(abs(low), abs(high))
+    stddev = described.get("stddev_multiple", described["stddev"])
+    described["stddev"], described["within"] = None, [low, high]
+    described["stddev_multiple"] = None if stddev is None else stddev / largest
+    for statistic, noise in described["statistics"].items():
+        if " in [" in statistic:
+            noise["stddev"] = None
+            noise.pop("stddev_multiple", None)
+
+
+def _law(stage: StagePlan, item: str) -> str:
+    kinds = {statistic.name: statistic.kind for statistic in stage.statistics}
+    return DECIDED.get(kinds[item]) or stage.choices.noises[item].law
+
+
+def _best(stage: StagePlan) -> dict[str, Any]:
+    """How the best public partitions are chosen; 19 times of 20 a choice is at most `error_95` behind the best one left."""
+    query = stage.query
+    assert query.best is not None
+    assert isinstance(query.partitions, PublicPartitions)
+    epsilon, candidates = stage.choices.selection_epsilon, len(query.partitions.keys)
+    lattice = query.best.statistic.lattice
+    # McKenna, Sheldon 2020, section 3: P(gap > t) < candidates exp(-epsilon t / spread), for either mechanism.
+    steps = decision_cost.spread(query) / epsilon * math.log(20 * candidates)
+    return {
+        "strategy": query.best.mechanism,
+        "threshold": None,
+        "half_keep_users": None,
+        "k": query.best.k,
+        "by": query.best.statistic.name,
+        "candidates": candidates,
+        "epsilon_of_each": epsilon,
+        "error_95": steps * (1.0 if lattice is None else lattice.step),
+    }
+
+
+def _noisy(stage: StagePlan, values: dict[str, float]) -> dict[Any, Noisy]:
+    return {
+        statistic: Noisy(
+            values=np.full((1, statistic.width) if statistic.width else 1, values.get(statistic.name, values["sums"])),
+            stddev=noise.stddev,
+        )
+        for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
+        if noise is not None
+    }
+
+
+def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
+    if not metric.stddev_is_public:
+        return None
+    stddevs = metric.finish(_noisy(stage, {"sums": 0.0}), stage.basis(metric))[1]
+    # Of a matrix each entry has its own unit, and there is no one number.
+    return float(stddevs.flat[0]) if bool((stddevs == stddevs.flat[0]).all()) else None
+
+
+def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
+    """The expected error in a partition of the declared size, with values in the middle of their range."""
+    over_cells = any(statistic.width for statistic in metric.statistics(stage.basis(metric)))
+    if expect is None or expect.rows_per_partition is None or over_cells:
+        return None
+    rows = expect.rows_per_partition
+    values = {ROWS.name: rows, UNITS.name: expect.users or rows}
+    basis = stage.basis(metric)
+    for statistic in metric.statistics(basis):
+        if statistic.kind == "not_null":
+            values[statistic.name] = rows
+        elif statistic.lattice is not None:
+            middle = (statistic.lattice.low + statistic.lattice.high) / 2
+            mean = middle * middle if getattr(statistic.lattice, "square", False) else middle
+            values[statistic.name] = rows * (mean - statistic.lattice.offset)
+    released, stddevs = metric.finish(_noisy(stage, {"sums": 0.0, **values}), basis)
+    stddev, value = float(stddevs[0]), abs(float(released[0]))
+    return stddev, stddev / value if value > 0 else None

@@ -1,0 +1,183 @@
+"""The last step of planning: the smallest noise, in integers, with which a chosen plan meets its budget.
+
+In: a candidate for each stage, the budget, the split over runs. Out: choices in integers. Holds: what is returned was accounted
+for as it will run, all records of all runs together, and meets the budget.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TypeVar
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.errors import BudgetError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.planning import noise_search, rounds, stage
+from dp_pipelines.planning.candidate import (
+    LARGEST_SCALE,
+    MEND,
+    SCALE_GRID,
+    TARGET_SCALE,
+    Budget,
+    Calibrated,
+    Chosen,
+    Queries,
+    ideal,
+    selection_delta,
+)
+from dp_pipelines.planning.rounds import Split
+from dp_pipelines.planning.stage import Choice, StageChoices
+from dp_pipelines.planning.training_noise import FINEST
+
+Number = TypeVar("Number", int, float)
+
+FINENESS = 64
+"""Rounding the vectors of a unit to the release lattice is to add at most about a part in so many to the noise."""
+
+FINE = 8192
+"""The last calibration moves both scales together in steps of 1/8192."""
+
+
+def searched(find: Callable[[], Number]) -> Number:
+    """What a search for noise finds, or its refusal with what to do about it."""
+    try:
+        return find()
+    except BudgetError as error:
+        raise BudgetError(field="budget", rule=error.rule, mend=MEND) from None
+
+
+def records_of(queries: Queries, calibrated: Calibrated) -> tuple[Mechanism, ...]:
+    """All records of one run."""
+    return tuple(r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated))
+
+
+def all_records(
+    queries: Queries, calibrated: Calibrated, split: Split, runs: int
+) -> tuple[tuple[tuple[Mechanism, ...], int], ...]:
+    """The records of all runs: those of one, and how often they run, for each kind of round."""
+    if split == "constant" or runs == 1:
+        return ((records_of(queries, calibrated), runs),)
+    parts = [rounds.ratio(split, runs, number) for number in range(1, runs + 1)]
+    return tuple((records_of(queries, rounds.at(calibrated, part)), 1) for part in parts)
+
+
+def settle(queries: Queries, chosen: Chosen, budget: Budget, split: Split, start: float) -> Calibrated:
+    """The choices of round 1, with the smallest noise that meets the budget over all rounds.
+
+    Args:
+        queries: by stage.
+        chosen: how each stage is run.
+        budget: of all runs.
+        split: over the runs.
+        start: about the noise level that meets the budget with a constant split.
+
+    Raises:
+        BudgetError: the budget cannot be met.
+    """
+    if not any(candidate.weights for candidate in chosen.values()):
+        calibrated = _choices(queries, chosen, budget, 1.0)(FINE)
+        if not _cost(queries, calibrated, budget, split) <= budget.epsilon:
+            raise BudgetError(field="budget", rule="is exceeded by the noise that metrics ask for", mend=MEND)
+        return calibrated
+    level = _exact_level(queries, chosen, budget, start)
+    if split != "constant" and budget.runs > 1:
+        # Losses add up between linearly and by their squares: two steps of a proportion come near enough.
+        parts = [float(rounds.ratio(split, budget.runs, number)) for number in range(1, budget.runs + 1)]
+        level *= math.sqrt(math.fsum(part * part for part in parts) / len(parts))
+        mend = f"{MEND}; the first round of a split gets the smallest part: write split: constant"
+        for _ in range(2):
+            cost = _cost(queries, _choices(queries, chosen, budget, level, mend)(FINE), budget, split)
+            level *= min(max(cost / budget.epsilon, 0.25), 4.0)
+    choices = _choices(queries, chosen, budget, level)
+
+    def cost_at(fine: int) -> float:
+        return _cost(queries, choices(fine), budget, split)
+
+    fine = searched(lambda: noise_search.least_integer(cost_at, budget.epsilon, start=FINE, high=2 * FINE))
+    return choices(fine)
+
+
+def _cost(queries: Queries, calibrated: Calibrated, budget: Budget, split: Split) -> float:
+    groups = all_records(queries, calibrated, split, budget.runs)
+    if len(groups) == 1:
+        return budget.cost(groups[0][0])
+    return budget.cost([record for records, _ in groups for record in records], runs=1)
+
+
+def _exact_level(queries: Queries, chosen: Chosen, budget: Budget, start: float) -> float:
+    """The noise level that meets the budget, on records so fine that steps do not matter."""
+
+    def cost(level: float) -> float:
+        fine = [r for name in chosen for r in ideal(name, queries[name], chosen[name], level, budget, len(queries))]
+        return budget.cost(fine, accuracy=1e-3)
+
+    return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=start, tolerance=2e-3, factor=1.05))
+
+
+def _choices(
+    queries: Queries, chosen: Chosen, budget: Budget, level: float, mend: str = MEND
+) -> Callable[[int], Calibrated]:
+    """Choices in integers at a noise level, to be moved in steps of 1 / FINE.
+
+    Raises:
+        BudgetError: the noise would drown everything.
+    """
+    multipliers = {
+        (name, item): candidate.multiplier(item, level, budget)
+        for name, candidate in chosen.items()
+        for item in candidate.laws
+    }
+    scales: dict[str, float] = {}
+    for law in ("gaussian", "laplace"):
+        of_law = [
+            m
+            for (name, item), m in multipliers.items()
+            if chosen[name].laws[item] == law and item not in chosen[name].fixed
+        ]
+        # Where rounding a vector to the release lattice costs noise, the lattice is made finer.
+        finer = [
+            multipliers[name, item] * FINENESS * candidate.shapes[item].rounding(law)
+            for name, candidate in chosen.items()
+            for item, of_item in candidate.laws.items()
+            if of_item == law
+        ]
+        finer += [m * FINEST for (n, i), m in multipliers.items() if i in chosen[n].sums and law == "gaussian"]
+        scales[law] = max([TARGET_SCALE, *of_law, min(max(finer, default=0.0), LARGEST_SCALE[law])])
+        if scales[law] > LARGEST_SCALE[law]:
+            raise BudgetError(
+                field="budget",
+                rule="leaves a statistic with noise thousands of times the effect of one unit",
+                mend=mend,
+            )
+    steps = {}
+    for (name, item), multiplier in multipliers.items():
+        law = chosen[name].laws[item]
+        rounding = chosen[name].shapes[item].rounding(law)
+        allowed = scales[law] / multiplier - rounding
+        if rounding > 0 and allowed < max(1.0, rounding):
+            # No noise table is fine enough: rounding to the release lattice would more than double the noise.
+            rule = (
+                "leaves long vectors, or a wide list of candidates, with noise hundreds of times the effect of one unit"
+            )
+            raise BudgetError(field="budget", rule=rule, mend=f"{mend}; or fewer coordinates, or candidates")
+        steps[name, item] = max(1, round(allowed))
+
+    def choices(fine: int) -> Calibrated:
+        of_stages = {}
+        for name, candidate in chosen.items():
+            epsilon = 0.0
+            if candidate.flips:
+                epsilon = candidate.coin_epsilon(level, queries[name]) * FINE / fine
+            of_stages[name] = StageChoices(
+                strategy=candidate.strategy,
+                noises=FrozenMapping({i: Choice(law=law, steps=steps[name, i]) for i, law in candidate.laws.items()}),
+                selection_delta=selection_delta(budget, len(queries)) if candidate.takes_delta else 0.0,
+                selection_epsilon=epsilon,
+                centred=candidate.centred,
+            )
+        gaussian, laplace = (
+            Fraction(math.ceil(scales[law] * SCALE_GRID * fine / FINE), SCALE_GRID) for law in ("gaussian", "laplace")
+        )
+        return Calibrated(choices=FrozenMapping(of_stages), gaussian_scale=gaussian, laplace_scale=laplace)
+
+    return choices

@@ -1,0 +1,75 @@
+"""The most noise that a train stage says it can bear, and what budget would give it no more.
+
+In: calibrated choices; how a plan is found for another epsilon. Out: an error that says what would be needed. Holds: only public
+numbers are compared.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+from dp_pipelines.errors import BudgetError
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors, fits
+from dp_pipelines.planning.candidate import Calibrated
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.planning.training_noise import multiplier
+from dp_pipelines.query.train_model import TrainModel
+
+
+def noise_of(name: str, calibrated: Calibrated) -> float:
+    """The noise multiplier of the steps of a train stage."""
+    (choice,) = calibrated.choices[name].noises.values()
+    return float(calibrated.gaussian_scale / choice.steps)
+
+
+def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
+    """Refuse a plan whose sums no lattice of noise is fine enough for.
+
+    Raises:
+        BudgetError: it names the stage.
+    """
+    for name, stage in stages.items():
+        for statistic in stage.statistics:
+            if isinstance(statistic.vectors, ClippedVectors) and not fits(statistic.vectors.size, multiplier(stage)):
+                raise BudgetError(
+                    field=f"stages.{name}",
+                    rule=f"has sums of {statistic.vectors.size} coordinates, too long for the noise that the budget leaves",
+                    mend="train a smaller model, with fewer steps or features, or with a larger budget",
+                )
+
+
+def refuse_noise(
+    trained: Mapping[str, TrainModel],
+    calibrated: Calibrated,
+    epsilon: float,
+    calibrate: Callable[[float], Calibrated],
+    most: float,
+) -> None:
+    """Refuse a plan whose training has more noise than its stage can bear.
+
+    Args:
+        trained: the train stages.
+        calibrated: the plan's choices.
+        epsilon: the plan's.
+        calibrate: the choices for another epsilon.
+        most: no larger epsilon is proposed.
+
+    Raises:
+        BudgetError: it names the stage, and an epsilon that would do.
+    """
+    for name, task in trained.items():
+        limit = task.steps.max_noise_multiplier
+        if limit is None or noise_of(name, calibrated) <= limit:
+            continue
+        low, high = epsilon, epsilon
+        while high < most and (high == epsilon or noise_of(name, calibrate(high)) > limit):
+            low, high = high, min(2 * high, most)
+        while high / low > 1.02 and high < most:
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if noise_of(name, calibrate(middle)) > limit else (low, middle)
+        wanted = math.ceil(high * 100) / 100
+        mend = f"epsilon {wanted:g} would do" if high < most else "no epsilon that protects anybody would do"
+        raise BudgetError(
+            field=f"stages.{name}.fit.max_noise_multiplier",
+            rule=f"is {limit:g}, but the budget leaves noise of {noise_of(name, calibrated):.4g} times the norm",
+            mend=f"{mend}; or give the stage a larger share, fewer steps, or allow more noise",
+        )

@@ -1,0 +1,398 @@
+"""The plan: every stage with its noise, calibrated on the total, before a row is read.
+
+In: (epsilon, delta), queries with shares, the number of runs and how the budget is split over them. Out: frozen stages for each
+round, the mechanism records, what they cost together, a digest that names the plan. Holds: the privacy loss distribution of all
+records of all runs meets the budget (docs/proofs/accounting.md); nothing here sees data. Not covered: what other plans over the
+same people spend.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.accounting import accountant, comparison
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.plan_stages import phases
+from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds
+from dp_pipelines.planning.candidate import Budget, Calibrated
+from dp_pipelines.planning.choose import search
+from dp_pipelines.planning.payment import Payment, named_run
+from dp_pipelines.planning.rounds import Split
+from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage
+from dp_pipelines.query.query import Query
+from dp_pipelines.query.train_model import TrainModel
+
+LARGEST = accountant.LARGEST_EPSILON
+"""Budgets stay below this epsilon, at which nothing is protected any more."""
+
+FORMAT = 3
+"""Part of every digest; raised when the meaning of a plan changes."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """A declared guess about a typical partition, from which relative errors are printed. It decides nothing else.
+
+    Args:
+        users: units in a typical partition.
+        rows_per_partition: rows in it.
+    """
+
+    users: float | None = None
+    rows_per_partition: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("users", "rows_per_partition"):
+            if getattr(self, field) is not None:
+                object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """One run of a plan, as its number decides.
+
+    Args:
+        number: from 1.
+        stages: by name, ready to run.
+        mechanisms: all records of this run.
+        accounted: what this run costs alone: `epsilon` at `delta`.
+    """
+
+    number: int
+    stages: FrozenMapping[StagePlan]
+    mechanisms: tuple[Mechanism, ...]
+    accounted: FrozenMapping[float]
+
+
+class Plan:
+    """All stages of a job under one budget. Each run of each stage is released once: the plan pays for no second draw.
+
+    A second one in this process is refused before a row is read, whatever became of the first: by another `run()` of the
+    pipeline, in another pipeline, or in a copy of the plan. What the library cannot see: pipelines that are templates, or that
+    were made anew from their description (`Pipeline.from_runner_api`), or that a notebook runs in pieces; another process; and a
+    plan that is made anew with the same numbers, which is a budget of its own, to be added. A ledger (`dp-pipelines run`,
+    `Session`) remembers all of its runs.
+
+    Args:
+        epsilon: of all runs together, above 0.
+        delta: of all runs together, from 0 (public partitions only) to below 1.
+        stages: queries and models by name, all with the same columns as privacy unit, in the same order: the total is that of
+            one such unit.
+        shares: weight of each stage in the budget; equal where left out.
+        runs: how often the plan will be run under this budget.
+        split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
+            `exponential` (see `rounds.GROWTH`). The noise of a round is in inverse proportion to its part, but for noise that a
+            metric asks for and for the probability with which selection fails.
+        expect: see `Expectation`.
+
+    Raises:
+        RequestError: an argument is wrong.
+        BudgetError: the budget cannot be met.
+
+    >>> from dp_pipelines import Count, ContributionBounds, Query
+    >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
+    ...               bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1))
+    >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
+    >>> plan.accounted["epsilon"] <= 1.0
+    True
+    >>> plan["weekly"].name
+    'weekly'
+    >>> later = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}, runs=4, split="linear")
+    >>> first, last = (later["weekly", number].noises[0].stddev for number in (1, 4))
+    >>> round(first / last, 2)
+    4.0
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        stages: Mapping[str, Query | TrainModel],
+        shares: Mapping[str, float] | None = None,
+        runs: int = 1,
+        split: Split = "constant",
+        expect: Expectation | None = None,
+    ) -> None:
+        self._take(epsilon, delta, stages, shares, runs, split, expect)
+        self._finish(self._calibrate(self._budget.epsilon))
+        noise_limit.refuse_unfit(
+            {name: stage for number in (1, self.runs) for name, stage in self.round(number).stages.items()}
+        )
+        noise_limit.refuse_noise(self.trained, self.calibrated, self.epsilon, self._calibrate, LARGEST)
+
+    def _calibrate(self, epsilon: float) -> Calibrated:
+        return search(self.queries, self.shares, dataclasses.replace(self._budget, epsilon=epsilon), self.split)
+
+    def _take(
+        self,
+        epsilon: Any,
+        delta: Any,
+        stages: Mapping[str, Query | TrainModel],
+        shares: Mapping[str, float] | None,
+        runs: Any,
+        split: Any,
+        expect: Expectation | None,
+    ) -> None:
+        self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, mend="write e.g. epsilon: 1.0")
+        if delta == 0 and not isinstance(delta, bool):
+            self.delta = 0.0
+        else:
+            mend = "write e.g. delta: 1.0e-6, well below one in the number of people"
+            self.delta = checks.number(delta, "delta", above=1e-50, below=1, mend=mend)
+        self.runs = checks.whole(runs, "runs", low=1, high=10**6)
+        self.split = rounds.check(split, self.runs)
+        if not isinstance(stages, Mapping) or not stages:
+            raise RequestError(field="stages", rule="must map names to queries, at least one")
+        checks.stage_names(stages, "stages")
+        for name, query in stages.items():
+            if isinstance(query, Query):
+                if query.group is not None:
+                    rule = "belongs to a group of units, which only a part of a train stage can"
+                    raise RequestError(field=f"stages.{name}.group", rule=rule, mend="leave it out")
+                fixed_noise.check(name, query)
+            elif not isinstance(query, TrainModel):
+                raise RequestError(field=f"stages.{name}", rule="must be a Query or a TrainModel")
+        _refuse_several_units(stages)
+        given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
+        if set(given) != set(stages):
+            raise RequestError(field="shares", rule="must name exactly the stages")
+        asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
+        self._asked = asked
+        expanded = phases.expand(stages, asked)
+        self.queries, self.shares = expanded.queries, expanded.shares
+        self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
+        self.trained = expanded.trained
+        self.auto_partitions = expanded.auto_partitions
+        if expect is not None and not isinstance(expect, Expectation):
+            raise RequestError(field="expect", rule="must be an Expectation")
+        self.expect = expect
+        self._budget = Budget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
+
+    def _finish(self, calibrated: Calibrated) -> None:
+        self.calibrated, self._name = calibrated, uuid.uuid4().hex
+        groups = integer_noise.all_records(self.queries, calibrated, self.split, self.runs)
+        self._groups, self._rounds = groups, dict[int, Round]()
+        self.stages: FrozenMapping[StagePlan] = self._built(calibrated)
+        self.accounted = FrozenMapping(self._account([r for records, _ in groups for r in records], groups[0][1]))
+        one = self._account(groups[0][0], 1)
+        self.accounted_one_run = self.accounted if self.runs == 1 else FrozenMapping(one)
+        self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
+
+    def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
+        return FrozenMapping(
+            {name: build_stage(name, q, calibrated.choices[name], calibrated) for name, q in self.queries.items()}
+        )
+
+    def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
+        known = FrozenMapping(statement)
+        return FrozenMapping({name: dataclasses.replace(stage, statement=known) for name, stage in stages.items()})
+
+    def _paid(self, stages: FrozenMapping[StagePlan], number: int) -> FrozenMapping[StagePlan]:
+        payment = Payment(plan=self._name, run=number)
+        return FrozenMapping({name: dataclasses.replace(stage, payment=payment) for name, stage in stages.items()})
+
+    def statement(self) -> dict[str, Any]:
+        """The budget and what the plan costs, for a manifest."""
+        budget = {"epsilon": self.epsilon, "delta": self.delta, "runs": self.runs}
+        return {
+            "plan": self.digest,
+            "budget": budget if self.split == "constant" else {**budget, "split": self.split},
+            "accounted": dict(self.accounted),
+            "accounted_one_run": dict(self.accounted_one_run),
+        }
+
+    def _account(self, records: Sequence[Mechanism], runs: int) -> dict[str, float]:
+        budget = self._budget
+        return {"epsilon": budget.cost(records, runs=runs), "delta": budget.allowed_delta(records, runs)}
+
+    def round(self, number: int) -> Round:
+        """One run: its stages, its records and what it costs alone. The ledger gives the number, and keeps it on retry.
+
+        Args:
+            number: from 1 to `runs`. With a constant split all rounds are the same.
+
+        Raises:
+            RequestError: the plan has no round of this number.
+        """
+        number = rounds.number_in(number, self.runs)
+        if number not in self._rounds:
+            stages, one = self.stages, self.accounted_one_run
+            part = rounds.ratio(self.split, self.runs, number)
+            if part != 1:
+                stages = self._built(rounds.at(self.calibrated, part))
+                one = FrozenMapping(self._account(self._groups[number - 1][0], 1))
+                stages = self._stated(stages, {**self.statement(), "accounted_one_run": dict(one), "round": number})
+            records = tuple(record for stage in stages.values() for record in stage.mechanisms)
+            stages = self._paid(stages, number)
+            self._rounds[number] = Round(number=number, stages=stages, mechanisms=records, accounted=one)
+        return self._rounds[number]
+
+    def explain(self) -> dict[str, Any]:
+        """What all runs cost by four ways to add up losses, in all and for each stage alone; see `compare`."""
+        return comparison.explain(self._groups, self.delta)
+
+    def verify(self) -> None:
+        """Refuse if the records exceed the budget: for plans that were stored.
+
+        Raises:
+            RequestError: the records cost more than the budget.
+        """
+        if not self.accounted["epsilon"] <= self.epsilon:
+            raise RequestError(field="plan", rule="costs more than its budget", mend="plan anew")
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """All records of one run: of round 1, where the split is not constant."""
+        return self._groups[0][0]
+
+    def all_mechanisms(self) -> tuple[tuple[tuple[Mechanism, ...], int], ...]:
+        """All records of all runs: groups of records, and how often each group runs."""
+        return self._groups
+
+    def __getitem__(self, asked: str | tuple[str, int]) -> StagePlan:
+        """A stage, ready to run: `plan["weekly"]`; of a plan for several runs `plan["weekly", 2]` for the second one.
+
+        Raises:
+            RequestError: there is no such stage or run, or the plan is for several runs and it is not said which.
+        """
+        name, number = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
+        if not isinstance(name, str) or name not in self.stages:
+            raise RequestError(
+                field=f"stage {name!r}", rule="is not in the plan", mend="stages: " + ", ".join(self.stages)
+            )
+        if number is None:
+            named_run(name, self.stages[name].payment)
+            return self.stages[name]
+        return self.round(number).stages[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.stages)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 over everything that the plan fixes, in hexadecimal digits."""
+        content = {
+            "format": FORMAT,
+            "budget": [self.epsilon, self.delta, self.runs],
+            "split": self.split,
+            "queries": {name: describe.query_to_json(query) for name, query in self.queries.items()},
+            "shares": dict(self.shares),
+            "calibrated": self.frozen()["calibrated"],
+            "mechanisms": [record.to_json() for record in self.mechanisms],
+        }
+        if self.trained:
+            content["trained"] = {name: describe.task_to_json(task) for name, task in self.trained.items()}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def frozen(self) -> dict[str, Any]:
+        """What `restore` needs beside the queries, as JSON values."""
+        return {
+            "split": self.split,
+            "calibrated": {
+                "choices": {name: dataclasses.asdict(c) | _noises(c) for name, c in self.calibrated.choices.items()},
+                "gaussian_scale": str(self.calibrated.gaussian_scale),
+                "laplace_scale": str(self.calibrated.laplace_scale),
+            },
+        }
+
+    @classmethod
+    def restore(
+        cls,
+        frozen: Mapping[str, Any],
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        stages: Mapping[str, Query | TrainModel],
+        shares: Mapping[str, float] | None = None,
+        runs: int = 1,
+        split: Split = "constant",
+        expect: Expectation | None = None,
+    ) -> "Plan":
+        """The plan with the same arguments and stored choices, without searching: accounted for anew.
+
+        Raises:
+            RequestError: the choices are not of this query, or cost more than the budget.
+        """
+        plan = cls.__new__(cls)
+        plan._take(epsilon, delta, stages, shares, runs, split, expect)
+        if frozen.get("split", "constant") != split:
+            raise RequestError(field="plan", rule="was made for another split over its runs", mend="plan anew")
+        stored = frozen["calibrated"]
+        choices = {}
+        for name in plan.queries:
+            fields = dict(stored["choices"][name])
+            fields["noises"] = FrozenMapping({key: Choice(**chosen) for key, chosen in fields["noises"]})
+            fields["centred"] = tuple(tuple(family) for family in fields["centred"])
+            choices[name] = StageChoices(**fields)
+        calibrated = Calibrated(
+            choices=FrozenMapping(choices),
+            gaussian_scale=Fraction(stored["gaussian_scale"]),
+            laplace_scale=Fraction(stored["laplace_scale"]),
+        )
+        plan._finish(calibrated)
+        plan.verify()
+        return plan
+
+    def to_json(self) -> dict[str, Any]:
+        """What `dp-pipelines plan --json` prints."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "runs": self.runs,
+            "split": self.split,
+            "last_round_noise": float(1 / rounds.ratio(self.split, self.runs, self.runs)),
+            "digest": self.digest,
+            "accounted": dict(self.accounted),
+            "accounted_one_run": dict(self.accounted_one_run),
+            "stages": [self._described(stage) for stage in self.stages.values()],
+            "mechanisms": [record.to_json() for record in self.mechanisms],
+            "costs": {key: value for key, value in self.explain().items() if key != "records"},
+        }
+
+    def _described(self, stage: StagePlan) -> dict[str, Any]:
+        # Parts of a train stage have weights of their own (train_stages.PARTS); what is told is the share of the stage.
+        asked = self._asked if stage.name in self.trained else self.shares
+        share = asked[stage.name] / math.fsum(self._asked.values())
+        if any(isinstance(statistic.vectors, ClippedVectors) for statistic in stage.statistics):
+            described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
+        else:
+            described = describe.stage_to_json(stage, share, self.expect)
+        if stage.query.group is not None and stage.name not in self.trained:
+            del described["share"]
+        return described
+
+
+def _noises(choices: StageChoices) -> dict[str, Any]:
+    # Pairs, not an object: whoever stores them may sort names, and records have the order of the choices.
+    return {"noises": [[key, dataclasses.asdict(choice)] for key, choice in choices.noises.items()]}
+
+
+def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:
+    """Who is in two stages pays twice what the plan says unless both stages mean the same by a unit.
+
+    Other columns, or the same in another order, are another unit: units are divided for training by their columns in order.
+
+    Raises:
+        RequestError: two stages have different units.
+    """
+    first, *others = stages
+    unit = tuple(stages[first].unit_columns)
+    for name in others:
+        if tuple(stages[name].unit_columns) != unit:
+            raise RequestError(
+                field=f"stages.{name}.privacy_unit",
+                rule=f"is {', '.join(stages[name].unit_columns)}, and that of stage {first!r} {', '.join(unit)}: "
+                "a plan states its total for one privacy unit",
+                mend="write the same columns in the same order, or make two plans, whose budgets add up",
+            )

@@ -1,0 +1,76 @@
+"""What a stage pays for whose bound on partitions is chosen in a run: enough for every candidate.
+
+In: how far a unit moves a statistic with the largest candidate; the candidates. Out: a shape whose records hold for all of them;
+for each candidate, how many release steps a unit of change may be. Holds (docs/proofs/sensitivity.md, lemma 6b): with candidate k
+and `steps_at` of it, the record of the statistic is dominated by that of the reserved shape. Noise stays what it is in release
+steps, so that per unit of change it grows with the root of k (Gaussian) or with k (Laplace).
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from dp_pipelines.kernels.sensitivity import Shape, Steps
+
+POWERS = {"gaussian": 0.5, "laplace": 1.0}
+"""With which power of the bound on partitions noise grows."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reserved(Shape):
+    """How far one unit moves a statistic with any candidate, in units of change with the largest one.
+
+    In L1 and L2 as far as with that one, but in one number as far as the smallest candidate leaves to each.
+    """
+
+    def steps(self, step: int) -> Steps:
+        """Not on a lattice that is known: see `ideally`."""
+        raise AssertionError("the lattice follows from the bound on partitions, which is not chosen yet")
+
+    def rounding(self, law: str) -> float:
+        """Not what rounding adds, which is nothing: so fine that whole steps fit the other candidates, to a thirtieth."""
+        return 0.5
+
+
+def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
+    """The shape of which records hold for all candidates.
+
+    Args:
+        shape: with the largest candidate; changes that are whole units.
+        candidates: rising.
+
+    >>> reserved(Shape(unit=8, coordinates=16, per_coordinate=1, in_total=16), [2, 16]).ideally(10)
+    Steps(l0=16, linf=80, l1=160, l2_squared=1600)
+    """
+    assert shape.squares is None
+    return Reserved(
+        unit=shape.unit,
+        coordinates=shape.coordinates,
+        per_coordinate=shape.per_coordinate * -(-candidates[-1] // candidates[0]),
+        in_total=shape.in_total,
+        squares=shape.l2_squared,
+    )
+
+
+def steps_at(whole: Shape, law: str, steps: int, shape: Shape) -> int:
+    """The release steps of one unit of change with one candidate.
+
+    Args:
+        whole: the reserved shape.
+        law: of the noise.
+        steps: release steps of one unit with the largest candidate, as the plan has chosen.
+        shape: with that candidate.
+
+    >>> every = [Shape(unit=8, coordinates=k, per_coordinate=1, in_total=k) for k in (1, 4, 16)]
+    >>> whole = reserved(every[-1], [1, 4, 16])
+    >>> [[steps_at(whole, law, 10, shape) for shape in every] for law in ("gaussian", "laplace")]
+    [[40, 20, 10], [160, 40, 10]]
+    """
+    if law == "gaussian":
+        return math.isqrt(whole.l2_squared * steps**2 // shape.l2_squared)
+    return whole.in_total * steps // shape.in_total
+
+
+def at_middle(candidates: Sequence[int], law: str) -> float:
+    """The noise with a middling bound, as a part of that with the largest candidate: to compare plans by."""
+    return float((candidates[0] / candidates[-1]) ** (POWERS[law] / 2))

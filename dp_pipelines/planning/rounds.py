@@ -1,0 +1,111 @@
+"""How a budget is split over the runs of a plan: the part of each round, and its noise.
+
+In: the name of a split, the number of runs, what was calibrated for the round with most noise. Out: the same for any round.
+Holds: everything is derived in integers and fractions, so that a stored plan has the same rounds on every machine; the noise of
+two rounds is in the inverse proportion of their parts, up to a 64th of a step of its scale. Not covered: what the rounds cost
+together (budget.settle calibrates on all of their records), and the order of rounds (the ledger numbers them).
+"""
+
+import dataclasses
+import decimal
+import math
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.planning.candidate import SCALE_GRID, Calibrated
+from dp_pipelines.planning.stage import StageChoices
+
+Split = Literal["constant", "linear", "exponential"]
+"""`constant`: every round gets the same part. `linear`: round r gets r times the part of round 1. `exponential`: each round
+gets the same multiple of the part of the one before, twice as much or less: see `GROWTH`."""
+
+GROWTH = 16
+"""Of an exponential split the last round gets this many times the part of the first at most, however many rounds there are.
+Each round gets `min(2, GROWTH ** (1 / (runs - 1)))` times the part of the one before: with 5 rounds or fewer twice as much, with
+52 rounds 5.6 % more."""
+
+MOST_ROUNDS = 1000
+"""Runs of a split that is not constant: each round has records of its own, and all of them are accounted for together."""
+
+_DIGITS = 20
+"""Parts of an exponential split are whole 2**-20 of the first."""
+
+
+def check(split: Any, runs: int) -> Split:
+    """The split, if it is one and `runs` are not too many for it.
+
+    Raises:
+        RequestError: it is not.
+    """
+    if split not in get_args(Split):
+        raise RequestError(field="split", rule="must be one of " + ", ".join(get_args(Split)), mend="or leave it out")
+    if split != "constant" and runs > MOST_ROUNDS:
+        raise RequestError(
+            field="split",
+            rule=f"is {split}, which is for at most {MOST_ROUNDS} runs",
+            mend="write split: constant, or fewer runs",
+        )
+    known: Split = split
+    return known
+
+
+def number_in(number: Any, runs: int) -> int:
+    """The number of a round, from 1 to `runs`.
+
+    Raises:
+        RequestError: it is none.
+
+    >>> number_in(52, 52)
+    52
+    """
+    mend = f"the plan is for {runs} runs: plan anew for more" if runs > 1 else "the plan is for one run: plan anew"
+    return checks.whole(number, "round", low=1, high=runs, mend=mend)
+
+
+def ratio(split: Split, runs: int, number: int) -> Fraction:
+    """The part of a round, divided by the part of round 1, which is the smallest.
+
+    >>> [str(ratio("linear", 52, number)) for number in (1, 2, 52)]
+    ['1', '2', '52']
+    >>> [float(ratio("exponential", 4, number)) for number in (1, 2, 3, 4)]
+    [1.0, 2.0, 4.0, 8.0]
+    >>> float(ratio("exponential", 52, 52))
+    16.0
+    """
+    if split == "linear":
+        return Fraction(number)
+    if split == "constant" or runs == 1:
+        return Fraction(1)
+    if 2 ** (runs - 1) <= GROWTH:
+        return Fraction(2 ** (number - 1))
+    # Not floats: these differ by machine in their last place.
+    with decimal.localcontext(decimal.Context(prec=40)):
+        part = decimal.Decimal(GROWTH) ** (decimal.Decimal(number - 1) / (runs - 1))
+        return Fraction(round(part * 2**_DIGITS), 2**_DIGITS)
+
+
+def at(first: Calibrated, part: Fraction) -> Calibrated:
+    """What was calibrated for round 1, for a round with `part` times as much budget: noise is divided by it.
+
+    A scale is kept near the one of round 1, or up to half of it, by finer steps.
+    """
+    if part == 1:
+        return first
+    finer = math.floor(part)
+
+    def scaled(scale: Fraction) -> Fraction:
+        return Fraction(math.ceil(scale * finer / part * SCALE_GRID), SCALE_GRID)
+
+    def choices(of_stage: StageChoices) -> StageChoices:
+        noises = {key: dataclasses.replace(c, steps=c.steps * finer) for key, c in of_stage.noises.items()}
+        epsilon = of_stage.selection_epsilon * float(part)
+        return dataclasses.replace(of_stage, noises=FrozenMapping(noises), selection_epsilon=epsilon)
+
+    return Calibrated(
+        choices=FrozenMapping({name: choices(of_stage) for name, of_stage in first.choices.items()}),
+        gaussian_scale=scaled(first.gaussian_scale),
+        laplace_scale=scaled(first.laplace_scale),
+    )

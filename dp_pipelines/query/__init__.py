@@ -1,0 +1,1 @@
+"""What is asked: one release of metrics over partitions, or a model to be trained."""

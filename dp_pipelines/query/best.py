@@ -1,0 +1,91 @@
+"""`Best`: which of some public partitions have the largest value of a statistic, without the values.
+
+In: how many, by what, how. Out: a frozen description, validated. Holds: a statistic is one whole number for each partition, which
+noise of a choice stands for; nothing of it is published. Not covered: partitions that are not public (a `Top` of released values
+serves there); what it costs (`dp_pipelines.planning.decision_cost`).
+"""
+
+import dataclasses
+from typing import get_args
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Basis, Count, Metric, PrivacyIdCount
+from dp_pipelines.selection.exponential import MOST_CANDIDATES, Choosing
+
+RANK = "rank"
+"""The column that is published beside the keys: 1 for the partition that was chosen first."""
+
+MOST_CHOICES = 1000
+
+SHORT: dict[str, Metric] = {"users": PrivacyIdCount(), "rows": Count()}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Best:
+    """Of public partitions the k with the largest value of one statistic are published, in order, without the values.
+
+    Against a `Top` of noisy values it costs as much however many partitions there are, and noise grows with k instead; it
+    publishes less.
+
+    Args:
+        k: how many.
+        by: what is compared: `users`, `rows`, or a metric that is one sum or count, as `Sum("amount", ...)`. A partition that
+            the data do not name counts as 0.
+        mechanism: `permute_and_flip`, the more accurate one for few choices, or `exponential`, whose costs add up more slowly.
+
+    >>> Best(k=3, by="users").by
+    PrivacyIdCount(weight=1.0, stddev=None)
+    """
+
+    k: int = 1
+    by: Metric | str = "users"
+    mechanism: Choosing = "permute_and_flip"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", checks.whole(self.k, "best.k", low=1, high=MOST_CHOICES))
+        if self.mechanism not in get_args(Choosing):
+            raise RequestError(field="best.mechanism", rule="must be one of " + ", ".join(get_args(Choosing)))
+        by = SHORT.get(self.by) if isinstance(self.by, str) else self.by
+        if not isinstance(by, Metric):
+            raise RequestError(field="best.by", rule="must be users, rows or a metric", mend='write e.g. by="users"')
+        object.__setattr__(self, "by", by)
+        if by.many or len(_statistics(by)) != 1 or _statistics(by)[0].width is not None:
+            raise RequestError(
+                field="best.by",
+                rule="must be a metric that is one count or sum",
+                mend="take a count, a sum, or a count of users",
+            )
+        if by.auto:
+            raise RequestError(field="best.by", rule="has bounds that are chosen", mend="write its bounds as numbers")
+        if by.stddev is not None:
+            raise RequestError(field="best.by", rule="gets no noise, so no stddev", mend="drop it")
+
+    @property
+    def metric(self) -> Metric:
+        """What is compared."""
+        assert isinstance(self.by, Metric)
+        return self.by
+
+    @property
+    def statistic(self) -> Statistic:
+        """The statistic that is compared."""
+        return _statistics(self.metric)[0]
+
+    def check(self, candidates: int) -> None:
+        """Refuse a number of candidates that cannot be chosen from.
+
+        Raises:
+            RequestError: there are fewer than k, or more than a million.
+        """
+        if candidates < self.k:
+            raise RequestError(field="best.k", rule="must be at most the number of partitions", mend="lower it")
+        if candidates > MOST_CANDIDATES:
+            raise RequestError(
+                field="best", rule=f"chooses among at most {MOST_CANDIDATES} partitions", mend="list fewer"
+            )
+
+
+def _statistics(metric: Metric) -> tuple[Statistic, ...]:
+    return metric.statistics(Basis(centred=False, nullable=True))

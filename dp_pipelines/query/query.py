@@ -1,0 +1,388 @@
+"""What is asked: the privacy unit, the partitions, the bounds on contributions and the metrics of one release.
+
+In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
+depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
+it costs (`dp_pipelines.budget`).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from dp_pipelines import checks
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.metrics.base import AUTO, Metric
+from dp_pipelines.metrics.distinct import DistinctCount
+from dp_pipelines.query.best import RANK, Best
+
+Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
+"""How partitions are selected: see `dp_pipelines.selection`."""
+
+LARGEST_BOUND = 2**24
+"""The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContributionBounds:
+    """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
+
+    Args:
+        max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
+            from a noisy histogram of how many partitions units have, for a tenth of the stage's budget, by `dp-pipelines run`.
+        max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
+            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
+        max_contributions: rows of one unit in all, instead of the two above.
+        partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
+            from the data.
+
+    >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
+    8
+    >>> ContributionBounds(max_partitions_contributed="auto", partition_candidates=[1, 4, 16]).max_partitions
+    16
+    >>> ContributionBounds(max_contributions=20).max_partitions
+    20
+    """
+
+    max_partitions_contributed: int | Literal["auto"] | None = None
+    max_contributions_per_partition: int | None = None
+    max_contributions: int | None = None
+    partition_candidates: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_partitions_contributed", "max_contributions_per_partition", "max_contributions"):
+            value = getattr(self, name)
+            if value is not None and not (value == AUTO and name == "max_partitions_contributed"):
+                object.__setattr__(self, name, checks.whole(value, name, low=1, high=LARGEST_BOUND))
+        if self.auto:
+            candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
+            object.__setattr__(self, "partition_candidates", candidates)
+        elif self.partition_candidates is not None:
+            raise RequestError(
+                field="partition_candidates",
+                rule="is for a bound that is chosen",
+                mend="drop it, or write max_partitions_contributed: auto",
+            )
+        if self.max_contributions is not None:
+            if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
+                raise RequestError(
+                    field="max_contributions",
+                    rule="bounds a unit's rows in all and stands alone",
+                    mend="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
+                )
+        elif self.max_partitions_contributed is None:
+            raise RequestError(
+                field="bounds",
+                rule="must say how much one privacy unit may contribute",
+                mend="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+            )
+
+    @property
+    def auto(self) -> bool:
+        """Whether the bound on partitions is chosen in a run."""
+        return self.max_partitions_contributed == AUTO
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """What the bound on partitions may be, rising; the one number where it is fixed."""
+        return tuple(self.partition_candidates or (self.max_partitions,))
+
+    @property
+    def max_partitions(self) -> int:
+        """The most partitions in which one unit can be seen (L0); where it is not chosen yet, the most that it can be."""
+        if self.partition_candidates is not None:
+            return self.partition_candidates[-1]
+        bound = self.max_contributions if self.max_contributions is not None else self.max_partitions_contributed
+        assert isinstance(bound, int)
+        return bound
+
+    def choosing(self, partitions: int) -> "ContributionBounds":
+        """The same with the bound on partitions that was chosen."""
+        return dataclasses.replace(self, max_partitions_contributed=partitions, partition_candidates=None)
+
+    @property
+    def max_rows_per_partition(self) -> int:
+        """The most rows of one unit in one partition (Linf); 1 where rows do not matter."""
+        return self.max_contributions or self.max_contributions_per_partition or 1
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of one unit in all (L1)."""
+        return self.max_contributions or self.max_partitions * self.max_rows_per_partition
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
+        return self.max_contributions is not None or self.max_contributions_per_partition is not None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivatePartitions:
+    """Partitions are taken from the data, each with a probability that one unit hardly changes.
+
+    Args:
+        strategy: `auto` takes the strategy that keeps the smallest partitions, computed from public numbers.
+        min_users: a partition with fewer units is never kept; the strategy is applied to the units above `min_users - 1`.
+        weight: share of the budget beside the metrics' weights.
+    """
+
+    strategy: Strategy = "auto"
+    min_users: int = 0
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            raise RequestError(field="strategy", rule="must be one of " + ", ".join(get_args(Strategy)))
+        object.__setattr__(self, "min_users", checks.whole(self.min_users, "min_users", low=0, high=2**40))
+        object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
+        if self.strategy in ("weighted_gaussian", "sips") and self.min_users > 1:
+            raise RequestError(
+                field="min_users",
+                rule=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
+                mend="take another strategy, or leave min_users out",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleasedPartitions:
+    """The published partitions are those that other stages of the plan have released by then: see `plan_stages.phases`.
+
+    Args:
+        stages: names of these stages.
+        known: whether they have been released, and the stage holds the list.
+    """
+
+    stages: tuple[str, ...]
+    known: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicPartitions:
+    """The published partitions are exactly this list, whatever the data hold. It must not come from the data.
+
+    Args:
+        keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null.
+
+    >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
+    (('north', 1), ('south', 1))
+    """
+
+    keys: Sequence[Sequence[Any]]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
+            raise RequestError(field="public", rule="must be a list with one list of values for each partition")
+        for index, key in enumerate(self.keys):
+            if isinstance(key, (str, bytes)) or not isinstance(key, (list, tuple)):
+                raise RequestError(
+                    field=f"public[{index}]", rule="must be a list with one value for each partition column"
+                )
+            if any(isinstance(value, (list, tuple, dict, set)) for value in key):
+                raise RequestError(field=f"public[{index}]", rule="must hold plain values, not lists or mappings")
+        object.__setattr__(self, "keys", tuple(tuple(key) for key in self.keys))
+        if not self.keys:
+            raise RequestError(field="public", rule="must name at least one partition")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Top:
+    """Of the released partitions only those with the largest noisy values are published. It costs nothing.
+
+    Args:
+        k: how many; fewer where fewer are kept.
+        by: the metric that is compared: one with a single number.
+    """
+
+    k: int
+    by: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", checks.whole(self.k, "top.k", low=1, high=2**31))
+        checks.name(self.by, "top.by")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Query:
+    """One partitioned release: what is counted, summed and averaged, over which partitions, for which privacy unit.
+
+    Args:
+        privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
+        partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own.
+        bounds: how much one unit may contribute.
+        metrics: what is released for each partition, by name. Empty: the partitions alone are released, which must be private.
+        partitions: private (selected from the data) or public (a list).
+        row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
+        top: publishes only the partitions with the largest released values.
+        best: publishes which public partitions are best, and nothing else: no metrics.
+        group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
+
+    Raises:
+        RequestError: at once, with field, rule and mend.
+
+    >>> from dp_pipelines import Count, Query, ContributionBounds
+    >>> query = Query(
+    ...     privacy_unit="customer", partition_by=["region"],
+    ...     bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+    ...     metrics={"orders": Count()})
+    >>> query.columns
+    ('customer', 'region')
+    """
+
+    privacy_unit: str | Sequence[str]
+    partition_by: str | Sequence[str]
+    bounds: ContributionBounds
+    metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
+    partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions = PrivatePartitions()
+    row_id: str | None = None
+    top: Top | None = None
+    best: Best | None = None
+    group: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
+        object.__setattr__(self, "partition_by", checks.names(self.partition_by, "partition_by"))
+        if not isinstance(self.bounds, ContributionBounds):
+            raise RequestError(field="bounds", rule="must be ContributionBounds")
+        if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions, ReleasedPartitions)):
+            raise RequestError(field="partitions", rule="must be PrivatePartitions or PublicPartitions")
+        if self.row_id is not None:
+            checks.name(self.row_id, "row_id")
+        if not isinstance(self.metrics, Mapping):
+            raise RequestError(field="metrics", rule="must map names to metrics")
+        object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
+        self._check_metrics()
+        bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
+        settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
+        object.__setattr__(self, "metrics", FrozenMapping(settled))
+        self._check_auto()
+        self._check_top()
+        self._check_best()
+        if self.bounds.auto:
+            partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
+        if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
+            rule = "has neither metrics nor private partitions: it would publish the list alone"
+            raise RequestError(field="metrics", rule=rule, mend="add a metric")
+        if set(self.unit_columns) <= set(self.partition_columns):
+            raise RequestError(
+                field="partition_by",
+                rule="holds the whole privacy unit, so that each partition would be one unit",
+                mend="partition by something that many units share",
+            )
+        if isinstance(self.partitions, PublicPartitions):
+            for index, key in enumerate(self.partitions.keys):
+                if len(key) != len(self.partition_columns):
+                    raise RequestError(
+                        field=f"public[{index}]",
+                        rule=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
+                    )
+
+    def _check_metrics(self) -> None:
+        taken = set(self.partition_columns)
+        for metric_name, metric in self.metrics.items():
+            checks.metric_name(metric_name, "metrics")
+            if not isinstance(metric, Metric):
+                raise RequestError(
+                    field=f"metrics.{metric_name}",
+                    rule="must be a metric",
+                    mend="write e.g. Count() or Sum('amount', ...)",
+                )
+            for column in (metric_name, f"{metric_name}_stddev"):
+                if column in taken:
+                    raise RequestError(
+                        field=f"metrics.{metric_name}",
+                        rule=f"would publish column {column!r} twice",
+                        mend="rename the metric",
+                    )
+                taken.add(column)
+            self._check_bounds(f"metrics.{metric_name}", metric)
+
+    def _check_bounds(self, field: str, metric: Metric) -> None:
+        if metric.needs_row_bound and not self.bounds.bounds_rows:
+            raise RequestError(
+                field="max_contributions_per_partition",
+                rule=f"is needed by {field}, which looks at rows",
+                mend="set it in the bounds",
+            )
+        if metric.clips_partition_sums and self.bounds.max_contributions is not None:
+            raise RequestError(
+                field=field,
+                rule="clips sums per partition, which max_contributions does not bound",
+                mend="bound with max_partitions_contributed",
+            )
+        if isinstance(metric, DistinctCount) and self.bounds.max_contributions is not None:
+            raise RequestError(
+                field=field,
+                rule="counts different values per partition, which max_contributions does not bound",
+                mend="bound with max_partitions_contributed",
+            )
+
+    def _check_auto(self) -> None:
+        auto = [name for name, metric in self.metrics.items() if metric.auto]
+        if auto and value_bounds.COLUMN in self.columns:
+            rule = f"has bounds that are chosen, for which no column may be called {value_bounds.COLUMN!r}"
+            raise RequestError(field=f"metrics.{auto[0]}", rule=rule, mend="rename that column")
+        declared = ("min_value", "max_value", "within")
+        for name in auto:
+            for other, metric in self.metrics.items():
+                same = metric.family is not None and metric.family == self.metrics[name].family
+                if same and any(getattr(metric, f) != getattr(self.metrics[name], f) for f in declared):
+                    raise RequestError(
+                        field=f"metrics.{name}.within",
+                        rule=f"declares the range of {other!r} over the same column in another way",
+                        mend="write the same bounds for both, or another range",
+                    )
+
+    def _check_top(self) -> None:
+        if self.top is None:
+            return
+        if not isinstance(self.top, Top):
+            raise RequestError(field="top", rule="must be a Top", mend='write Top(k=20, by="...")')
+        if self.top.by not in self.metrics or self.metrics[self.top.by].many:
+            numbers = [name for name, metric in self.metrics.items() if not metric.many]
+            mend = "name one of " + ", ".join(numbers) if numbers else "add e.g. a count"
+            raise RequestError(field="top.by", rule="must be a metric that is a single number", mend=mend)
+
+    def _check_best(self) -> None:
+        if self.best is None:
+            return
+        if not isinstance(self.best, Best):
+            raise RequestError(field="best", rule="must be a Best", mend='write Best(k=3, by="users")')
+        if not isinstance(self.partitions, PublicPartitions):
+            raise RequestError(
+                field="best",
+                rule="chooses among public partitions",
+                mend="list them, or take top, which compares released values",
+            )
+        if self.metrics or self.top is not None:
+            rule = "publishes no values and stands beside no metrics and no top"
+            raise RequestError(field="best", rule=rule, mend="put them into a stage of their own")
+        if RANK in self.partition_columns:
+            rule = f"would publish column {RANK!r} twice"
+            raise RequestError(field="best", rule=rule, mend="give the partition column another name")
+        self.best.check(len(self.partitions.keys))
+        self._check_bounds("best.by", self.best.metric)
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """The columns of the privacy unit."""
+        return tuple(self.privacy_unit)
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """The columns of the partition."""
+        return tuple(self.partition_by)
+
+    @property
+    def value_columns(self) -> tuple[str, ...]:
+        """The columns that metrics read, in order of first use."""
+        asked = [*self.metrics.values(), *([] if self.best is None else [self.best.metric])]
+        return tuple(dict.fromkeys(column for metric in asked for column in metric.reads))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that must be read, each once."""
+        listed = [*self.unit_columns, *self.partition_columns, *self.value_columns]
+        if self.row_id is not None:
+            listed.append(self.row_id)
+        return tuple(dict.fromkeys(listed))

@@ -1,0 +1,406 @@
+"""What a model learns, from which columns of which examples, and how: the question of a train stage.
+
+In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here depends
+on data; what a `TrainModel` says is public, the number of columns that the model sees too. Not covered: where examples come from
+(the `unit_columns` and `where` of a job), what it costs (`dp_pipelines.budget`), how it is trained (`dp_pipelines.training`).
+"""
+
+import dataclasses
+import itertools
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.auto_bounds.value_bounds import COLUMN
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+
+MOST_WIDTH = 1024
+"""Columns of the encoded features: second moments have the square of them."""
+
+CELL = "cell"
+"""The column of held-out examples by which they are counted."""
+
+OURS = frozenset({COLUMN, CELL})
+"""Columns that tables of units and cells get."""
+
+MOST_EXAMPLES = 2**16
+"""Examples of one unit."""
+
+LEFT_OUT = "is left out of training and evaluation"
+"""What becomes of a row without a label."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Number:
+    """A feature of numbers, cut into bins of which each becomes a column of zeros and ones.
+
+    Args:
+        column: the column.
+        min_value, max_value: the declared range; values outside count as its ends. Null and NaN have a column of their own.
+        bins: how many bins. Their ends are quantiles of the training units' examples, released privately. One bin has no
+            ends and costs nothing: with `scaled` it is the straight line, and without it refused, since it says nothing
+            of the value.
+        edges: instead of bins, the declared cut points between them, rising, inside the range.
+        scaled: also a column with the value itself, scaled to [0, 1] (missing: 0).
+
+    >>> Number(column="visits", min_value=0, max_value=60).bins
+    10
+    >>> Number(column="visits", min_value=0, max_value=60, edges=[1, 2, 5, 10]).width
+    6
+    """
+
+    column: str
+    min_value: float
+    max_value: float
+    bins: int | None = None
+    edges: Sequence[float] | None = None
+    scaled: bool = False
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "column")
+        for field in ("min_value", "max_value"):
+            mend = "declare what a value can be, from public knowledge"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            object.__setattr__(self, field, bound + 0.0)
+        if not self.min_value < self.max_value:
+            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+        if self.edges is not None and self.bins is not None:
+            raise RequestError(field="edges", rule="stand beside bins", mend="write one of the two")
+        if not isinstance(self.scaled, bool):
+            raise RequestError(field="scaled", rule="must be true or false")
+        if self.edges is None:
+            bins = 10 if self.bins is None else self.bins
+            object.__setattr__(self, "bins", checks.whole(bins, "bins", low=1, high=100))
+            if self.bins == 1 and not self.scaled:
+                rule = "is 1 without scaled: the model would see only whether there is a value"
+                raise RequestError(field="bins", rule=rule, mend="write scaled: true for a straight line, or bins: 2")
+            return
+        if isinstance(self.edges, (str, bytes)) or not isinstance(self.edges, (list, tuple)):
+            raise RequestError(field="edges", rule="must be a list of numbers")
+        cuts = tuple(checks.number(edge, "edges", above=self.min_value, below=self.max_value) for edge in self.edges)
+        if not 1 <= len(cuts) < 100 or any(not a < b for a, b in itertools.pairwise(cuts)):
+            raise RequestError(field="edges", rule="must be 1 to 99 rising numbers inside the range")
+        object.__setattr__(self, "edges", cuts)
+
+    @property
+    def cells(self) -> int:
+        """The number of bins."""
+        return self.bins if self.edges is None and self.bins is not None else len(self.edges or ()) + 1
+
+    @property
+    def released_edges(self) -> int:
+        """How many cut points are released: none where they are declared, or where one bin needs none."""
+        return self.cells - 1 if self.edges is None else 0
+
+    @property
+    def width(self) -> int:
+        """The number of columns: bins, one for missing values, the value itself where it is asked for."""
+        return self.cells + 1 + self.scaled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Category:
+    """A feature with a few values, of which each becomes a column of zeros and ones; all others share one more.
+
+    Args:
+        column: text, whole numbers, truths or dates.
+        categories: the declared values.
+        most: instead of them, how many values are taken from the training units: those that most units have, selected privately.
+
+    >>> Category(column="age", categories=["A", "B"]).width
+    3
+    """
+
+    column: str
+    categories: Sequence[Any] | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "column")
+        if (self.categories is None) == (self.most is None):
+            mend = "list the categories, or say how many are found privately: most: 50"
+            raise RequestError(field="categories", rule="or most must be given, one of the two", mend=mend)
+        if self.most is not None:
+            object.__setattr__(self, "most", checks.whole(self.most, "most", low=1, high=500))
+            return
+        if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
+            raise RequestError(field="categories", rule="must be a list")
+        _distinct(self.categories, "categories", 1)
+        object.__setattr__(self, "categories", tuple(self.categories))
+
+    @property
+    def width(self) -> int:
+        """The number of columns: the values, and one for all others and nulls."""
+        return (self.most if self.categories is None and self.most is not None else len(self.categories or ())) + 1
+
+
+Feature = Number | Category
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinaryLabel:
+    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+
+    outputs = 1
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words: public, whatever the column's type is."""
+        return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassLabel:
+    """One of the declared classes: the model gives the probability of each. An example with another value is left out."""
+
+    column: str
+    classes: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+        if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
+            raise RequestError(field="classes", rule="must be a list")
+        _distinct(self.classes, "classes", 2)
+        object.__setattr__(self, "classes", tuple(self.classes))
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes."""
+        return len(self.classes)
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberLabel:
+    """A number: the model gives its expected value. Values outside of the range count as its ends."""
+
+    column: str
+    min_value: float
+    max_value: float
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+        low = checks.number(self.min_value, "min_value", above=-1e300, below=1e300)
+        high = checks.number(self.max_value, "max_value", above=-1e300, below=1e300)
+        if not low < high:
+            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+
+    outputs = 1
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
+        return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
+
+
+Label = BinaryLabel | ClassLabel | NumberLabel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LinearModel:
+    """Logistic regression (binary), multinomial logistic regression (classes), linear regression (numbers)."""
+
+    def size(self, width: int, outputs: int) -> int:
+        """The number of parameters. The encoder's constant column is the intercept."""
+        return width * outputs
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MLP:
+    """A network of dense layers with tanh between them.
+
+    Args:
+        hidden: units of each hidden layer.
+    """
+
+    hidden: Sequence[int] = (64,)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.hidden, (list, tuple)) or not 1 <= len(self.hidden) <= 8:
+            raise RequestError(field="hidden", rule="must be a list of 1 to 8 layer sizes")
+        sizes = tuple(checks.whole(units, "hidden", low=1, high=4096) for units in self.hidden)
+        object.__setattr__(self, "hidden", sizes)
+
+    def size(self, width: int, outputs: int) -> int:
+        """The number of parameters: weights and, of each layer, a bias."""
+        sizes = (width, *self.hidden, outputs)
+        return sum((before + 1) * after for before, after in itertools.pairwise(sizes))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JaxModel:
+    """Any model whose loss is given as a JAX function: for Python, not for job files. Needs the extra `train`.
+
+    Args:
+        name: `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one example and
+            `scores(parameters, features)`; see dp_pipelines.training.kernels.jax_model.
+        parameters: the number of its parameters, which the plan must know.
+        microbatch: units whose gradients are in memory at a time.
+    """
+
+    name: str
+    parameters: int
+    microbatch: int = 64
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or self.name.count(":") != 1:
+            raise RequestError(field="model.name", rule="must be module:attribute")
+        checks.whole(self.parameters, "model.parameters", low=1, high=2**22)
+        checks.whole(self.microbatch, "model.microbatch", low=1, high=2**16)
+
+    def size(self, width: int, outputs: int) -> int:
+        """The number of parameters."""
+        return self.parameters
+
+
+Model = LinearModel | MLP | JaxModel
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Steps:
+    """How the model is fitted: noisy gradient steps with momentum; the result is the average of the last ones.
+
+    Args:
+        steps: how many.
+        sampling_rate: each step takes each training unit with this probability; 1 takes all.
+        clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: one and a half times the norm of a typical
+            row of features, as the released moments have it (or, where features are not whitened, as their encoding bounds it).
+        learning_rate: of the mean gradient of examples. Left out: the inverse of how far the loss can bend (training.trainer).
+        momentum: from 0 to below 1.
+        average: the part of the steps, the last ones, whose parameters are averaged.
+        max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to each step.
+    """
+
+    steps: int = 40
+    sampling_rate: float = 1.0
+    clip_norm: float | None = None
+    learning_rate: float | None = None
+    momentum: float = 0.8
+    average: float = 0.5
+    max_noise_multiplier: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", checks.whole(self.steps, "steps", low=1, high=10**6))
+        if self.sampling_rate != 1:
+            checks.number(self.sampling_rate, "sampling_rate", above=1e-12, below=1)
+        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
+        for field in ("clip_norm", "learning_rate", "max_noise_multiplier"):
+            if getattr(self, field) is not None:
+                object.__setattr__(self, field, checks.number(getattr(self, field), field, above=1e-30, below=1e30))
+        for field in ("momentum", "average"):
+            value = getattr(self, field)
+            if value != 0:
+                checks.number(value, field, above=0, below=1 if field == "momentum" else 1.0000001)
+            object.__setattr__(self, field, float(value))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainModel:
+    """A model that is trained under the plan's budget: the privacy unit is the same as in every other stage.
+
+    Args:
+        privacy_unit: the column(s) that identify whom the guarantee protects.
+        label: what is predicted.
+        features: by name, what it is predicted from. None may tell of a time after the one at which the model will be used.
+        model: its kind.
+        steps: how it is fitted.
+        max_examples_per_unit: examples of one unit that are kept, by a keyed hash.
+        whiten: rotate and scale the features by their second moments, released privately, before training.
+        held_out: the part of units, chosen by a keyed hash of the unit, that the model never sees and is evaluated on.
+        evaluation_cells: into how many cells the scores of held-out examples are counted, for each label.
+        evaluation_examples: examples of one held-out unit that are counted.
+
+    >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
+    ...                   features={"visits": Number(column="visits", min_value=0, max_value=60)})
+    >>> task.width, task.size
+    (12, 12)
+    """
+
+    privacy_unit: str | Sequence[str]
+    label: Label
+    features: Mapping[str, Feature]
+    model: Model = LinearModel()
+    steps: Steps = Steps()
+    max_examples_per_unit: int = 32
+    whiten: bool = True
+    held_out: float = 0.2
+    evaluation_cells: int = 16
+    evaluation_examples: int = 8
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
+        for column in OURS & set(self.privacy_unit):
+            raise RequestError(field="privacy_unit", rule=f"has a column {column!r}, a name of ours", mend="rename it")
+        if not isinstance(self.label, Label):
+            raise RequestError(field="label", rule="must be a BinaryLabel, ClassLabel or NumberLabel")
+        if not isinstance(self.features, Mapping) or not self.features:
+            raise RequestError(field="features", rule="must map names to features, at least one")
+        for name, feature in self.features.items():
+            checks.plain(checks.name(name, "features"), "features")
+            if not isinstance(feature, Feature):
+                raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
+            if feature.column == COLUMN:
+                raise RequestError(
+                    field=f"features.{name}", rule=f"is column {COLUMN!r}, a name of ours", mend="rename it"
+                )
+            if feature.column == self.label.column:
+                raise RequestError(
+                    field=f"features.{name}", rule="is the label itself", mend="drop it, or name another column"
+                )
+        object.__setattr__(self, "features", FrozenMapping(self.features))
+        if not isinstance(self.model, Model):
+            raise RequestError(field="model", rule="must be a LinearModel, MLP or JaxModel")
+        if not isinstance(self.steps, Steps):
+            raise RequestError(field="steps", rule="must be Steps")
+        if not isinstance(self.whiten, bool):
+            raise RequestError(field="whiten", rule="must be true or false")
+        checks.whole(self.max_examples_per_unit, "max_examples_per_unit", low=1, high=MOST_EXAMPLES)
+        checks.number(self.held_out, "held_out", above=0, below=1, mend="write e.g. held_out: 0.2")
+        checks.whole(self.evaluation_cells, "evaluation_cells", low=2, high=1024)
+        checks.whole(self.evaluation_examples, "evaluation_examples", low=1, high=MOST_EXAMPLES)
+        if self.width > MOST_WIDTH:
+            rule = f"become {self.width} columns, more than {MOST_WIDTH}"
+            raise RequestError(field="features", rule=rule, mend="take fewer, or fewer bins")
+
+    @property
+    def unit_columns(self) -> tuple[str, ...]:
+        """The columns of the privacy unit."""
+        return tuple(self.privacy_unit)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that examples have: the unit's, the label's, the features'."""
+        return tuple(
+            dict.fromkeys((*self.unit_columns, self.label.column, *(f.column for f in self.features.values())))
+        )
+
+    @property
+    def width(self) -> int:
+        """Columns of the encoded features, the constant one included: public, whatever the data hold."""
+        return 1 + sum(feature.width for feature in self.features.values())
+
+    @property
+    def size(self) -> int:
+        """The number of the model's parameters."""
+        return self.model.size(self.width, self.label.outputs)
+
+
+def _distinct(values: Sequence[Any], field: str, least: int) -> None:
+    plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
+    if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
+        raise RequestError(field=field, rule=f"must be {least} to 500 different plain values")
+    if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
+        mend = "leave it out: no column of text can hold it"
+        raise RequestError(field=field, rule="has half of a character, which is no text", mend=mend)

@@ -1,0 +1,45 @@
+"""The release of a choice: which k public partitions are best, in the order in which they were chosen, and nothing else.
+
+In: exact totals of all public partitions, a stage with `best`. Out: their keys and ranks, sorted by key. Holds: only the choices
+leave, each with the epsilon of the stage's record. Not covered: this step draws, as `release.draw` does.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.planning import decision_cost
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.best import RANK
+from dp_pipelines.release.staging import sorted_by_key
+from dp_pipelines.selection.exponential import top_k
+
+
+def draw_best(totals: Totals, stage: StagePlan, *, words: Callable[[int], NDArray[np.uint64]]) -> pa.Table:
+    """Choose, once, among all candidates of the stage.
+
+    Args:
+        totals: of every candidate: a stage with `best` has all of them in one place.
+        stage: the frozen stage.
+        words: as for `release.draw.draw_release`.
+    """
+    best = stage.query.best
+    assert best is not None
+    index = [statistic.name for statistic in stage.statistics].index(best.statistic.name)
+    chosen = top_k(
+        totals.coarse(index, shift=0, step=1),
+        best.k,
+        spread=decision_cost.spread(stage.query),
+        # A float is a fraction: the one that the record states.
+        epsilon=Fraction(stage.choices.selection_epsilon),
+        mechanism=best.mechanism,
+        words=words,
+    )
+    names = stage.query.partition_columns
+    columns = dict(zip(names, totals.keys(chosen), strict=True))
+    columns[RANK] = pa.array(np.arange(1, best.k + 1))
+    return sorted_by_key(pa.table(columns), names)

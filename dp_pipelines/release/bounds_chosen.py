@@ -1,0 +1,106 @@
+"""The bounds that a stage gets from its noisy histograms.
+
+In: a stage with bounds that say `auto`, the released table of its histograms, the stage that released it. Out: a pair of bounds
+for each metric that says so; the bound on partitions. Holds: post-processing of what was released; metrics of one family get the
+same bounds.
+"""
+
+import pyarrow as pa
+
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.metrics.base import AUTO, UNITS, Metric, Variance
+from dp_pipelines.plan_stages.phases import histograms_of, within_of
+from dp_pipelines.planning import reserve
+from dp_pipelines.planning.stage import Noise, StagePlan, noisy_statistics
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions
+
+
+def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str, tuple[float, float]]:
+    """Bounds of each metric that says `auto`, by its name.
+
+    Args:
+        stage: the stage of the plan.
+        histograms: the stage of its histograms.
+        table: what that one has released: one row for each group of partitions.
+    """
+    chosen = {}
+    for shown, readers in histograms_of(stage.query).items():
+        counts = table.column(shown).to_pylist()
+        needed = histograms.query.metrics[shown].statistics(histograms.basis(histograms.query.metrics[shown]))[0]
+        noise = histograms.noises[histograms.statistics.index(needed)]
+        assert noise is not None
+        for name, metric in stage.query.metrics.items():
+            if metric not in readers:
+                continue
+            partitions = stage.query.partitions
+            chosen[name] = value_bounds.choose(
+                counts,
+                within=within_of(metric),
+                stddev=noise.stddev,
+                law=histograms.choices.noises[needed.name].law,
+                multiple=_multiple(stage, metric),
+                centred=stage.basis(metric).centred,
+                partitions=len(partitions.keys) if isinstance(partitions, PublicPartitions) else None,
+                rows_beyond=stage.query.bounds.max_rows / histograms.query.bounds.max_rows,
+                low=None if getattr(metric, "min_value", None) == AUTO else metric.family[1],  # type: ignore[index]
+                high=None if metric.max_is_auto else metric.family[2],  # type: ignore[index]
+                cancels=not any(isinstance(other, Variance) for other in readers if other.family == metric.family),
+            )
+    return chosen
+
+
+def _multiple(stage: StagePlan, metric: Metric) -> float:
+    """The standard deviation of the noise of a metric's sum, per unit of the largest summand."""
+    for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
+        if noise is not None and statistic in metric.statistics(stage.basis(metric)) and statistic.kind == "sum":
+            lattice = statistic.lattice
+            assert lattice is not None
+            return noise.stddev / (lattice.largest * lattice.step)
+    raise AssertionError("a metric with bounds has a sum")
+
+
+def partitions(stage: StagePlan, histogram: StagePlan, table: pa.Table) -> int:
+    """The bound on partitions of a stage that leaves it open.
+
+    Args:
+        stage: the stage of the plan.
+        histogram: the stage of the histogram of units.
+        table: what that one has released: one row.
+    """
+    needed = histogram.statistics[0]
+    noise, listed = histogram.noises[0], stage.query.partitions
+    assert noise is not None
+    return partition_bound.choose(
+        table.column(partition_bound.HISTOGRAM).to_pylist()[0],
+        candidates=stage.query.bounds.candidates,
+        stddev=noise.stddev,
+        law=histogram.choices.noises[needed.name].law,
+        effects=_effects(stage),
+        partitions=len(listed.keys) if isinstance(listed, PublicPartitions) else None,
+    )
+
+
+def _effects(stage: StagePlan) -> list[partition_bound.Effect]:
+    """What the bound on partitions does to each statistic with noise, selection among them."""
+    weights = dict(noisy_statistics(stage.query, stage.choices.centred))
+    rows, most = stage.query.bounds.max_rows_per_partition, stage.query.bounds.max_partitions
+    found = []
+
+    def note(name: str, noise: Noise, weight: float, added: float) -> None:
+        power = reserve.POWERS[stage.choices.noises[name].law]
+        found.append(partition_bound.Effect(weight=weight, multiple=noise.stddev / added / most**power, power=power))
+
+    selection, asked = stage.selection, stage.query.partitions
+    if selection is not None and selection.noise is not None and isinstance(asked, PrivatePartitions):
+        if selection.released:
+            weights[UNITS.name] += asked.weight
+        elif selection.strategy == "weighted_gaussian":
+            multiple = selection.noise.stddev  # a unit in one partition weighs 1
+            found.append(partition_bound.Effect(weight=asked.weight, multiple=multiple, power=0.0))
+        else:
+            note("selection", selection.noise, asked.weight, 1.0)
+    for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
+        if noise is not None:
+            shape = statistic.shape(max_partitions=1, max_rows_per_partition=rows, max_rows=None)
+            note(statistic.name, noise, weights[statistic.name], shape.in_total * shape.unit * noise.fine_step)
+    return found

@@ -1,0 +1,1 @@
+"""Pages that people read: a release, a model, a ledger; tables and charts."""

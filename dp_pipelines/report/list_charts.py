@@ -1,0 +1,239 @@
+"""Metrics with a list of numbers in each row, in the table and in plots: quantiles and histograms.
+
+In: a metric of a published table and its entry in the manifest (any part of it may be missing). Out: columns and plots for the
+template. Holds: bounded, however many rows and places there are; a place without a number shows as a dash, or as a gap. Not
+covered: what other lists mean; their numbers are shown as bars.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from dp_pipelines.report.chart_choices import PANELS, axis_of_time, panels_over_time, row_parts
+from dp_pipelines.report.charts import bar_chart
+from dp_pipelines.report.figures import Floats, drawable
+from dp_pipelines.report.key_text import joined, label, plain
+from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, with_error_bar
+from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
+from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
+
+QUANTILES, HISTOGRAM, LIST = "quantiles", "histogram", "list"
+
+MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
+"""In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
+
+
+def kind_of(kind: str, entry: Mapping[str, Any]) -> str:
+    """What a list is, as the manifest says: quantiles, a histogram, or just a list.
+
+    >>> kind_of("", {"quantiles": [0.5]}), kind_of("", {"edges": [0, 1]}), kind_of("vectorsum", {})
+    ('quantiles', 'histogram', 'list')
+    """
+    if kind in (QUANTILES, HISTOGRAM):
+        return kind
+    if _declared(entry, QUANTILES):
+        return QUANTILES
+    return HISTOGRAM if _declared(entry, "edges") or _declared(entry, "categories") else LIST
+
+
+def places(kind: str, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
+    """The labels of the places of a list, and of the edges between bins (none where there are no edges).
+
+    >>> places("quantiles", {"quantiles": [0.1, 0.5]}, 2), places("histogram", {"edges": [0, 10, 25.5]}, 2)
+    ((['10%', '50%'], []), (['0 to 10', '10 to 25.5'], ['0', '10', '25.5']))
+    >>> places("histogram", {"categories": ["tea", True]}, 2)[0], places("quantiles", {}, 2)[0]
+    (['tea', 'true'], ['#1', '#2'])
+    >>> len(places("list", {"columns": ["a", "b"]}, 3)[0])
+    3
+    """
+    levels, edges, categories = (_declared(entry, name) for name in ("quantiles", "edges", "categories"))
+    if kind == QUANTILES and len(levels) == width and all(_is_number(level) for level in levels):
+        return [f"{100 * level:.4g}%" for level in levels], []
+    if kind == HISTOGRAM and len(edges) == width + 1 and all(_is_number(edge) for edge in edges):
+        texts = [f"{edge:.6g}" for edge in edges]
+        return [f"{a} to {b}" for a, b in itertools.pairwise(texts)], texts
+    if kind == HISTOGRAM and len(categories) == width:
+        return [label(None if value is None else plain(value), 40) for value in categories], []
+    columns = [label(str(column), 40) for column in _declared(entry, "columns")]
+    if kind == LIST and len(columns) * (len(columns) + 1) == 2 * width:  # second moments: the upper triangle
+        return [joined([a, b]) for at, a in enumerate(columns) for b in columns[at:]], []
+    return [f"#{place + 1}" for place in range(width)], []
+
+
+def number_cells(values: Floats, stddevs: Floats, most: int) -> list[dict[str, Any]]:
+    """The first numbers as cells; those that their error bar swallows are marked."""
+    cells = []
+    for value, stddev in zip(values[:most].tolist(), stddevs[:most].tolist(), strict=True):
+        parts = error_bar_parts(value, stddev, grouped=True)
+        unsure = parts is not None and abs(value) < ERROR_BAR * stddev
+        if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
+            parts = (public_number(value), "")
+        cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure})
+    return cells
+
+
+def table_columns(metric: Lists, kind: str, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+    """The columns of a table: one for each quantile, at most nine; one with small bars for a histogram."""
+    labels, _ = places(kind, entry, metric.values.shape[1])
+    if kind != QUANTILES:
+        cells = [
+            _cell_of_bars(metric.name, values, stddevs, labels, kind)
+            for values, stddevs in zip(metric.values[:most], metric.stddevs[:most], strict=True)
+        ]
+        return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
+    chosen = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_QUANTILES)).round().astype(int))
+    return [
+        {
+            "name": metric.name,
+            "label": labels[place],
+            "bins": False,
+            "cells": number_cells(metric.values[:, place], metric.stddevs[:, place], most),
+        }
+        for place in chosen.tolist()
+    ]
+
+
+def list_plots(
+    metric: Lists, kind: str, entry: Mapping[str, Any], published: Published, leader: Numbers
+) -> dict[str, Any]:
+    """The plots of a metric: bands and ranges of quantiles, or a histogram of each of the largest partitions."""
+    labels, edges = places(kind, entry, metric.values.shape[1])
+    time = published.time
+    found: dict[str, Any] = {
+        "kind": kind,
+        "metric": metric.name,
+        "leader": leader.name,
+        "others": [key.name for key in published.keys if key is not time],
+        "keyed": bool(published.keys),
+        "bands": [f"{labels[a]} to {labels[b]}" for a, b in pairs(len(labels))],
+        "middle": labels[len(labels) // 2] if len(labels) % 2 else None,
+        "series": [],
+        "ranges": None,
+        "rows": 0,
+        "panels": [],
+        "merged": 1,
+        "cut": 0,
+    }
+    if kind == QUANTILES:
+        found["series"] = _bands(metric, labels, published, leader)
+        rows = _chosen(metric, published, leader, ROWS)
+        found["rows"], found["ranges"] = len(rows), _ranges(metric, labels, published, rows) if rows else None
+        return found
+    rows = _chosen(metric, published, leader, PANELS)
+    found["merged"] = _together(metric.values.shape[1]) if edges else 1
+    found["cut"] = 0 if edges or len(labels) <= BARS else BARS
+    found["panels"] = [
+        {"names": row_parts(row, published.keys), "svg": _panel(metric, row, labels, edges, published, kind)}
+        for row in rows
+    ]
+    return found
+
+
+def _declared(entry: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = entry.get(name)
+    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+
+
+def _chosen(metric: Lists, published: Published, leader: Numbers, most: int) -> list[int]:
+    """The rows that are plotted: those of the largest by the leader that have a number."""
+    known = np.isfinite(metric.values).any(axis=1)
+    values = np.where(known, leader.values, np.nan)
+    return [int(row) for row in largest_rows(Numbers(name="", values=values, stddevs=leader.stddevs), most)]
+
+
+def _cell_of_bars(name: str, values: Floats, stddevs: Floats, labels: Sequence[str], kind: str) -> dict[str, Any]:
+    if not np.isfinite(values).any():
+        return {"spark": None, "lines": [], "more": ""}
+    most = int(np.nanargmax(np.where(np.isfinite(values), values, -np.inf)))
+    lines = [
+        (text, with_error_bar(value, stddev, grouped=True))
+        for text, value, stddev in zip(labels[:MOST_LINES], values.tolist(), stddevs.tolist(), strict=False)
+    ]
+    found = _merged(values, _together(len(values), SPARK_BARS))
+    title = f"{name}: {len(values)} numbers, the largest at {labels[most]}"
+    return {
+        # Below zero is noise in a histogram, but not in every list.
+        "spark": spark(np.maximum(found, 0.0) if kind == HISTOGRAM else found, title),
+        "lines": [(text, "–" if shown == "-" else shown) for text, shown in lines],
+        "more": f"{len(values) - len(lines):,}" if len(values) > len(lines) else "",
+    }
+
+
+def _together(count: int, most: int = MOST_BARS) -> int:
+    """How many neighbouring bins are drawn as one."""
+    return -(-count // most)
+
+
+def _merged(values: Floats, together: int) -> Floats:
+    """Sums of neighbouring numbers; what is no number leaves its sum without one."""
+    return np.add.reduceat(values, np.arange(0, len(values), together))
+
+
+def _panel(
+    metric: Lists, row: int, labels: Sequence[str], edges: Sequence[str], published: Published, kind: str
+) -> Markup:
+    values, stddevs = metric.values[row], metric.stddevs[row]
+    name = joined(row_parts(row, published.keys))
+    if not edges:
+        found = Numbers(name=metric.name, values=np.abs(values) if kind == LIST else values, stddevs=stddevs)
+        at = np.arange(len(values)) if len(values) <= BARS else np.sort(largest_rows(found, BARS))
+        at = at[drawable(values[at], found.bars[at])]
+        notes = [with_error_bar(float(values[a]), float(stddevs[a]), grouped=True) for a in at]
+        title = f"Bars of {metric.name} of {name}: " + "; ".join(
+            f"{labels[a]} {note}" for a, note in zip(at[:5], notes, strict=False)
+        )
+        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title, width=300)
+    together = _together(len(values))
+    spread = np.sqrt(_merged(stddevs**2, together))
+    merged = _merged(values, together)
+    most = int(np.argmax(np.where(np.isfinite(merged), merged, -np.inf)))
+    between = [*edges[:-1:together], edges[-1]]
+    note = with_error_bar(float(merged[most]), float(spread[most]))
+    title = f"Histogram of {metric.name} of {name}: {len(merged)} bins, the largest from {between[most]}: {note}"
+    return histogram(merged, ERROR_BAR * spread, between, title)
+
+
+def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: Numbers) -> list[dict[str, Any]]:
+    time, panels = published.time, panels_over_time(published, leader)
+    if time is None or time.days is None or not panels:
+        return []
+    every: Codes = np.concatenate([rows for _, rows in panels])
+    bounds = range_of(metric.values[every], metric.bars[every])
+    marks, step = axis_of_time(time, every)
+    drawn = []
+    for name, rows in panels:
+        days = time.days[time.codes[rows]]
+        title = f"Quantiles of {metric.name} of {joined(name)} over time: {len(rows)} points"
+        if len(rows):
+            title += f"; at {marks[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
+        svg = quantile_series(days, metric.values[rows], metric.bars[rows], marks, step, bounds, title)
+        drawn.append({"names": name, "svg": svg})
+    return drawn
+
+
+def _ranges(metric: Lists, labels: Sequence[str], published: Published, rows: Sequence[int]) -> Markup:
+    names = [joined(row_parts(row, published.keys)) for row in rows]
+    middle = metric.at(len(labels) // 2)
+    notes = [""] * len(rows)
+    if len(labels) % 2:
+        shown = (with_error_bar(float(middle.values[r]), float(middle.stddevs[r]), grouped=True) for r in rows)
+        notes = ["–" if text == "-" else text for text in shown]
+    title = f"Quantiles of {metric.name}: " + "; ".join(
+        f"{name} {_said(metric, row, labels)}" for name, row in zip(names[:2], rows, strict=False)
+    )
+    return quantile_ranges(names, metric.values[rows], metric.bars[rows], notes, title)
+
+
+def _said(metric: Lists, row: int, labels: Sequence[str]) -> str:
+    """The first, the middle and the last quantile of a row in words."""
+    chosen = sorted({0, len(labels) // 2, len(labels) - 1})
+    numbers = (with_error_bar(float(metric.values[row, at]), float(metric.stddevs[row, at])) for at in chosen)
+    return ", ".join(f"{labels[at]} {shown}" for at, shown in zip(chosen, numbers, strict=True))

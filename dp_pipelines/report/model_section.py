@@ -1,0 +1,277 @@
+"""The part of a report that shows a trained model: what was learnt, who is protected, how good it is, how it learnt, what weighs.
+
+In: the folder of a model as it is published: `model.json`, `evaluation.json`, `weights.csv`; any part of them may be missing or
+odd. Out: a dictionary for the template. Holds: nothing but released numbers and public facts; no content makes it raise but a
+file that cannot be read. Not covered: whether the files are true.
+"""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from markupsafe import Markup
+
+from dp_pipelines.report import model_charts
+from dp_pipelines.report.charts import bar_chart
+from dp_pipelines.report.figures import LARGEST, Floats
+from dp_pipelines.report.key_text import label, visible
+from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, with_error_bar
+from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
+
+MOST_WEIGHTS = 20
+MOST_CLASSES = 12
+"""Of a larger confusion matrix there is no table."""
+
+KINDS = {
+    "binary": "whether {column} is true",
+    "classes": "which of {count} classes {column} is",
+    "number": "the number {column}, between {low} and {high}",
+}
+MODELS = {
+    ("linear", "binary"): "a logistic regression",
+    ("linear", "classes"): "a multinomial logistic regression",
+    ("linear", "number"): "a linear regression",
+}
+MEASURES = {
+    "auc": ("AUC", "how often a true example has a higher score than a false one; 0.5 is chance"),
+    "accuracy": ("accuracy", "the part of examples that are classed rightly"),
+    "balanced_accuracy": ("balanced accuracy", "the same for each class, then the mean over classes"),
+    "base_rate": ("part that is true", "of the held-out examples"),
+    "log_loss": ("log loss", "minus the mean logarithm of the probability given to what was so; less is better"),
+    "brier": ("Brier score", "the mean squared distance of the probability from what was so; less is better"),
+    "rmse": ("root mean squared error", "in units of the label, up to the width of the bins"),
+    "mae": ("mean absolute error", "likewise"),
+    "r2": ("explained variance", "the part of the label’s variance that predictions take away; 1 is all"),
+}
+
+
+def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") -> dict[str, Any]:
+    """What the template shows of a model.
+
+    Args:
+        name: of the stage.
+        folder: with the published files.
+        unit: the privacy unit in words.
+        rule: how values of the label count, in words; empty where nobody says it.
+
+    Raises:
+        OSError: a file is there and cannot be read.
+    """
+    content, evaluation = _json(folder / "model.json"), _json(folder / "evaluation.json")
+    with np.errstate(all="ignore"):
+        return {
+            "name": name,
+            "model": True,
+            "file": None,
+            "files": sorted(path.name for path in folder.iterdir() if path.is_file()),
+            "task": _task(content),
+            "facts": [*([("Label", visible(rule, most=1000))] if rule else []), *_facts(content, unit)],
+            "privacy": _privacy(content),
+            "measures": _measures(evaluation),
+            "examples": _shown(mapping(evaluation.get("examples"))),
+            "curves": _curves(evaluation),
+            "confusion": _confusion(evaluation),
+            "learning": _learning(content),
+            "weights": _weights(folder / "weights.csv"),
+        }
+
+
+def _json(path: pathlib.Path) -> Mapping[str, Any]:
+    if not path.exists():
+        return {}
+    try:
+        return mapping(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _task(content: Mapping[str, Any]) -> str:
+    """What was learnt, in a sentence.
+
+    >>> encoder = {"label": {"kind": "binary", "column": "returns"}, "features": {"a": {}, "b": {}}}
+    >>> _task({"task": {"model": {"kind": "linear"}}, "encoder": encoder})
+    'From 2 features of an example, a logistic regression predicts whether returns is true.'
+    """
+    encoder = mapping(content.get("encoder"))
+    asked, count = mapping(encoder.get("label")), len(mapping(encoder.get("features")))
+    kind, model = text(asked.get("kind")), mapping(mapping(content.get("task")).get("model"))
+    if kind not in KINDS:
+        return "A model."
+    goal = KINDS[kind].format(
+        column=label(text(asked.get("column"))),
+        count=len(sequence(asked.get("classes"))),
+        low=public_number(asked.get("min_value")),
+        high=public_number(asked.get("max_value")),
+    )
+    hidden = [public_number(size) for size in sequence(model.get("hidden"))]
+    what = MODELS.get((text(model.get("kind")), kind), "a model of its owner’s own code")
+    if text(model.get("kind")) == "mlp":
+        what = "a network with " + (
+            f"hidden layers of {', '.join(hidden)}" if len(hidden) > 1 else f"a hidden layer of {''.join(hidden)}"
+        )
+    return f"From {count} feature{'s' if count != 1 else ''} of an example, {what} predicts {goal}."
+
+
+def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
+    task = mapping(content.get("task"))
+    steps = mapping(task.get("steps"))
+    found = []
+    features = mapping(mapping(content.get("encoder")).get("features"))
+    if features:
+        found.append(
+            ("Features", ", ".join(label(name) for name in list(features)[:40]) + (", …" if len(features) > 40 else ""))
+        )
+    if (number := amount(steps.get("steps"))) is not None:
+        rate = amount(steps.get("sampling_rate"))
+        part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"
+        found.append(("Fitted by", f"{public_number(number)} noisy gradient steps over {part}"))
+    if (most := amount(task.get("max_examples_per_unit"))) is not None:
+        found.append(("Each unit counts", f"at most {public_number(most)} examples of one {unit}"))
+    if (part_out := amount(task.get("held_out"))) is not None:
+        found.append(
+            (
+                "Held out",
+                f"about {public_number(100 * part_out)}% of the units, chosen by a hash; the model never saw them",
+            )
+        )
+    return found
+
+
+def _privacy(content: Mapping[str, Any]) -> dict[str, Any]:
+    said = mapping(content.get("privacy"))
+    return {
+        "unit": text(said.get("unit")),
+        "epsilon": public_number(said.get("epsilon")),
+        "delta": public_number(said.get("delta")),
+        "plan": text(said.get("plan")),
+        "not_covered": [text(item) for item in sequence(said.get("not_covered"))],
+    }
+
+
+def _number(value: Any) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST < value < LARGEST
+    return float(value) if sound else None
+
+
+def _shown(estimate: Mapping[str, Any]) -> str | None:
+    """An estimate with the error bar of its noise, or None where there is no number."""
+    value, noise = _number(estimate.get("value")), _number(estimate.get("noise_stddev"))
+    return (
+        None if value is None else with_error_bar(value, noise, grouped=True) if noise is not None else f"{value:.4g}"
+    )
+
+
+def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name, estimate in mapping(evaluation.get("measures")).items():
+        shown, words = MEASURES.get(text(name), (label(text(name)), ""))
+        found = mapping(estimate)
+        value, noise, sampling = (_number(found.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
+        units = None
+        if value is not None and sampling is not None:
+            parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling), grouped=True)
+            units = None if parts is None else parts[1]
+        rows.append({"name": shown, "words": words, "value": _shown(found), "both": units})
+    return rows
+
+
+def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """The plots of the evaluation."""
+    roc = [(mapping(point.get("false")), mapping(point.get("true"))) for point in mappings(evaluation.get("roc"))]
+    auc = _shown(mapping(mapping(evaluation.get("measures")).get("auc")))
+    ranks = None
+    if auc is not None and roc:
+        false, true = (_array([pair[at].get("value") for pair in roc]) for at in (0, 1))
+        bars = ERROR_BAR * _array([pair[1].get("noise_stddev") for pair in roc])
+        ranks = model_charts.ranks(false, true, bars, f"How the model ranks: AUC {auc}, from {len(roc)} thresholds")
+    return {"ranks": ranks, "calibration": _calibration(evaluation)}
+
+
+def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
+    points = mappings(evaluation.get("calibration"))
+    if not points:
+        return None
+    seen = [mapping(point.get("observed")) for point in points]
+    said, values = _array([p.get("predicted") for p in points]), _array([s.get("value") for s in seen])
+    noise = _array([s.get("noise_stddev") for s in seen])
+    both = np.hypot(noise, np.nan_to_num(_array([s.get("sampling_stddev") for s in seen])))
+    kind = text(evaluation.get("kind"))
+    edges = _array(sequence(evaluation.get("edges")))
+    bounds, words = (0.0, 1.0), ("predicted probability", "part that was true")
+    if kind == "confidence":
+        words = ("probability of the predicted class", "part that was right")
+    if kind == "numbers":
+        if len(edges) < 2 or not np.isfinite(edges).all() or not edges[0] < edges[-1]:
+            return None
+        bounds, words = (float(edges[0]), float(edges[-1])), ("predicted", "mean of what was true")
+    pairs = [f"{p:.2g} {with_error_bar(float(v), float(n))}" for p, v, n in zip(said, values, noise, strict=True)]
+    title = f"Calibration: {words[1]} by {words[0]}: " + "; ".join(pairs)
+    return model_charts.calibration(said, values, ERROR_BAR * noise, ERROR_BAR * both, bounds, words, title)
+
+
+def _confusion(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
+    kind = text(evaluation.get("kind"))
+    rows = [[_shown(mapping(cell)) for cell in sequence(row)] for row in sequence(evaluation.get("confusion"))]
+    if (
+        kind not in ("binary", "classes")
+        or not 2 <= len(rows) <= MOST_CLASSES
+        or {len(row) for row in rows} != {len(rows)}
+    ):
+        return None
+    classes = [label(text(value)) for value in sequence(evaluation.get("classes"))]
+    names = ["false", "true"] if kind == "binary" else classes
+    if len(names) != len(rows):
+        return None
+    return {"names": names, "rows": [{"name": name, "cells": row} for name, row in zip(names, rows, strict=True)]}
+
+
+def _learning(content: Mapping[str, Any]) -> Markup | None:
+    norms = _array(sequence(mapping(content.get("path")).get("gradient_norm")))
+    norms = norms[:100_000]
+    if not np.isfinite(norms).any():
+        return None
+    known = norms[np.isfinite(norms)]
+    title = f"Norm of the noisy gradient over {len(norms)} steps: {known[0]:.3g} at first, {known[-1]:.3g} at last"
+    if len(norms) > 600:  # as many points as can be seen
+        norms = norms[np.linspace(0, len(norms) - 1, 600).astype(np.int64)]
+        title += ", some of them drawn"
+    return model_charts.learning(norms, title)
+
+
+def _weights(path: pathlib.Path) -> dict[str, Any] | None:
+    """The largest weights of a linear model; of several outputs a panel each."""
+    if not path.exists():
+        return None
+    try:
+        table = pa.csv.read_csv(path)
+    except (pa.ArrowException, ValueError):
+        return None
+    if table.num_columns < 2 or table.column_names[0] != "feature" or table.num_rows < 2:
+        return None
+    names = [label(text(name)) for name in table.column(0).to_pylist()]
+    panels, several = [], table.num_columns > 2
+    most = min(MOST_WEIGHTS // 2 if several else MOST_WEIGHTS, table.num_rows - 1)
+    for column in table.column_names[1 : 1 + MOST_CLASSES]:
+        if not pa.types.is_floating(table.column(column).type) and not pa.types.is_integer(table.column(column).type):
+            return None
+        values = np.nan_to_num(
+            table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0
+        )
+        values = np.where(np.abs(values) < LARGEST, values, 0.0)
+        chosen = 1 + np.argsort(-np.abs(values[1:]), kind="stable")[:most]  # the first is the constant
+        listed = [names[at] for at in chosen]
+        notes = [f"{values[at]:.3g}" for at in chosen]
+        title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(listed[:3], notes[:3], strict=True))
+        bars = np.zeros(len(chosen))
+        svg = bar_chart(listed, values[chosen], bars, notes, label(title), width=400 if several else 620)
+        panels.append({"name": label(column) if several else "", "svg": svg})
+    return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name}
+
+
+def _array(values: Any) -> Floats:
+    return np.array([np.nan if (number := _number(value)) is None else number for value in values], np.float64)

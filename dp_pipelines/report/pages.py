@@ -1,0 +1,115 @@
+"""What every page of ours has in common: one file that fetches nothing, and values of any kind made fit to be shown.
+
+In: a template and its values. Out: an HTML document. Holds: every text is made visible and escaped on its way out; style and
+script are our own files; the page's own policy forbids whatever else might get in. Not covered: what a page says (`report`,
+`ledger_page`).
+"""
+
+import base64
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from dp_pipelines.report.key_text import shown_key, visible
+from dp_pipelines.report.numbers import public_number
+
+if TYPE_CHECKING:
+    import jinja2
+
+LONGEST_FACT = 2000
+"""Characters of a text of a manifest or a ledger that are shown."""
+
+
+def document(template: str, **values: Any) -> str:
+    """A page.
+
+    Args:
+        template: the file under templates; it extends `base.html.j2`.
+        values: what it names.
+    """
+    environment = _environment()
+    script = environment.get_template("table.js.j2").render()
+    return environment.get_template(template).render(
+        style=Markup(environment.get_template("style.css.j2").render()),  # noqa: S704  our own file, without data
+        script=Markup(script),  # noqa: S704  likewise
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        **values,
+    )
+
+
+def meters(budget: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What is spent of epsilon and of delta, for bars.
+
+    Args:
+        budget: `cap`, `spent` and `left`, each with `epsilon` and `delta`; what is missing gets no bar.
+
+    >>> meters({"cap": {"epsilon": 4.0}, "spent": {"epsilon": 1.0}, "left": {"epsilon": 3.0}})[0]["percent"]
+    '25'
+    """
+    cap, spent, left = (mapping(budget.get(name)) for name in ("cap", "spent", "left"))
+    found = []
+    for name in ("epsilon", "delta"):
+        most, used = amount(cap.get(name)), amount(spent.get(name))
+        if most is not None and used is not None:
+            share = min(1.0, used / most) if most > 0 else float(used > 0)
+            found.append(
+                {
+                    "name": name,
+                    "cap": public_number(most),
+                    "spent": public_number(used),
+                    "left": public_number(left.get(name)),
+                    "percent": f"{100 * share:.1f}".removesuffix(".0"),
+                    "width": f"{100 * share:.2f}",
+                }
+            )
+    return found
+
+
+def amount(value: Any) -> float | None:
+    """An epsilon or a delta: finite and not negative; None for anything else."""
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e300
+    return float(value) if sound else None
+
+
+def text(value: Any) -> str:
+    """A value as text; nothing for None."""
+    return "" if value is None else str(value)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A mapping; an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def sequence(value: Any) -> Sequence[Any]:
+    """A sequence; an empty one for anything else, texts among them."""
+    return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def mappings(value: Any) -> list[Mapping[str, Any]]:
+    """The mappings in a sequence."""
+    return [item for item in sequence(value) if isinstance(item, Mapping)]
+
+
+@functools.cache
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("dp_pipelines.report", "templates"),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["shown_key"] = shown_key
+    return environment
+
+
+def _finalize(value: Any) -> Any:
+    """What every expression of a template passes on its way out, before it is escaped."""
+    return visible(value, LONGEST_FACT) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,0 +1,315 @@
+"""A published table as arrays to show: its keys as codes, its numbers with their standard deviations, the choices for plots.
+
+In: the Parquet file of a stage and, where the manifest has them, the names of its partition columns. Out: `Published`; for
+plots the largest groups and partitions. Holds: it reads the released table and nothing else; the same table gives the same
+choices; null, NaN and infinite numbers are no numbers, and never an error.
+"""
+
+import dataclasses
+import datetime
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dp_pipelines.report.key_text import key_text
+from dp_pipelines.report.numbers import ERROR_BAR
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
+ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+DISTINCT_TIMES = 100_000
+"""A text column with more different values than this is no calendar."""
+
+_NOT_RANKED = {"mean", "median", "min", "max", "variance", "stddev", "standard_deviation"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Key:
+    """A partition column: the distinct values, a code for each row, and the values as points in time where they are some.
+
+    Args:
+        name: of the column.
+        values: the distinct values, null among them.
+        codes: for each row, its place in `values`.
+        days: for each value days since 1970, NaN for null; None where the column is no time.
+    """
+
+    name: str
+    values: pa.Array
+    codes: Codes
+    days: Floats | None
+
+    def text(self, code: int) -> str | None:
+        """The value of a code; None for null."""
+        return key_text(self.values[int(code)])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """A metric: for each row a value and half the length of its error bar, NaN where there is none."""
+
+    name: str
+    values: Floats
+    stddevs: Floats
+
+    @property
+    def bars(self) -> Floats:
+        """Half the length of each error bar."""
+        return ERROR_BAR * self.stddevs
+
+    @property
+    def lower(self) -> Floats:
+        """The lower end of each error bar, minus infinity where there is no number."""
+        ends = self.values - self.bars
+        return np.where(np.isfinite(ends), ends, -np.inf)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Lists:
+    """A metric with a list of numbers in each row: rows by places, NaN where there is no number."""
+
+    name: str
+    values: Floats
+    stddevs: Floats
+
+    @property
+    def bars(self) -> Floats:
+        """Half the length of each error bar."""
+        return ERROR_BAR * self.stddevs
+
+    def at(self, place: int) -> Numbers:
+        """One place of the lists as a metric."""
+        return Numbers(name=self.name, values=self.values[:, place], stddevs=self.stddevs[:, place])
+
+    @property
+    def total(self) -> Numbers:
+        """The sum of each list; the noise of its numbers is independent."""
+        sums = np.nansum(self.values, axis=1)
+        spread = np.sqrt(np.nansum(self.stddevs**2, axis=1))
+        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published table: its keys, its metrics with a number and those with a list of numbers in each row."""
+
+    table: pa.Table
+    keys: tuple[Key, ...]
+    metrics: tuple[Numbers, ...]
+    lists: tuple[Lists, ...]
+
+    @property
+    def time(self) -> Key | None:
+        """The first key that is a time with at least two different points."""
+        for key in self.keys:
+            if key.days is not None and len(np.unique(key.days[np.isfinite(key.days)])) > 1:
+                return key
+        return None
+
+
+def read_published(path: pathlib.Path, partition_by: Sequence[str] | None = None) -> Published:
+    """Read the published table of a stage.
+
+    Args:
+        path: of the Parquet file.
+        partition_by: its partition columns; None: every column that is no metric.
+
+    Raises:
+        OSError, pyarrow.ArrowException: the file cannot be read.
+    """
+    with pyarrow.parquet.ParquetFile(path) as file:  # a dataset would read keys out of the names of folders
+        table = file.read().combine_chunks()
+    names = list(table.column_names)
+    if partition_by is not None and all(name in names for name in partition_by):
+        keys = list(partition_by)
+        metrics = [n for n in names if n not in keys and f"{n}_stddev" in names]
+    else:
+        metrics = [n for n in names if f"{n}_stddev" in names]
+        keys = [n for n in names if n not in metrics and n.removesuffix("_stddev") not in metrics]
+    return Published(
+        table=table,
+        keys=tuple(_key(name, table.column(name)) for name in keys),
+        metrics=tuple(
+            Numbers(name=n, values=_floats(table.column(n)), stddevs=_floats(table.column(f"{n}_stddev")))
+            for n in metrics
+            if _is_number(table.schema.field(n).type) and _is_number(table.schema.field(f"{n}_stddev").type)
+        ),
+        lists=tuple(
+            found for n in metrics if (found := _lists(n, table.column(n), table.column(f"{n}_stddev"))) is not None
+        ),
+    )
+
+
+def ranking(published: Published, kinds: Mapping[str, str]) -> Numbers:
+    """The metric by which groups are chosen for plots: the first that is no mean, or the total of a histogram.
+
+    Args:
+        published: a table.
+        kinds: the kind of each metric, where it is known.
+
+    Returns:
+        a metric without a name, all zeros, where nothing says which groups are large: then the first are chosen.
+    """
+    for metric in published.metrics:
+        if kinds.get(metric.name, "").lower() not in _NOT_RANKED and not metric.name.lower().startswith("mean"):
+            return metric
+    counts = [metric for metric in published.lists if kinds.get(metric.name) == "histogram"]
+    if counts:
+        return counts[0].total
+    nothing = np.zeros(published.table.num_rows)
+    return published.metrics[0] if published.metrics else Numbers(name="", values=nothing, stddevs=nothing)
+
+
+def largest_rows(metric: Numbers, most: int) -> Codes:
+    """The rows with the largest lower ends of error bars, largest first; of equal ones the first.
+
+    >>> n = Numbers(name="n", values=np.array([5.0, 9.0, np.nan, 9.0]), stddevs=np.array([1.0, 9.0, 1.0, 1.0]))
+    >>> largest_rows(n, 2).tolist()
+    [3, 0]
+    """
+    lower = metric.lower
+    at = np.flatnonzero(lower > -np.inf)
+    if len(at) > most:
+        bound = np.partition(lower[at], len(at) - most)[len(at) - most]
+        at = at[lower[at] >= bound]
+    return at[np.argsort(-lower[at], kind="stable")][:most]
+
+
+def groups(keys: Sequence[Key], rows: int) -> tuple[Codes, Codes]:
+    """Rows grouped by several keys: the group of each row, and for each group its first row.
+
+    >>> groups([], 3)
+    (array([0, 0, 0]), array([0]))
+    """
+    group = np.zeros(rows, dtype=np.int64)
+    for key in keys:
+        group = np.unique(group * len(key.values) + key.codes, return_inverse=True)[1].reshape(-1)
+    first = np.unique(group, return_index=True)[1].astype(np.int64)
+    return group, first
+
+
+def largest_groups(group: Codes, metric: Numbers, most: int) -> Codes:
+    """The groups whose lower ends of error bars add up to most, largest first; ends below zero count as zero.
+
+    >>> n = Numbers(name="n", values=np.array([5.0, 9.0, 7.0]), stddevs=np.zeros(3))
+    >>> largest_groups(np.array([0, 1, 0]), n, 5).tolist()
+    [0, 1]
+    """
+    weight = np.clip(metric.lower, 0, 1e100)
+    totals = np.bincount(group, weights=weight)
+    return np.argsort(-totals, kind="stable")[:most]
+
+
+def _key(name: str, column: pa.ChunkedArray) -> Key:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # Arrow before 21 gives a chunked array with one chunk or none
+        array = array.chunk(0) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_null(array.type):
+        return Key(name=name, values=pa.nulls(1), codes=np.zeros(len(array), dtype=np.int64), days=None)
+    if pa.types.is_nested(array.type):  # no key that we publish; shown all the same
+        return Key(name=name, values=array, codes=np.arange(len(array)), days=None)
+    if pa.types.is_decimal(array.type) and array.type.bit_width < 128:
+        array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
+    encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode(null_encoding="encode")
+    values, codes = encoded.dictionary, encoded.indices
+    if codes.null_count:
+        codes = pc.fill_null(codes.cast(pa.int64()), len(values))
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return Key(
+        name=name, values=values, codes=codes.to_numpy(zero_copy_only=False).astype(np.int64), days=_days(values)
+    )
+
+
+def _days(values: pa.Array) -> Floats | None:
+    """Points in time as days, or None where the values are none, or lie outside of the years 1 to 9999."""
+    kind = values.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        unit = "s" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit
+        per_day = 1 if pa.types.is_date32(kind) else 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+        whole = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date32(kind) else values.cast(pa.int64())
+        days = np.asarray(whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)) / per_day
+    elif (pa.types.is_string(kind) or pa.types.is_large_string(kind)) and 0 < len(values) <= DISTINCT_TIMES:
+        parsed = _calendar(values)
+        if parsed is None:
+            return None
+        days = parsed
+    else:
+        return None
+    known = days[np.isfinite(days)]
+    sound = len(known) > 0 and known.min() >= -719_162 and known.max() <= 2_932_896
+    return days if sound else None
+
+
+def _calendar(values: pa.Array) -> Floats | None:
+    """ISO weeks, dates and months as days; None where a text is something else."""
+    days = np.full(len(values), np.nan)
+    for at, text in enumerate(values.to_pylist()):
+        if text is None:
+            continue
+        week = ISO_WEEK.fullmatch(text)
+        try:
+            if week:  # refuses the 53rd week of a year that has none
+                days[at] = datetime.date.fromisocalendar(int(week[1]), int(week[2]), 1).toordinal() - EPOCH
+            elif ISO_DATE.fullmatch(text) and text.isascii():
+                days[at] = np.datetime64(text, "D").astype(np.int64)
+            else:
+                return None
+        except ValueError:
+            return None
+    return days
+
+
+def _lists(name: str, values: pa.ChunkedArray, stddevs: pa.ChunkedArray) -> Lists | None:
+    """A column of lists, or None where it is none."""
+    if not _is_list(values.type) or not _is_number(values.type.value_type):
+        return None
+    found = _matrix(values)
+    if _is_number(stddevs.type):
+        spread = np.broadcast_to(_floats(stddevs)[:, None], found.shape)
+    elif _is_list(stddevs.type) and _is_number(stddevs.type.value_type):
+        spread = _matrix(stddevs)
+    else:
+        return None
+    if spread.shape != found.shape:
+        spread = np.full(found.shape, np.nan)
+    return Lists(name=name, values=found, stddevs=spread) if found.shape[1] else None
+
+
+def _matrix(column: pa.ChunkedArray) -> Floats:
+    """Lists as rows of one length, the most frequent; a list of another length has no numbers here."""
+    lengths = np.where(
+        column.is_valid().to_numpy(), pc.fill_null(pc.list_value_length(column), 0).to_numpy(), 0
+    ).astype(np.int64)
+    flat = _floats(pc.list_flatten(column))
+    known, counts = np.unique(lengths[lengths > 0], return_counts=True)
+    width = int(known[np.argmax(counts)]) if len(known) else 0
+    fits = lengths == width
+    if fits.all():
+        return flat.reshape(len(lengths), width)
+    rows = np.full((len(lengths), width), np.nan)
+    starts = (np.cumsum(lengths) - lengths)[fits]
+    rows[fits] = flat[starts[:, None] + np.arange(width)]
+    return rows
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+    )
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)

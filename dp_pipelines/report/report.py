@@ -1,0 +1,205 @@
+"""The report: one page that shows a release to the people who read it, and says what it protects and what it does not.
+
+In: the content of a manifest (any part of it may be missing) and the published files of its stages. Out: HTML. Holds: one
+file that fetches nothing (its own content policy forbids it) and needs no script; every text of a key or a manifest is made
+visible and escaped; the same input gives the same bytes; nothing in it but the released tables and public facts. Not
+covered: whether the manifest is true.
+"""
+
+import math
+import pathlib
+from collections.abc import Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.report.model_section import model_section
+from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
+from dp_pipelines.report.stage_section import stage_section
+
+LAWS = {
+    "gaussian": "normal (Gaussian) noise",
+    "laplace": "Laplace noise",
+    "approximate_dp": "random choice",
+    "bounded_range": "random choice",
+    "delta": "chance of failure",
+}
+
+SMOOTH = "Laplace noise by smooth sensitivity"
+"""Instead, of a record whose name says that it is a median with such noise."""
+
+
+def render(
+    content: Mapping[str, Any],
+    tables: Mapping[str, pathlib.Path],
+    models: Mapping[str, pathlib.Path] = FrozenMapping({}),
+) -> str:
+    """The page of a release.
+
+    Args:
+        content: the manifest, and `dataset`; any part of it may be missing.
+        tables: the published Parquet file of each stage that has one.
+        models: the folder of each train stage.
+
+    Returns:
+        An HTML document.
+
+    Raises:
+        OSError, pyarrow.ArrowException: a table cannot be read.
+
+    >>> page = render({"dataset": "<b>tea", "run_id": "2026-W01"}, {})
+    >>> "<title>&lt;b&gt;tea: private release 2026-W01</title>" in page
+    True
+    """
+    unit = text(content.get("privacy_unit")) or "privacy unit"
+    described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
+    listed = [name for name in described if name]
+    names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
+    return document(
+        "report.html.j2",
+        title=text(content.get("dataset")) or "Private release",
+        run_id=text(content.get("run_id")),
+        params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
+        unit=unit,
+        stages=[
+            model_section(
+                name, models[name], unit, text(mapping(mapping(content.get("models")).get(name)).get("label"))
+            )
+            if name in models
+            else _section(name, described.get(name, {}), tables.get(name), unit)
+            for name in names
+        ],
+        budget=_budget(content),
+        ledger=_ledger(mapping(content.get("ledger"))),
+        tuned=list(dict.fromkeys(text(look.get("words")) for look in mappings(content.get("tuned")))),
+        not_covered=[text(item) for item in sequence(content.get("not_covered"))],
+        guarantee=text(content.get("guarantee")),
+        mechanisms=[_mechanism(record) for record in mappings(content.get("mechanisms"))],
+        plan=text(content.get("plan")),
+        job=text(content.get("job")),
+        versions=sorted((str(name), text(value)) for name, value in mapping(content.get("versions")).items()),
+    )
+
+
+def _section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+    with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
+        return stage_section(name, stage, path, unit)
+
+
+def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
+    asked, total = mapping(content.get("budget")), mapping(content.get("accounted"))
+    once = mapping(content.get("accounted_one_run")) or total
+    runs = asked.get("runs")
+    epsilon, delta = amount(once.get("epsilon")), amount(once.get("delta"))
+    all_epsilon = amount(total.get("epsilon"))
+    return {
+        "runs": runs if isinstance(runs, int) and runs > 1 else 1,
+        "rows": [
+            {"words": words, "epsilon": public_number(of.get("epsilon")), "delta": public_number(of.get("delta"))}
+            for words, of in (
+                ("This run, as computed", once),
+                ("All runs of this plan together, as computed", total),
+                ("Asked for in the job file, for all runs", asked),
+            )
+            if of
+        ],
+        "epsilon": public_number(epsilon),
+        "delta": public_number(delta),
+        "factor": _factor(epsilon),
+        "factor_all": _factor(all_epsilon),
+        "one_in": _one_in(delta),
+        "example": _example(epsilon, delta),
+    }
+
+
+def _factor(epsilon: float | None) -> str | None:
+    """e^epsilon, rounded up, for nothing may be promised that is not held.
+
+    >>> _factor(1.0), _factor(0.1), _factor(50.0), _factor(None)
+    ('2.72', '1.11', 'more than a million', None)
+    """
+    if epsilon is None:
+        return None
+    factor = math.exp(min(epsilon, 100))
+    if factor > 1e6:
+        return "more than a million"
+    digits = 2 if factor < 10 else 1 if factor < 100 else 0
+    return f"{math.ceil(factor * 10**digits - 1e-9) / 10**digits:,.{digits}f}"
+
+
+def _one_in(delta: float | None) -> str | None:
+    """A small probability as one in so many, rounded down.
+
+    >>> _one_in(1e-6), _one_in(3e-7), _one_in(0.0)
+    ('1,000,000', '3,333,333', None)
+    """
+    if delta is None or not 0 < delta < 1:
+        return None
+    count = math.floor(1 / Fraction(Decimal(repr(delta))))
+    return f"{count:,}" if count < 10**12 else f"{count:.1e}"
+
+
+def _example(epsilon: float | None, delta: float | None) -> str | None:
+    """The most that a guess of one half can become: the probability of a right guess after seeing the release.
+
+    >>> _example(1.0, 1e-6), _example(0.0, 0.0), _example(80.0, 0.0)
+    ('74', '50', None)
+    """
+    if epsilon is None or delta is None:
+        return None
+    right = (1 + (math.exp(min(epsilon, 100)) - 1 + 2 * delta) / (math.exp(min(epsilon, 100)) + 1)) / 2
+    percent = math.ceil(right * 100 - 1e-9)
+    return str(percent) if percent < 100 else None
+
+
+def _ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    head = mapping(ledger.get("head"))
+    whole = {name: ledger[name] for name in ("round", "runs") if isinstance(ledger.get(name), int)}
+    return {
+        "kept": bool(head),
+        "account": text(ledger.get("account")),
+        "id": text(ledger.get("id")),
+        "rule": text(ledger.get("rule")),
+        "round": whole.get("round"),
+        "runs": whole.get("runs"),
+        "window": text(ledger.get("window")),
+        "note": text(ledger.get("note")),
+        "seq": text(head.get("seq")),
+        "hash": text(head.get("hash")),
+        "meters": meters(ledger),
+    }
+
+
+def _mechanism(record: Mapping[str, Any]) -> dict[str, str]:
+    """A record as a row: what gets noise, how much, and what one unit can change."""
+    scale, square = _fraction(record.get("scale")), _fraction(record.get("l2_squared"))
+    total, each = _fraction(record.get("l1")), _fraction(record.get("linf"))
+    most = math.sqrt(square) if square is not None else float(total) if total is not None else None
+    change = "-" if most is None else public_number(most) + (" (L2)" if square is not None else " (L1)")
+    if each is not None:
+        change += f", {public_number(float(each))} each"
+    if record.get("delta") is not None or record.get("epsilon") is not None:
+        change = f"epsilon {public_number(record.get('epsilon', 0))}, delta {public_number(record.get('delta', 0))}"
+    kind, name = text(record.get("kind")), text(record.get("name"))
+    return {
+        "stage": text(record.get("stage")),
+        "name": name,
+        "law": SMOOTH if name.startswith("smooth_median(") else LAWS.get(kind, kind),
+        "scale": "-" if scale is None else public_number(float(scale)),
+        "change": change,
+        "places": public_number(record.get("l0")),
+        "ratio": "-" if scale is None or not most else public_number(float(scale) / most),
+    }
+
+
+def _fraction(value: Any) -> Fraction | None:
+    """A record's number: whole, or text such as 1028/1."""
+    try:
+        found = Fraction(value) if isinstance(value, int | str) else None
+        return found if found is None or 0 <= float(found) < 1e300 else None
+    except (ValueError, ZeroDivisionError, OverflowError):
+        return None

@@ -1,0 +1,182 @@
+"""Plots of lists of released numbers: bands of quantiles over time, ranges of quantiles side by side, histograms.
+
+In: released numbers, rows by places, and texts that keytext made visible. Out: one `<svg>` element each (`drawing`). Holds: a
+place without a number leaves a gap. Not covered: what to plot (`lists`).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from markupsafe import Markup, escape
+from numpy.typing import NDArray
+
+from dp_pipelines.report.charts import limits
+from dp_pipelines.report.figures import (
+    BAR,
+    HEAT,
+    INK,
+    LARGEST,
+    MARK,
+    QUIET,
+    Floats,
+    axes_over_time,
+    bar_ends,
+    bare_axes,
+    drawable,
+    drawing,
+    finished,
+    fitting,
+    grid,
+    lines,
+    mark_ends,
+)
+from dp_pipelines.report.key_text import visible
+
+SPARK_HEIGHT, SPARK_WIDTH = 18, 120
+
+BANDS = (HEAT[1], HEAT[2], HEAT[3])
+"""From the widest band to the narrowest."""
+
+
+def pairs(places: int) -> list[tuple[int, int]]:
+    """The bands of a list of quantiles: its first and last, and so on inwards; at most three.
+
+    >>> pairs(5), pairs(1), pairs(9)
+    ([(0, 4), (1, 3)], [], [(0, 8), (2, 6), (3, 5)])
+    """
+    every = [(at, places - 1 - at) for at in range(places // 2)]
+    return every if len(every) <= len(BANDS) else [every[0], every[len(every) // 2], every[-1]]
+
+
+def range_of(values: Floats, bars: Floats) -> tuple[float, float]:
+    """The range of an axis for quantiles: all of them, and the error bars of the middle one."""
+    middle = values.shape[1] // 2
+    one, other = limits(values.ravel(), np.zeros(values.size)), limits(values[:, middle], bars[:, middle])
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def quantile_series(
+    days: Floats, values: Floats, bars: Floats, marks: Mapping[float, str], step: float,
+    bounds: tuple[float, float], title: str,
+) -> Markup:  # fmt: skip
+    """One panel: bands between quantiles over time, the middle one as a line with error bars.
+
+    Args:
+        days: the points in rising order.
+        values, bars: points by quantiles.
+        marks: the days of the axis with the texts of the key, in rising order; shared by panels that are compared.
+        step: days between two neighbouring points; wider gaps stay open.
+        bounds: the range of the numbers, shared likewise.
+        title: for those who do not see the plot.
+    """
+    with drawing(300, 158) as (figure, texts):
+        axes = axes_over_time(figure, texts, marks, bounds)
+        for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
+            ends = values[:, [low, high]]
+            for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * step):
+                if len(run) == 1:
+                    day = days[run[0]]
+                    lines(axes, [((day, ends[run[0], 0]), (day, ends[run[0], 1]))], colour, 3.0)
+                else:
+                    axes.fill([*days[run], *days[run[::-1]]], [*ends[run, 0], *ends[run[::-1], 1]], color=colour, lw=0)
+        if values.shape[1] % 2:
+            middle = values.shape[1] // 2
+            keep = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
+            days, numbers, spread = days[keep], values[keep, middle], bars[keep, middle]
+            stems = zip(days, *bar_ends(numbers, spread, bounds), strict=True)
+            lines(axes, [((x, a), (x, b)) for x, a, b in stems], MARK, 1.0)
+            near = np.flatnonzero(np.diff(days) <= 1.5 * step)
+            lines(axes, [((days[i], numbers[i]), (days[i + 1], numbers[i + 1])) for i in near], MARK, 1.4)
+            size = 3.6 if len(days) <= 80 else 2
+            axes.plot(days, numbers, linestyle="none", marker="o", markersize=size, mew=0, color=MARK)
+        return finished(figure, texts, title)
+
+
+def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
+    """Ranges between quantiles as bars one below the other, names above them, the middle one as a point with its error bar.
+
+    Args:
+        names: of the rows.
+        values, bars: rows by quantiles.
+        notes: what is written at the right end of each row.
+        title: for those who do not see the plot.
+    """
+    low, high = range_of(values, bars)
+    count = len(names)
+    with drawing(400, 33 * count + 30) as (figure, texts):
+        axes = bare_axes(figure, left=2, right=14, top=4, bottom=24)
+        axes.set_ylim(count, 0)
+        grid(axes, (low, high), texts, vertical=True)
+        for at, (name, note) in enumerate(zip(names, notes, strict=True)):
+            for (first, last), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
+                a, b = values[at, first], values[at, last]
+                if abs(a) < LARGEST and abs(b) < LARGEST:
+                    axes.fill([a, b, b, a], [at + 0.53, at + 0.53, at + 0.87, at + 0.87], color=colour, lw=0)
+            for x, text, side, colour in (
+                (low, fitting(name, 54 - len(note)), "left", INK),
+                (high, note, "right", QUIET),
+            ):
+                axes.annotate(texts(text), (x, at + 0.27), (4 if side == "left" else 0, 0), textcoords="offset points",
+                              ha=side, va="center", size=11, color=colour, rotation_mode="anchor")  # fmt: skip
+        if values.shape[1] % 2:
+            middle = values.shape[1] // 2
+            rows = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
+            ends = zip(rows, *bar_ends(values[rows, middle], bars[rows, middle], (low, high)), strict=True)
+            lines(axes, [((a, at + 0.70), (b, at + 0.70)) for at, a, b in ends], MARK, 1.8)
+            axes.plot(values[rows, middle], rows + 0.70, linestyle="none", marker="o", markersize=5, mew=0, color=MARK)
+        return finished(figure, texts, title)
+
+
+def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) -> Markup:
+    """One panel: a bar for each bin, all of one width, with its error bar.
+
+    Args:
+        values, bars: of the bins.
+        edges: the texts of the places between the bins, one more than there are bins.
+        title: for those who do not see the plot.
+    """
+    keep = np.flatnonzero(drawable(values, bars))
+    bounds = limits(values, bars)
+    with drawing(300, 158) as (figure, texts):
+        axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
+        axes.set_xlim(0, len(values))
+        grid(axes, bounds, texts, vertical=False)
+        mark_ends(axes, texts, {float(at): text for at, text in enumerate(edges)}, most=14)
+        gap = 0.06 if len(values) <= 40 else 0.0
+        for at in keep:
+            left, right = at + gap, at + 1 - gap
+            axes.fill([left, right, right, left], [0, 0, values[at], values[at]], color=BAR, lw=0)
+        ends = zip(keep + 0.5, *bar_ends(values[keep], bars[keep], bounds), strict=True)
+        lines(axes, [((x, a), (x, b)) for x, a, b in ends], MARK, 1.4)
+        return finished(figure, texts, title)
+
+
+def spark(values: Floats, title: str) -> Markup:
+    """Bars as small as a word, from a line of zero; what is no number leaves a gap.
+
+    >>> str(spark(np.array([1.0, 2.0]), "two"))[-62:]
+    'd="M0 18v-9h11v9zM12 18v-18h11v18z" fill="var(--mark)"/></svg>'
+    """
+    with np.errstate(invalid="ignore"):
+        shown = np.where(np.abs(values) < LARGEST, values, 0.0)
+    width = min(12.0, SPARK_WIDTH / len(shown))
+    low, high = min(0.0, float(shown.min())), max(0.0, float(shown.max()))
+    scale = SPARK_HEIGHT / (high - low) if high - low > 1e-100 else 0.0
+    zero, heights = f"{high * scale if scale else SPARK_HEIGHT:.4g}", np.round(shown * scale, 1) + 0.0
+    bar = f"{width - (1 if width > 3 else 0):.4g}"
+    path = "".join(
+        f"M{at * width:.4g} {zero}v{-height:.4g}h{bar}v{height:.4g}z"
+        for at, height in enumerate(heights.tolist())
+        if height
+    )
+    size = f'viewBox="0 0 {width * len(shown):.4g} {SPARK_HEIGHT}" width="{width * len(shown):.4g}" height="{SPARK_HEIGHT}"'
+    words = escape(visible(title, 400))
+    return Markup(  # noqa: S704  its one text was escaped above
+        f'<svg class="spark" role="img" aria-label="{words}" {size}><path d="{path}" fill="var(--mark)"/></svg>'
+    )
+
+
+def _runs(days: Floats, known: NDArray[np.bool_], widest: float) -> list[NDArray[np.int64]]:
+    """Points that can be joined, as lists of their places."""
+    at = np.flatnonzero(known)
+    return [run for run in np.split(at, np.flatnonzero(np.diff(days[at]) > widest) + 1) if len(run)]

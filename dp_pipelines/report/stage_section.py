@@ -1,0 +1,327 @@
+"""The part of a report that shows one stage: its first rows as a table, and its plots.
+
+In: the stage's entry in the manifest (any part of it may be missing) and its published file. Out: a dictionary for the
+template. Holds: bounded, however large the table is; nothing but released numbers and public facts. Not covered: models,
+which have no table.
+"""
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from markupsafe import Markup
+
+from dp_pipelines.report.chart_choices import POINTS, axis_of_time, panels_over_time, row_parts, short
+from dp_pipelines.report.charts import (
+    Series,
+    bar_chart,
+    heat_map,
+    limits,
+    time_series,
+)
+from dp_pipelines.report.figures import HEAT_STEPS, LARGEST
+from dp_pipelines.report.key_text import joined, key_text, label
+from dp_pipelines.report.list_charts import kind_of, list_plots, number_cells, table_columns
+from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
+from dp_pipelines.report.released_table import (
+    Key,
+    Lists,
+    Numbers,
+    Published,
+    largest_groups,
+    largest_rows,
+    ranking,
+    read_published,
+)
+
+FIRST_ROWS = 200
+MOST_PLOTTED = 4
+"""Metrics with plots of their own; the table has them all."""
+
+BARS, HEAT_ROWS, HEAT_COLUMNS = 10, 20, 40
+
+KINDS = {
+    "count": "the number of rows",
+    "privacyidcount": "the number of units, each one {unit}",
+    "sum": "the sum of a column",
+    "mean": "the mean of a column",
+    "variance": "the variance of a column",
+    "median": "the median of a column",
+    "min": "about the least value of a column",
+    "max": "about the greatest value of a column",
+    "distinctcount": "the number of different values",
+    "quantiles": "quantiles of a column: 10% means that a tenth of the values lie below",
+    "histogram": "the number of rows in each bin, or of each category",
+    "vectorsum": "the sum of a column’s lists, number by number",
+    "secondmoments": "sums of products of columns, two by two",
+}
+"""What a metric is, by its kind."""
+
+
+def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
+    """What the template shows of a stage.
+
+    Args:
+        name: of the stage.
+        stage: its entry in the manifest, {} where there is none.
+        path: of its published Parquet file; None where it published none.
+        unit: the privacy unit in words.
+
+    Raises:
+        OSError, pyarrow.ArrowException: the file cannot be read.
+    """
+    described = stage.get("metrics") if isinstance(stage.get("metrics"), Mapping) else {}
+    section: dict[str, Any] = {
+        "name": name,
+        "model": False,
+        "file": None if path is None else path.name,
+        "selection": _selection(stage.get("selection"), unit),
+        "most": _chosen_partitions(stage),
+        "rows": 0,
+        "plots": [],
+        "spreads": [],
+    }
+    if path is None:
+        return section
+    keys = stage.get("partition_by")
+    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
+    published = read_published(path, list(keys) if named and keys is not None else None)
+    entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
+    said = {metric.name: _kind(entries, metric.name) for metric in _in_order(published)}
+    kinds = said | {found.name: kind_of(said[found.name], entries.get(found.name, {})) for found in published.lists}
+    section |= _table(published, kinds, entries)
+    section["legend"] = [
+        {
+            "name": metric.name,
+            "words": (KINDS.get(said[metric.name]) or KINDS.get(kinds[metric.name], "")).replace("{unit}", unit)
+            + _chosen_bounds(entries.get(metric.name, {})),
+            "bar": _usual_bar(metric),
+        }
+        for metric in _in_order(published)
+    ]
+    if published.table.num_rows and (published.metrics or published.lists):
+        leader = ranking(published, kinds)
+        section["plots"] = _plots(published, leader)
+        section["spreads"] = [
+            list_plots(found, kinds[found.name], entries.get(found.name, {}), published, leader)
+            for found in published.lists[:MOST_PLOTTED]
+        ]
+    section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
+    section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
+    return section
+
+
+def _chosen_bounds(entry: Mapping[str, Any]) -> str:
+    """What the legend says of bounds that the run has chosen.
+
+    >>> _chosen_bounds({"bounds": [0.0, 172.63349]}), _chosen_bounds({})
+    (', each value clamped to 0 … 172.6 (bounds chosen privately in this run)', '')
+    """
+    bounds = entry.get("bounds")
+    if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
+        return ""
+    low, high = (_finite(bound) for bound in bounds)
+    if low is None or high is None:
+        return ""
+    return f", each value clamped to {low:.4g} … {high:.4g} (bounds chosen privately in this run)"
+
+
+def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
+    """The bound on the partitions of a unit, where the run has chosen it.
+
+    >>> _chosen_partitions({"max_partitions_contributed": 8}), _chosen_partitions({})
+    ('8', None)
+    """
+    most = _finite(stage.get("max_partitions_contributed"))
+    return None if most is None else public_number(most)
+
+
+def _kind(described: Mapping[str, Any], name: str) -> str:
+    entry = described.get(name)
+    kind = entry.get("kind") if isinstance(entry, Mapping) else None
+    return kind.lower().replace("_", "") if isinstance(kind, str) else ""
+
+
+def _selection(selection: Any, unit: str) -> dict[str, Any]:
+    found = selection if isinstance(selection, Mapping) else {}
+    half, least = _finite(found.get("half_keep_users")), _finite(found.get("min_users"))
+    return {
+        "known": bool(found),
+        "public": found.get("strategy") == "public",
+        "best": public_number(candidates) if (candidates := _finite(found.get("candidates"))) is not None else None,
+        "half": None if half is None else public_number(math.ceil(half)),
+        "least": public_number(least) if least is not None and least > 1 else None,
+        "unit": unit,
+    }
+
+
+def _finite(value: Any) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -1e18 < value < 1e18
+    return value if sound else None
+
+
+def _in_order(published: Published) -> list[Numbers | Lists]:
+    """All metrics in the order of the file."""
+    every: list[Numbers | Lists] = [*published.metrics, *published.lists]
+    return sorted(every, key=lambda metric: published.table.column_names.index(metric.name))
+
+
+def _table(published: Published, kinds: Mapping[str, str], entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The first rows as cells."""
+    first = published.table.slice(0, FIRST_ROWS)
+    columns: list[dict[str, Any]] = []
+    for metric in _in_order(published):
+        if isinstance(metric, Lists):
+            columns += table_columns(metric, kinds[metric.name], entries.get(metric.name, {}), FIRST_ROWS)
+        else:
+            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS)
+            columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
+    texts = [[key_text(scalar) for scalar in _cells(first, key.name)] for key in published.keys]
+    return {
+        "rows": published.table.num_rows,
+        "keys": [key.name for key in published.keys],
+        "columns": columns,
+        "body": [
+            {"keys": [column[at] for column in texts], "cells": [column["cells"][at] for column in columns]}
+            for at in range(first.num_rows)
+        ],
+        "more": f"{max(0, published.table.num_rows - FIRST_ROWS):,}",
+        "count": f"{published.table.num_rows:,}",
+        "shown": first.num_rows,
+    }
+
+
+def _cells(table: pa.Table, name: str) -> list[pa.Scalar]:
+    return [scalar for chunk in table.column(name).chunks for scalar in chunk]
+
+
+def _usual_bar(metric: Numbers | Lists) -> str | None:
+    """Half the length of the error bars, where all are the same."""
+    known = metric.bars[np.isfinite(metric.bars)]
+    if not len(known) or known.max() > known.min() * (1 + 1e-9):
+        return None
+    parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True)
+    return None if parts is None else parts[1]
+
+
+def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
+    panels = panels_over_time(published, leader)
+    grid = _grid(published, leader) if len(published.keys) == 2 else None
+    plots = []
+    for metric in published.metrics[:MOST_PLOTTED]:
+        plots.append(
+            {
+                "metric": metric.name,
+                "leader": leader.name,
+                "series": _series(metric, published, panels),
+                "others": [key.name for key in published.keys if key is not published.time],
+                "time": published.time.name if published.time else None,
+                "bars": _bars(metric, published),
+                "heat": _heat(metric, published, *grid) if grid else None,
+            }
+        )
+    return plots
+
+
+def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]) -> list[dict[str, Any]]:
+    time = published.time
+    if time is None or time.days is None or not panels:
+        return []
+    every = np.concatenate([rows for _, rows in panels])
+    bounds = limits(metric.values[every], metric.bars[every])
+    marks, step = axis_of_time(time, every)
+    drawn = []
+    for name, rows in panels:
+        days = time.days[time.codes[rows]]
+        series = Series(days=days, values=metric.values[rows], bars=metric.bars[rows])
+        svg = time_series(
+            series, marks, step, bounds, _series_title(metric, joined(name), rows, [marks[d] for d in days])
+        )
+        drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
+    return drawn
+
+
+def _series_title(metric: Numbers, name: str, rows: Any, labels: Sequence[str]) -> str:
+    if not len(rows):
+        return f"{metric.name} of {name}: no points"
+    first, last = (with_error_bar(float(metric.values[r]), float(metric.stddevs[r])) for r in (rows[0], rows[-1]))
+    return f"{metric.name} of {name} over time: {first} at {labels[0]}, {last} at {labels[-1]}, {len(rows)} points"
+
+
+def _bars(metric: Numbers, published: Published) -> Markup | None:
+    if not published.keys or published.table.num_rows < 2:
+        return None
+    rows = [r for r in largest_rows(metric, BARS) if abs(metric.values[r]) < LARGEST and metric.bars[r] < LARGEST]
+    rows = [row for row in rows if metric.bars[row] >= 0]
+    if not rows:
+        return None
+    names = [joined(row_parts(int(row), published.keys)) for row in rows]
+    notes = [with_error_bar(float(metric.values[r]), float(metric.stddevs[r]), grouped=True) for r in rows]
+    title = f"The largest {metric.name}: " + "; ".join(f"{a} {b}" for a, b in zip(names[:3], notes[:3], strict=True))
+    return bar_chart(names, metric.values[rows], metric.bars[rows], notes, title)
+
+
+Axis = tuple[Key, np.ndarray[Any, Any]]
+
+
+def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
+    """Rows and columns of a heat map: the time across, the latest; of other keys the largest."""
+    down, across = published.keys
+    if published.time is down:
+        down, across = across, down
+    rows = largest_groups(down.codes, leader, HEAT_ROWS) if published.table.num_rows else np.array([], dtype=np.int64)
+    if published.time is across and across.days is not None:
+        known = np.flatnonzero(np.isfinite(across.days))
+        columns = known[np.argsort(across.days[known], kind="stable")][-HEAT_COLUMNS:]
+    else:
+        columns = largest_groups(across.codes, leader, HEAT_COLUMNS)
+    return ((down, rows), (across, columns)) if len(rows) > 1 and len(columns) > 1 else None
+
+
+def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
+    places = [np.full(len(key.values), -1, dtype=np.int64) for key, _ in (down, across)]
+    for place, (_, codes) in zip(places, (down, across), strict=True):
+        place[codes] = np.arange(len(codes))
+    y, x = places[0][down[0].codes], places[1][across[0].codes]
+    with np.errstate(invalid="ignore"):
+        known = (np.abs(metric.values) < LARGEST) & (metric.bars >= 0)
+    at = np.flatnonzero((y >= 0) & (x >= 0) & known)
+    if not len(at):
+        return None
+    values = metric.values[at]
+    size = _round_step(float(np.quantile(values, 0.97)) / HEAT_STEPS)
+    steps = np.full((len(down[1]), len(across[1])), -1, dtype=np.int64)
+    unsure = np.zeros(steps.shape, dtype=bool)
+    steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
+    unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
+    rows, columns = ([short(label(key.text(code))) for code in codes] for key, codes in (down, across))
+    title = (
+        f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
+        f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
+    )
+    return {
+        "svg": heat_map(rows, columns, steps, unsure, title),
+        "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
+        "down": down[0].name,
+        "across": across[0].name,
+        "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
+        "gaps": bool((steps < 0).any()),
+        "dots": bool(unsure.any()),
+    }
+
+
+def _round_step(least: float) -> float:
+    """The next round number, so that the legend of a heat map is easy to read.
+
+    >>> _round_step(36.1), _round_step(0.0), _round_step(8100.0)
+    (40.0, 1.0, 10000.0)
+    """
+    if not least > 1e-100:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(
+        (step * power for step in (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if least <= step * power), 10 * power
+    )

@@ -1,0 +1,1 @@
+"""Examples on disk, and who may read which."""

@@ -1,0 +1,139 @@
+"""Examples by the group of units that they are of: who may read which is settled here, and nowhere else.
+
+In: the stored examples of all units, the stage of a release. Out: the rows of the one group that all records of that stage name.
+Holds: a table is divided in one place, `_Divided.rows_for`, by `split`, which sees the columns of the unit alone; rows are
+handed out to a stage only if every one of its mechanism records names their group (docs/proofs/accounting.md, lemma 7); examples
+that were encoded keep their group. Not covered: what a release does with its rows.
+"""
+
+import abc
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.plan_stages.training_parts import HELD_OUT, TRAINING
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.training.examples.split import answers_of
+from dp_pipelines.training.examples.store import Encodes, Examples
+
+Tables = Callable[[], Iterator[pa.Table]]
+Flags = NDArray[np.bool_]
+
+
+def refuse_other(stage: StagePlan, group: str) -> None:
+    """Refuse a stage unless it has records and each of them names this group.
+
+    Raises:
+        AssertionError: a record names another group, or none. It says nothing about rows.
+    """
+    named = {record.group for record in stage.mechanisms}
+    if named != {group}:
+        raise AssertionError(f"the records of {stage.name!r} do not all name the {group} units")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AllUnits:
+    """The stored examples, undivided. They cannot be read, only divided.
+
+    Args:
+        tables: gives all examples, each time it is called; each table holds whole units.
+        unit: the columns of the privacy unit.
+        key: divides the units: the same for all runs of a plan. It is no secret.
+        held_out: the share of units that is held out.
+    """
+
+    tables: Tables
+    unit: tuple[str, ...]
+    key: bytes
+    held_out: float
+
+    def divided(self) -> "tuple[TrainingUnits, HeldOutUnits]":
+        """The two groups: each unit is in one of them, whatever other units there are."""
+        return TrainingUnits(self), HeldOutUnits(self)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Divided(abc.ABC):
+    """The examples of one group of units."""
+
+    group: ClassVar[str]
+    _all: AllUnits
+
+    @staticmethod
+    @abc.abstractmethod
+    def _own(held_out: Flags) -> Flags:
+        """Which rows are of this group, from which are held out."""
+
+    def rows_for(self, stage: StagePlan) -> Iterator[pa.Table]:
+        """The rows of this group, for a stage whose records name it; each table holds whole units.
+
+        Raises:
+            AssertionError: a record of the stage does not name this group.
+        """
+        refuse_other(stage, self.group)
+        return self._rows()
+
+    def _rows(self) -> Iterator[pa.Table]:
+        for table in self._all.tables():
+            held_out = answers_of(table, self._all.unit, key=self._all.key, held_out=self._all.held_out)
+            yield gather.filter_rows(table, self._own(held_out))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainingUnits(_Divided):
+    """The examples of the units that a model is made from."""
+
+    group: ClassVar[str] = TRAINING
+
+    @staticmethod
+    def _own(held_out: Flags) -> Flags:
+        return ~held_out
+
+    def encoded(
+        self, stage: StagePlan, folder: str | os.PathLike[str], name: str, encoder: Encodes
+    ) -> "TrainingExamples":
+        """These examples as numbers.
+
+        Args:
+            stage: that will read them.
+            folder, name, encoder: as for `Examples.write`.
+        """
+        return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeldOutUnits(_Divided):
+    """The examples of the units that a model is evaluated on."""
+
+    group: ClassVar[str] = HELD_OUT
+
+    @staticmethod
+    def _own(held_out: Flags) -> Flags:
+        return held_out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainingExamples:
+    """Encoded examples of the training units. How many there are is private: nothing here says it."""
+
+    group: ClassVar[str] = TRAINING
+    _examples: Examples
+
+    def rows_for(self, stage: StagePlan) -> Examples:
+        """The examples, for a stage whose records name the training units.
+
+        Raises:
+            AssertionError: a record of the stage does not name them.
+        """
+        refuse_other(stage, self.group)
+        return self._examples
+
+    def times(self, folder: str | os.PathLike[str], name: str, matrix: NDArray[np.float64]) -> "TrainingExamples":
+        """The same examples, each row of features times a matrix: see `Examples.times`."""
+        return TrainingExamples(self._examples.times(folder, name, matrix))

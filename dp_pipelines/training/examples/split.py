@@ -1,0 +1,97 @@
+"""Who is held out: a keyed hash of the unit decides, for all rows of a unit at once and for all runs of a plan alike.
+
+In: unit columns, a key, a share. Out: one truth for each row. Holds: the answer for a row depends on its unit and the key alone,
+not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions. Not covered:
+how many units that makes: each is held out with the probability of the share, over keys.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.long_text import is_text
+
+COLUMN = "__dp_held_out"
+"""The column of examples that says it, where it was decided before the rows were cut by unit. No column of a job may have such
+a name (`checks.name`)."""
+
+LONGEST = 4096
+"""Bytes of a unit that are hashed as they are."""
+
+TAG = b"\0sha256:"
+"""What the SHA-256 of a longer one follows."""
+
+ROWS = 2**15
+"""Rows at a time: of units that are this long they take 128 MiB."""
+
+
+def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
+    """For each row, whether its unit is held out.
+
+    Args:
+        units: the columns of the privacy unit, of equal length, at least one.
+        key: such as the digest of the plan. It is no secret.
+        held_out: the share of units, between 0 and 1.
+
+    >>> split([pa.array(["ann", "bob", "ann"])], key=b"plan", held_out=0.5).tolist()
+    [True, True, True]
+    """
+    checks.number(held_out, "held_out", above=0, below=1)
+    digest = hashlib.sha256(b"dp_pipelines held out\0" + key).digest()
+    salt, second = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
+    size = len(units[0])
+    found = [_hashes([column.slice(begin, ROWS) for column in units], salt) for begin in range(0, size, ROWS)]
+    hashes = np.concatenate(found) if found else np.zeros(0, np.uint64)
+    return keys.mix(hashes ^ np.uint64(second)) < np.uint64(int(held_out * 2.0**64))
+
+
+def with_answers(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> pa.Table:
+    """The same rows with `COLUMN`, from the unit's own text: rows carry a digest of a long one from then on.
+
+    >>> rows = pa.table({"who": ["ann", "bob"]})
+    >>> with_answers(rows, ["who"], key=b"plan", held_out=0.5).column(COLUMN).to_pylist()
+    [True, True]
+    """
+    answers = split([table.column(name) for name in unit], key=key, held_out=held_out)
+    return table.append_column(COLUMN, pa.array(answers))
+
+
+def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
+    """For each row of some examples whether its unit is held out: as was decided, or decided now."""
+    if COLUMN not in table.column_names:
+        return split([table.column(name) for name in unit], key=key, held_out=held_out)
+    answers: NDArray[np.bool_] = keys.one_array(table.column(COLUMN)).to_numpy(zero_copy_only=False)
+    return answers
+
+
+def _hashes(units: Sequence[pa.Array | pa.ChunkedArray], salt: int) -> keys.Words:
+    return keys.hash_columns([_whole(column) for column in units], salt)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A unit's column by which it is divided: whole text, where rows elsewhere carry a digest of a long one.
+
+    So a plan divides its units in every run as it did in the first, whatever else of long text changes.
+    """
+    if not is_text(keys.plain_type(column.type)):
+        return keys.plain_unit(column)
+    return keys.with_values(column, _short)
+
+
+def _short(values: pa.Array) -> pa.Array:
+    """Units as bytes, those of more than `LONGEST` as a tagged SHA-256."""
+    lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
+    long = lengths > LONGEST
+    if not long.any():
+        return values
+    found = [value.as_buffer() for value in gather.filtered(values, long)]
+    return gather.replaced(
+        values, long, pa.array([TAG + hashlib.sha256(value).digest() for value in found], pa.binary())
+    )

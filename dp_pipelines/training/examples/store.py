@@ -1,0 +1,297 @@
+"""The private store of encoded examples: one flat file of float32 rows, their labels, and where each unit's rows begin.
+
+In: tables that hold whole units, an encoder. Out: `Chunk`s of whole units, by fixed places or as a sorted choice; the same rows
+times a matrix, as another store. Holds: files are private (0600) and there whole or not at all; of any number of rows, about
+`RESIDENT` bytes are in memory at a time; what a unit's rows become depends on these rows alone, bit for bit, wherever they stand.
+Not covered: who may read the folder, and its end: whoever made it destroys it; two tables that share a unit make two units of it.
+"""
+
+import dataclasses
+import math
+import mmap
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.release.staging import UNFINISHED, attempt_name
+
+Features = NDArray[np.float32]
+Labels = NDArray[np.float64]
+Places = NDArray[np.int64]
+
+RESIDENT = 2**28
+"""Bytes of mapped files that are touched before they are let go; choices from larger ones are read. It changes no result."""
+
+PORTION = 2**20
+"""Numbers that are encoded or multiplied at a time."""
+
+FEATURE_BITS = 16
+"""Features are multiples of 2**-16 from -1 to 1: the encoder makes them so, and `Examples.times` needs it."""
+
+
+class Encodes(Protocol):
+    """What turns rows into numbers: `encoder.Encoder`."""
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        ...
+
+    def encode(self, table: pa.Table) -> Features:
+        """A row of numbers for each row, which depends on that row alone."""
+        ...
+
+    def labels(self, table: pa.Table) -> Labels:
+        """A label for each row; NaN where there is none."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some whole units. The arrays may be views of files: they are read, never written.
+
+    Args:
+        features: (rows, width).
+        labels: (rows,).
+        starts: (units + 1,): the rows of unit i are `starts[i]:starts[i + 1]`; each unit has at least one.
+    """
+
+    features: Features
+    labels: Labels
+    starts: Places
+
+    @property
+    def units(self) -> int:
+        """How many units."""
+        return len(self.starts) - 1
+
+
+class _Mapped:
+    """A file of numbers as an array that is read from disk when it is touched."""
+
+    def __init__(self, path: pathlib.Path, kind: type, shape: tuple[int, ...]) -> None:
+        self.array: NDArray[Any] = np.empty(shape, kind)
+        self._path = path
+        self._map: mmap.mmap | None = None
+        if math.prod(shape):
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.array = np.frombuffer(self._map, kind).reshape(shape)
+
+    def take(self, begins: Places, starts: Places) -> NDArray[Any]:
+        """A copy of some ranges of rows, one after the other.
+
+        Args:
+            begins: where each range begins in the file.
+            starts: where each begins in the result, and its end.
+        """
+        if self.array.nbytes <= RESIDENT:
+            rows = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], np.diff(starts))
+            return self.array.take(rows, axis=0)
+        # Mapped, a jump would bring in all that the system holds around it, up to megabytes.
+        taken = np.empty((int(starts[-1]), *self.array.shape[1:]), self.array.dtype)
+        size, data = self.array.nbytes // len(self.array), taken.reshape(-1).view(np.uint8).data
+        with self._path.open("rb", buffering=0) as file:
+            places = zip(
+                (begins * size).tolist(), (starts[:-1] * size).tolist(), (starts[1:] * size).tolist(), strict=True
+            )
+            for place, begin, end in places:
+                while begin < end:
+                    found = os.preadv(file.fileno(), [data[begin:end]], place)
+                    if not found:
+                        raise OSError("a file of examples is shorter than it was")
+                    begin, place = begin + found, place + found
+        return taken
+
+    def let_go(self) -> None:
+        """Take the file's pages out of this process; arrays stay valid, and bring them back where they are read again."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+class Examples:
+    """Encoded examples of many units on disk.
+
+    Made by `write` and `times`.
+
+    >>> import tempfile
+    >>> class Encoder:
+    ...     width = 2
+    ...     def encode(self, table):
+    ...         return np.stack([np.ones(len(table)), table["a"].to_numpy()], axis=1).astype(np.float32)
+    ...     def labels(self, table):
+    ...         return table["b"].to_numpy()
+    >>> tables = [pa.table({"who": [7, 7, 8], "a": [0, 1, 1], "b": [1.0, 0.0, float("nan")]})]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     examples = Examples.write(folder, "training", tables, Encoder(), ["who"])
+    ...     examples.units, examples.rows, examples.take(np.array([0])).features.tolist()
+    (1, 2, [[1.0, 0.0], [1.0, 1.0]])
+    """
+
+    def __init__(self, features: pathlib.Path, labels: pathlib.Path, starts: Places, width: int) -> None:
+        rows = int(starts[-1])
+        self._starts, self._labels_path = starts, labels
+        self._features = _Mapped(features, np.float32, (rows, width))
+        self._labels = _Mapped(labels, np.float64, (rows,))
+        self._touched = 0
+
+    @property
+    def units(self) -> int:
+        """How many units have an example."""
+        return len(self._starts) - 1
+
+    @property
+    def rows(self) -> int:
+        """How many examples there are."""
+        return int(self._starts[-1])
+
+    @property
+    def width(self) -> int:
+        """How many numbers an example has."""
+        return int(self._features.array.shape[1])
+
+    @classmethod
+    def write(
+        cls,
+        folder: str | os.PathLike[str],
+        name: str,
+        tables: Iterable[pa.Table],
+        encoder: Encodes,
+        unit: Sequence[str],
+    ) -> "Examples":
+        """Encode tables into new files of a private folder.
+
+        Args:
+            folder: it exists and is private.
+            name: how the files' names begin; files of that name are replaced.
+            tables: each holds all rows of its units. Rows without a label or without a unit are left out.
+            encoder: rows to numbers, row by row.
+            unit: the columns of the privacy unit.
+        """
+        rows_path, labels_path = (pathlib.Path(folder) / f"{name}.{kind}" for kind in ("rows", "labels"))
+        sizes: list[Places] = [np.zeros(1, np.int64)]
+        with _Writing(rows_path) as rows, _Writing(labels_path) as labels:
+            for table in tables:
+                found = encoder.labels(table)
+                kept, counts = _by_unit(table, unit, ~np.isnan(found))
+                portion = max(1, PORTION // encoder.width)
+                for begin in range(0, len(kept), portion):
+                    rows.write(encoder.encode(gather.take_rows(table, kept[begin : begin + portion])), encoder.width)
+                labels.write(found[kept].astype(np.float64))
+                sizes.append(counts)
+        return cls(rows_path, labels_path, np.cumsum(np.concatenate(sizes)), encoder.width)
+
+    def times(self, folder: str | os.PathLike[str], name: str, matrix: NDArray[np.float64]) -> "Examples":
+        """The same examples with each row of features multiplied by a matrix, as new files.
+
+        The matrix is rounded to 2**-26 of its largest entry or finer (see `whole_numbers`); then every product and every sum
+        of products is a whole number below 2**53, so that float64 holds it exactly. A row of the result is therefore a function
+        of the row and the matrix alone: no block, thread, order of summation or BLAS can change a bit of it.
+
+        Args:
+            folder, name: as for `write`.
+            matrix: (width, new width), finite. Public, or released privately.
+        """
+        (whole, exponent), largest = whole_numbers(matrix), 2.0**FEATURE_BITS
+        rows_path, portion = pathlib.Path(folder) / f"{name}.rows", max(1, PORTION // max(matrix.shape))
+        with _Writing(rows_path) as rows:
+            for begin in range(0, self.rows, portion):
+                features = self._features.array[begin : begin + portion]
+                numbers = np.rint(features.astype(np.float64) * largest)
+                product = np.clip(numbers, -largest, largest, out=numbers) @ whole
+                rows.write(np.ldexp(product, -exponent - FEATURE_BITS, out=product).astype(np.float32), len(whole.T))
+                self._touch(features.nbytes)
+        return type(self)(rows_path, self._labels_path, self._starts, matrix.shape[1])
+
+    def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
+        """All units, so many at a time, the last chunk with what is left: unit i always is in the same chunk and place."""
+        for first in range(0, self.units, units_per_chunk):
+            starts = self._starts[first : first + units_per_chunk + 1]
+            begin, end = int(starts[0]), int(starts[-1])
+            self._touch((end - begin) * (self.width * 4 + 8))
+            yield Chunk(self._features.array[begin:end], self._labels.array[begin:end], starts - begin)
+
+    def take(self, units: Places) -> Chunk:
+        """Some units.
+
+        Args:
+            units: different numbers from 0 to `units` - 1, rising.
+        """
+        begins = self._starts[units]
+        sizes = self._starts[units + 1] - begins
+        starts = np.zeros(len(units) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        return Chunk(self._features.take(begins, starts), self._labels.take(begins, starts), starts)
+
+    def _touch(self, size: int) -> None:
+        """Note that so many bytes of the files are in memory, and let them go where they are too many."""
+        self._touched += size
+        if self._touched > RESIDENT:
+            self._features.let_go()
+            self._labels.let_go()
+            self._touched = 0
+
+
+def whole_numbers(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """A matrix as whole numbers w and an exponent e: entries are about w * 2**-e.
+
+    The entries of a column are so small that |sum of x w| < 2**53 for all whole x of at most 2**16.
+
+    >>> whole, exponent = whole_numbers(np.array([[0.5, 0.0], [-0.25, 1.0]]))
+    >>> np.ldexp(whole, -exponent).tolist()
+    [[0.5, 0.0], [-0.25, 1.0]]
+    """
+    largest = float(np.abs(matrix).max(initial=0.0))
+    if not math.isfinite(largest):
+        raise ValueError("the matrix must be finite")
+    bits = 53 - 1 - FEATURE_BITS - max(1, matrix.shape[0] - 1).bit_length()
+    exponent = bits - math.frexp(largest)[1] if largest > 0 else 0
+    return np.rint(np.ldexp(matrix, exponent)), exponent
+
+
+def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> tuple[Places, Places]:
+    """The places of the rows that are kept, those of a unit together, and how many each unit has."""
+    columns = [keys.plain_unit(table.column(name)) for name in unit]
+    for column in columns:
+        kept = kept & column.is_valid().to_numpy(zero_copy_only=False)
+    places = np.flatnonzero(kept)
+    if not len(places):
+        return places, np.zeros(0, np.int64)
+    codes = keys.dense([gather.take(column, places) for column in columns]).codes
+    order = np.argsort(codes, kind="stable")
+    counts = np.bincount(codes)
+    return places[order], counts[counts > 0].astype(np.int64)
+
+
+class _Writing:
+    """A private file that is there whole or not at all."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{attempt_name()}{UNFINISHED}")
+
+    def __enter__(self) -> "_Writing":
+        descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        return self
+
+    def write(self, numbers: NDArray[Any], width: int | None = None) -> None:
+        """Append numbers."""
+        assert width is None or numbers.shape[1:] == (width,), "a row has another width than was said"
+        data = np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
+        while data:
+            data = data[self._file.write(data) :]
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        self._file.close()
+        if kind is None:
+            self._temporary.replace(self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""From columns to the numbers that a model sees."""

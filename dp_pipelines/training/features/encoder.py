@@ -1,0 +1,314 @@
+"""From the columns of examples to the numbers that a model sees: bins and categories become columns of zeros and ones.
+
+In: the features and the label of a `TrainModel`, the ends of bins and the categories that were released for them, tables of
+examples. Out: float32 rows and float64 labels; the same encoder as JSON and back, without pickle. Holds: a row of numbers is a
+function of its row alone; the number of columns, and a bound on the norm of a row, follow from what was declared; every number
+is a multiple of 2**-16 from 0 to 1.
+
+How values compare, once for all: numbers as float64 (whole numbers beyond 2**53 and decimals round to the nearest, -0.0 is 0.0,
+infinities are clamped, NaN is missing); categories exactly, text by its code points, whole numbers by their value whatever their
+width, dates by their day. Text that is not valid UTF-8 and what is not listed share one column with nulls.
+
+Not covered: how edges and categories are found (`statistics`).
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.lattice import numbers_and_nulls
+from dp_pipelines.query.train_model import (
+    BinaryLabel,
+    Category,
+    ClassLabel,
+    Feature,
+    Label,
+    Number,
+    NumberLabel,
+    TrainModel,
+)
+from dp_pipelines.training.features import category_values, input_types
+from dp_pipelines.training.features.input_types import wrong_types as wrong_types
+
+STEPS = 2.0**16
+"""Steps of a scaled value between 0 and 1: what is made of it later is exact (`examples.Examples.times`)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """How examples become numbers. Public: what it holds was declared or released.
+
+    Args:
+        features, label: of the `TrainModel`.
+        edges: for each number feature with several `bins`, the cut points between them: one less than bins, rising, may repeat.
+        vocabulary: for each category feature with `most`, the categories that were found, at most so many.
+
+    Raises:
+        RequestError: what is given does not fit the features.
+
+    >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"), features={
+    ...     "visits": Number(column="visits", min_value=0, max_value=60, bins=3), "age": Category(column="age", most=2)})
+    >>> encoder = Encoder.of(task, edges={"visits": [2, 5]}, vocabulary={"age": ["B"]})
+    >>> encoder.encode(pa.table({"visits": [4, None], "age": ["B", "C"]})).tolist()
+    [[1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0]]
+    >>> encoder.names[1:3]
+    ('visits below 2', 'visits in [2, 5)')
+    """
+
+    features: Mapping[str, Feature]
+    label: Label
+    edges: Mapping[str, Sequence[float]] = FrozenMapping({})
+    vocabulary: Mapping[str, Sequence[Any]] = FrozenMapping({})
+
+    def __post_init__(self) -> None:
+        edges, vocabulary = {}, {}
+        for name, feature in self.features.items():
+            if isinstance(feature, Number) and feature.released_edges:
+                edges[name] = _edges(name, feature, self.edges)
+            elif isinstance(feature, Category) and feature.categories is None:
+                vocabulary[name] = _categories(name, feature, self.vocabulary)
+        for given, needed in ((self.edges, edges), (self.vocabulary, vocabulary)):
+            if set(given) != set(needed):
+                extra = sorted(set(given) ^ set(needed))[0]
+                raise RequestError(field=f"features.{extra}", rule="has edges or categories that nobody asked for")
+        object.__setattr__(self, "features", FrozenMapping(self.features))
+        object.__setattr__(self, "edges", FrozenMapping(edges))
+        object.__setattr__(self, "vocabulary", FrozenMapping(vocabulary))
+
+    @classmethod
+    def of(
+        cls,
+        task: TrainModel,
+        *,
+        edges: Mapping[str, Sequence[float]] = FrozenMapping({}),
+        vocabulary: Mapping[str, Sequence[Any]] = FrozenMapping({}),
+    ) -> "Encoder":
+        """The encoder of a task."""
+        return cls(features=task.features, label=task.label, edges=edges, vocabulary=vocabulary)
+
+    @classmethod
+    def skeleton(cls, task: TrainModel) -> "Encoder":
+        """An encoder of a task before anything is released for it: bins of equal width, no category found.
+
+        What it refuses, every encoder of this task would refuse after the budget was spent.
+
+        >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
+        ...                   features={"x": Number(column="x", min_value=0, max_value=1, bins=2)})
+        >>> Encoder.skeleton(task).edges["x"]
+        (0.5,)
+        """
+        numbers = {name: f for name, f in task.features.items() if isinstance(f, Number) and f.released_edges}
+        return cls.of(
+            task,
+            edges={
+                name: np.linspace(f.min_value, f.max_value, f.cells + 1)[1:-1].tolist() for name, f in numbers.items()
+            },
+            vocabulary={
+                name: () for name, f in task.features.items() if isinstance(f, Category) and f.categories is None
+            },
+        )
+
+    @property
+    def width(self) -> int:
+        """The number of columns: it follows from the declared features alone."""
+        return 1 + sum(feature.width for feature in self.features.values())
+
+    @property
+    def row_norm(self) -> float:
+        """No encoded row has a larger L2 norm: one 1 for the constant and each feature, and at most 1 for a scaled value."""
+        scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
+        return math.nextafter(math.sqrt(1 + len(self.features) + scaled), math.inf)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """A readable name for each column; no two are the same."""
+        names = ["constant"]
+        for name, feature in self.features.items():
+            if isinstance(feature, Number):
+                names += _bin_names(name, self._cuts(name))
+                names += [f"{name} is missing", *([f"{name}, scaled"] if feature.scaled else [])]
+            else:
+                listed = self._listed(name)
+                names += [f"{name} = {_shown(value)}" for value in listed]
+                names += [f"{name}: free place {place}" for place in range(1, feature.width - len(listed))]
+                names.append(f"{name} is another or missing")
+        return _told_apart(names)
+
+    def encode(self, table: pa.Table) -> NDArray[np.float32]:
+        """The numbers of each row.
+
+        Args:
+            table: with the features' columns, of the types that `wrong_types` allows.
+
+        Raises:
+            RequestError: a column is missing, or its type cannot be what it is declared to be (public facts).
+        """
+        _refuse(input_types.of_features(table.schema, self.features))
+        matrix = np.zeros((table.num_rows, self.width), np.float32)
+        matrix[:, 0] = 1
+        rows, at = np.arange(table.num_rows), 1
+        for name, feature in self.features.items():
+            column = keys.one_array(table.column(feature.column))
+            if isinstance(feature, Number):
+                numbers, nulls = numbers_and_nulls(keys.plain(column))
+                numbers = np.clip(numbers, feature.min_value, feature.max_value)
+                cells = np.searchsorted(np.array(self._cuts(name)), numbers, side="right")
+                missing = np.zeros(len(rows), np.bool_) if nulls is None else nulls
+                matrix[rows, at + np.where(missing, feature.cells, cells)] = 1
+                if feature.scaled:
+                    part = (numbers - feature.min_value) / (feature.max_value - feature.min_value)
+                    matrix[:, at + feature.cells + 1] = np.where(missing, 0.0, np.rint(part * STEPS) / STEPS)
+            else:
+                places = category_values.places(column, self._listed(name))
+                matrix[rows, at + np.where(places < 0, feature.width - 1, places)] = 1
+            at += feature.width
+        return matrix
+
+    def labels(self, table: pa.Table) -> NDArray[np.float64]:
+        """The label of each row: 0 or 1, the number of the class, or the clipped number; NaN where there is none.
+
+        Raises:
+            RequestError: as for `encode`.
+        """
+        _refuse(input_types.of_label(table.schema, self.label))
+        column, label = keys.one_array(table.column(self.label.column)), self.label
+        if isinstance(label, ClassLabel):
+            places = category_values.places(column, label.classes)
+            return np.where(places < 0, np.nan, places.astype(np.float64))
+        numbers, nulls = numbers_and_nulls(keys.plain(column))
+        if isinstance(label, NumberLabel):
+            found = np.clip(numbers, label.min_value, label.max_value)
+        else:
+            found = np.where((numbers == 0) | (numbers == 1), numbers + 0.0, np.nan)
+        return found if nulls is None else np.where(nulls, np.nan, found)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values; each category with its type, since 1, true and "1" are three."""
+        return {
+            "label": _fields(self.label),
+            "features": {name: _fields(feature) for name, feature in self.features.items()},
+            "edges": {name: list(cuts) for name, cuts in self.edges.items()},
+            "vocabulary": {name: category_values.to_json(listed) for name, listed in self.vocabulary.items()},
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> "Encoder":
+        """The encoder that `to_json` wrote. Nothing in it is executed.
+
+        Raises:
+            RequestError: it is none.
+
+        >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
+        ...                   features={"x": Category(column="x", categories=["a", "b"])})
+        >>> Encoder.from_json(Encoder.of(task).to_json()) == Encoder.of(task)
+        True
+        """
+        try:
+            return cls(
+                label=_made(content["label"], BinaryLabel, ClassLabel, NumberLabel),
+                features={name: _made(fields, Number, Category) for name, fields in content["features"].items()},
+                edges=dict(content["edges"]),
+                vocabulary={name: category_values.from_json(listed) for name, listed in content["vocabulary"].items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            rule = f"is no encoder: {error}" if isinstance(error, RequestError) else "is no encoder"
+            raise RequestError(field="encoder", rule=rule, mend="take a file that this program wrote") from None
+
+    def _cuts(self, name: str) -> Sequence[float]:
+        feature = self.features[name]
+        assert isinstance(feature, Number)
+        return feature.edges or self.edges.get(name, ())
+
+    def _listed(self, name: str) -> Sequence[Any]:
+        feature = self.features[name]
+        assert isinstance(feature, Category)
+        return self.vocabulary[name] if feature.categories is None else feature.categories
+
+
+def _edges(name: str, feature: Number, given: Mapping[str, Sequence[float]]) -> tuple[float, ...]:
+    cuts = tuple(float(cut) + 0.0 for cut in given.get(name, ()))
+    inside = all(feature.min_value <= cut <= feature.max_value for cut in cuts)
+    if len(cuts) != feature.cells - 1 or not inside or any(a > b for a, b in itertools.pairwise(cuts)):
+        rule = f"needs {feature.cells - 1} cut points that rise within its range"
+        raise RequestError(field=f"features.{name}", rule=rule)
+    return cuts
+
+
+def _categories(name: str, feature: Category, given: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
+    if name not in given:
+        raise RequestError(field=f"features.{name}", rule="needs its categories")
+    listed = tuple(value for value in given[name] if value is not None)  # nulls are with all others
+    tagged = category_values.to_json(listed)
+    if len({tuple(pair) for pair in tagged}) != len(listed) or len(listed) > (feature.most or 0):
+        raise RequestError(field=f"features.{name}", rule=f"needs at most {feature.most} different categories")
+    return listed
+
+
+def _bin_names(name: str, cuts: Sequence[float]) -> list[str]:
+    if not cuts:
+        return [f"{name} is a number"]
+    ends = [f"{cut:.6g}" for cut in cuts]
+    inner = [f"{name} in [{low}, {high})" for low, high in itertools.pairwise(ends)]
+    return [f"{name} below {ends[0]}", *inner, f"{name} from {ends[-1]}"]
+
+
+def _shown(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in text)
+
+
+def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, with numbers behind those that came before: bins without width have the same ends."""
+    told: dict[str, None] = {}
+    for name in names:
+        free, number = name, 1
+        while free in told:
+            number += 1
+            free = f"{name} ({number})"
+        told[free] = None
+    return tuple(told)
+
+
+def _refuse(problems: Mapping[str, RequestError]) -> None:
+    for problem in problems.values():
+        raise problem
+
+
+_LISTS = ("categories", "classes")
+_KINDS: Mapping[type, str] = {
+    Number: "number",
+    Category: "category",
+    BinaryLabel: "binary",
+    ClassLabel: "classes",
+    NumberLabel: "number",
+}
+
+
+def _fields(described: Feature | Label) -> dict[str, Any]:
+    """A feature or label as JSON values."""
+    fields: dict[str, Any] = {"kind": _KINDS[type(described)]}
+    for field in dataclasses.fields(described):
+        value = getattr(described, field.name)
+        if value is not None:
+            plain = list(value) if isinstance(value, tuple) else value
+            fields[field.name] = category_values.to_json(value) if field.name in _LISTS else plain
+    return fields
+
+
+def _made(fields: Mapping[str, Any], *kinds: Any) -> Any:
+    """The feature or label of some JSON values."""
+    kind = {_KINDS[kind]: kind for kind in kinds}[fields["kind"]]
+    given = {name: value for name, value in fields.items() if name != "kind"}
+    return kind(
+        **{name: category_values.from_json(value) if name in _LISTS else value for name, value in given.items()}
+    )

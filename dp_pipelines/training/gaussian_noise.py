@@ -1,0 +1,197 @@
+"""Gaussian noise for sums of vectors of floats: on a lattice so fine that the rounding to it costs next to nothing.
+
+In: a sum of clipped vectors in float64, how far it may be from the exact sum, and the noise multiplier that the plan has
+accounted for. Out: the sum with noise, float64. Holds: what is released is post-processing of the exact sum, rounded to the
+lattice, plus independent continuous Gaussian noise of at least multiplier * (norm, slack and rounding included), but for a
+total variation of 2**-100 for each coordinate, which the accountant counts as one draw (docs/proofs/training.md, 1). Not covered:
+whether the vectors were clipped and the slack is true (the kernels say so), and whoever reads this process's memory.
+
+How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
+are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
+takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
+a fork repeats nothing.
+
+INTERNAL, as `noise.samplers`: the source of words is for tests.
+"""
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.noise import entropy, interval_arithmetic
+from dp_pipelines.noise.alias_tables import Words, WordSource
+from dp_pipelines.noise.laws import DiscreteGaussian, Law, RoundedGaussian
+from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, Layout, lay_out
+
+Floats = NDArray[np.float64]
+
+COARSE = 4096
+"""The scale of the discrete Gaussian, in coarse steps."""
+
+FINE = 2048
+"""The scale of the rounded Gaussian, in fine steps."""
+
+RATIO = 1024
+"""Fine steps of a coarse one."""
+
+SCALE = COARSE * RATIO
+"""The scale of the noise in fine steps; it is in truth the root of SCALE**2 + FINE**2, larger by a part in 2**23."""
+
+UNLIKE = Fraction(1, 2**112)
+"""How far the sum of both is, at most, from one Gaussian, as total variation: docs/proofs/training.md, lemma 2."""
+
+HALF = 32
+"""Bits of half a word."""
+
+FURTHER = 3
+"""Halves of words that settle a draw which one does not."""
+
+MOST_SIZE = 2**30
+LEAST_MULTIPLIER = Fraction(1, 64)
+
+MOST_STEPS = 2.0**61
+"""A coordinate beyond this is no sum of fewer than 2**31 clipped vectors; noise is below 2**28."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoisySum:
+    """The Gaussian mechanism for a sum of vectors, of which each privacy unit adds one.
+
+    Args:
+        size: coordinates.
+        norm: the L2 norm of one unit's vector, at most.
+        multiplier: the standard deviation of the noise over the sensitivity, as the plan accounts it, from 1/64.
+        slack: how far the float sum may be from the exact one, in L2 and as a part of `norm`, whatever the data.
+        words: where words come from; for tests.
+
+    Raises:
+        RequestError: a number is out of its range, or so many coordinates that rounding would be half of the sensitivity.
+
+    >>> noise = NoisySum(size=3, norm=2.0, multiplier=Fraction(5), slack=0.0)
+    >>> noise.release(np.zeros(3)).shape, 10 <= noise.stddev < 10.0001
+    ((3,), True)
+    """
+
+    size: int
+    norm: float
+    multiplier: Fraction
+    slack: float
+    words: WordSource = dataclasses.field(default=entropy.words, repr=False)
+
+    def __post_init__(self) -> None:
+        checks.whole(self.size, "size", low=1, high=MOST_SIZE)
+        checks.number(self.norm, "norm", above=1e-200, below=1e200)
+        if self.slack != 0:
+            checks.number(self.slack, "slack", above=0, below=1)
+        if isinstance(self.multiplier, bool) or not isinstance(self.multiplier, (int, Fraction)):
+            raise RequestError(field="multiplier", rule="must be a fractions.Fraction")
+        if not LEAST_MULTIPLIER <= self.multiplier <= SCALE:
+            raise RequestError(field="multiplier", rule=f"must be from {LEAST_MULTIPLIER} to {SCALE}")
+        if not self._sensitivity > 2 * _root_above(self.size):
+            mend = "train a smaller model, or with a larger budget"
+            raise RequestError(field="size", rule="is too large for so much noise", mend=mend)
+
+    @property
+    def _sensitivity(self) -> Fraction:
+        """What a unit may change in all coordinates together, in fine steps."""
+        return Fraction(SCALE) / self.multiplier
+
+    @functools.cached_property
+    def steps(self) -> float:
+        """Fine steps of 1: the largest float with norm * (1 + 2 slack) * steps + sqrt(size) <= sensitivity."""
+        left = self._sensitivity - _root_above(self.size)
+        exact = left / (Fraction(self.norm) * (1 + 2 * Fraction(self.slack)))
+        near = float(exact)
+        return near if Fraction(near) <= exact else math.nextafter(near, 0.0)
+
+    @property
+    def stddev(self) -> float:
+        """The standard deviation of the noise of a coordinate."""
+        return math.hypot(SCALE, FINE) / self.steps
+
+    @property
+    def total_variation_bound(self) -> Fraction:
+        """How far one coordinate's noise is, at most, from the Gaussian law, both tables included: below 2**-100."""
+        return sum((part.tables.total_variation_bound for part in _parts(entropy.words)), UNLIKE)
+
+    def release(self, total: Floats) -> Floats:
+        """The sum with noise.
+
+        Args:
+            total: float64 (size,). Each call draws anew: call it once for a sum.
+
+        Raises:
+            ValueError: the shape is another, or a number is not finite or far beyond any sum of clipped vectors.
+        """
+        if total.shape != (self.size,):
+            raise ValueError("a sum has as many coordinates as its noise")
+        near = np.rint(total * self.steps)
+        if not np.abs(near).max() <= MOST_STEPS:
+            raise ValueError("a sum of clipped vectors is finite and not that large")
+        check()
+        coarse, fine = _parts(self.words)
+        noisy = near.astype(np.int64)
+        noise = coarse.draw(self.size)
+        noise *= RATIO
+        noisy += noise
+        noisy += fine.draw(self.size)
+        result: Floats = noisy.astype(np.float64)
+        result /= self.steps
+        return result
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """One part of the noise: a law, and where words come from."""
+
+    law: Law
+    words: WordSource
+
+    @property
+    def tables(self) -> Layout:
+        """The tables of the law for halves of words; built once."""
+        # One build at a time: the threads of a worker would otherwise all build the same tables.
+        with interval_arithmetic.building():
+            return _tables(self.law)
+
+    def draw(self, n: int) -> NDArray[np.int64]:
+        """`n` independent draws."""
+        return self.tables.draw(n, self._halves)
+
+    def _halves(self, n: int) -> Words:
+        """`n` halves of words, each as a number below 2**32."""
+        return self.words(-(-n // 2)).view(np.uint32)[:n].astype(np.uint64)
+
+
+@functools.lru_cache(maxsize=4)
+def _tables(law: Law) -> Layout:
+    return lay_out(law, word_bits=HALF, further_words=FURTHER)
+
+
+def _parts(words: WordSource) -> tuple[_Part, _Part]:
+    """The coarse and the fine part."""
+    return _Part(DiscreteGaussian(Fraction(COARSE)), words), _Part(RoundedGaussian(Fraction(FINE)), words)
+
+
+def _root_above(number: int) -> Fraction:
+    """At or above the square root of a whole number, by less than 2**-20."""
+    return Fraction(math.isqrt((number << 40) - 1) + 1, 2**20)
+
+
+@functools.cache
+def check() -> None:
+    """Whether the tables are as near to their laws as the accountant takes them to be.
+
+    Raises:
+        AssertionError: they are not, and nothing may be drawn.
+
+    >>> check()
+    """
+    if not NoisySum(size=1, norm=1.0, multiplier=Fraction(1), slack=0.0).total_variation_bound <= TOTAL_VARIATION_BOUND:
+        raise AssertionError("the tables of the noise are coarser than we promise")

@@ -1,0 +1,1 @@
+"""The sums of clipped gradients, for each kind of model."""

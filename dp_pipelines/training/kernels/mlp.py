@@ -1,0 +1,242 @@
+"""Networks of dense layers with tanh between them: the sum of clipped gradients of units, without a gradient of any one unit.
+
+In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of their clipped gradients; scores. Holds: what a
+unit adds is a function of its own rows and the parameters alone, bit for bit, and has an L2 norm of at most the clip norm; the
+sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
+nothing.
+Not covered: a BLAS whose products depend on the place of a row at most places, which `check_places` finds and refuses; time.
+
+How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one forward
+and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
+then rounded to whole numbers so small that floats hold every sum of their products.
+
+Needs Numba, of the extra `train`.
+"""
+
+import concurrent.futures
+import hashlib
+import itertools
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from dp_pipelines.errors import DpError
+from dp_pipelines.query.train_model import Label
+from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.kernels import network
+from dp_pipelines.training.kernels.grids import DERIVATIVE_BITS, INPUT_BITS
+from dp_pipelines.training.kernels.loops import BLOCK
+from dp_pipelines.training.kernels.network import Floats
+from dp_pipelines.training.kernels.passes import MARGIN, Desk
+from dp_pipelines.training.kernels.unit_blocks import Block, Places, blocks
+
+MOST_PAIRED = 64
+"""Rows of a unit whose norm comes from products of its rows; the gradient of a larger unit is written out."""
+
+SIZES = tuple(2**power for power in range(MOST_PAIRED.bit_length()))
+"""A unit takes the place of so many rows: of the smallest of these numbers that holds its own."""
+
+TRIED, LEAST_TRIED = 16, 4
+"""Units that are tried at all places of a block: of a small network many, since few of a unit's numbers are rounded."""
+
+TRIED_PARAMETERS = 2**20
+"""Larger networks try fewer units, whose numbers are many."""
+
+ORDERS = 4
+"""In so many orders different units are tried beside the first."""
+
+
+class MLPKernel:
+    """The kernel of a network. Not to be used by two threads at a time.
+
+    Args:
+        width: columns of the features.
+        hidden: units of each hidden layer, `train_model.MLP.hidden`.
+        label: what is predicted: it decides loss and number of outputs.
+        key: public bytes that fix the initial parameters.
+        threads: how many work on a chunk; by default as many as there are cores, up to 4. They change no bit.
+
+    >>> from dp_pipelines.query.train_model import BinaryLabel
+    >>> kernel = MLPKernel(width=2, hidden=(3,), label=BinaryLabel(column="y"), key=b"public")
+    >>> kernel.size, kernel.slack
+    (13, 0.0)
+    >>> row = Chunk(np.ones((1, 2), np.float32), np.ones(1), np.array([0, 1]))
+    >>> kernel.clipped_sum(kernel.initial(), row, clip_norm=10.0).round(3).tolist()[-1]
+    -0.5
+    """
+
+    slack = 0.0
+    """The sum of a chunk is exact."""
+
+    units_per_chunk = 2**11
+
+    def __init__(
+        self, *, width: int, hidden: Sequence[int], label: Label, key: bytes, threads: int | None = None
+    ) -> None:
+        self.label, self.key = label, key
+        self.shapes = network.shapes(width, hidden, label.outputs)
+        self.size = sum(rows * columns for rows, columns in self.shapes)
+        self.threads = threads or min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
+        self._desks = [Desk(self.shapes, label) for _ in range(self.threads)]
+        # Two pools of threads would be in each other's way; one for products alone would be idle most of the time.
+        self._blas: Any = ThreadpoolController()
+        # Of each size of units the places of a block that may be used; empty before `check_places`.
+        self._places: dict[int, NDArray[np.bool_]] = {}
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+
+    def initial(self) -> Floats:
+        """The parameters before the first step: drawn from the key, the last layer zero."""
+        return network.initial(self.shapes, self.key)
+
+    def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:
+        """A logit or a value of each row, or the logits of each class."""
+        return network.scores(self.shapes, self.label, parameters, features)
+
+    def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
+        """The sum over the chunk's units of their summed gradients, each scaled down to a little less than `clip_norm`.
+
+        Args:
+            parameters: (size,).
+            chunk: at most 2**11 units, of any number of rows.
+            clip_norm: from 1e-100 to 1e100.
+
+        Raises:
+            DpError: this machine cannot do it, see `check_places`; at the first call.
+        """
+        if chunk.units > self.units_per_chunk:
+            raise ValueError("a chunk of so many units would not be added up exactly")
+        if chunk.features.shape[1:] != (self.shapes[0][0] - 1,):  # compiled loops would read on, in other units' rows
+            raise ValueError("the rows of a chunk do not have the network's width")
+        if not self._places:
+            self.check_places()
+        # The least power of two above the clip norm, which is at least a half of it.
+        unit = math.ldexp(1.0, math.frexp(clip_norm)[1])
+        clip, layers = clip_norm / unit, network.in_float32(parameters)
+        starts = chunk.starts
+        large = np.flatnonzero(np.diff(starts) > MOST_PAIRED).tolist()
+        work: Iterator[Block | int] = itertools.chain(
+            blocks(starts, SIZES, lambda size: int(self._places[size].sum())), large
+        )
+        turn = threading.Lock()
+
+        def taken() -> Block | int | None:
+            """What is to be done next: blocks are made when a thread is free, while another is at work."""
+            with turn:
+                return next(work, None)
+
+        def share(number: int) -> None:
+            desk = self._desks[number]
+            desk.clear()
+            with np.errstate(all="ignore"):
+                while (block := taken()) is not None:
+                    if isinstance(block, int):
+                        rows = np.arange(starts[block], starts[block + 1])
+                        self._add_large(desk, layers, chunk, rows, clip, unit)
+                    else:
+                        rows, used = self._placed(block)
+                        features, labels = chunk.features.take(rows, axis=0), chunk.labels.take(rows)
+                        if not used.all():
+                            features[~used] = 0
+                        desk.add(block.size, layers, features, labels, used, clip, unit)
+
+        helpers = min(self.threads, max(1, -(-len(chunk.labels) // BLOCK))) - 1
+        if helpers > 0 and self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(self.threads - 1, "dp-mlp")
+        with self._blas.limit(limits=1, user_api="blas"):
+            helping = [self._pool.submit(share, number) for number in range(1, helpers + 1)] if self._pool else []
+            share(0)
+            for helper in helping:
+                helper.result()
+        # A unit's vector is no longer than `unit`: float64 holds the sums of all (docs/proofs/training_mlp.md, 2).
+        for desk in self._desks[1 : helpers + 1]:
+            self._desks[0].merge(desk)
+        return self._desks[0].vector(unit)
+
+    def _add_large(
+        self, desk: Desk, layers: NDArray[np.float32], chunk: Chunk, rows: Places, clip: float, unit: float
+    ) -> None:
+        """Add the clipped gradient of one unit with any number of rows, rounded towards zero."""
+        gradients: list[Floats] = [np.zeros(shape) for shape in self.shapes]
+        for begin in range(0, len(rows), BLOCK):
+            places = np.pad(rows[begin : begin + BLOCK], (0, max(0, begin + BLOCK - len(rows))), mode="edge")
+            used = np.arange(begin, begin + BLOCK) < len(rows)
+            found = desk.summed(layers, chunk.features.take(places, axis=0), chunk.labels.take(places), used)
+            for gradient, more in zip(gradients, found, strict=True):
+                np.add(gradient, more, out=gradient)
+        for gradient in gradients:
+            gradient /= unit
+        norm = math.sqrt(sum(float(np.vdot(gradient, gradient)) for gradient in gradients))
+        if not math.isfinite(norm):
+            return
+        weight = min(1.0, clip * (1 - MARGIN) / norm) if norm > 0 else 1.0
+        steps = 2.0 ** (INPUT_BITS + DERIVATIVE_BITS)
+        desk.add_vector([np.trunc(gradient * (weight * steps)) / steps for gradient in gradients])
+
+    def _placed(self, block: Block) -> tuple[Places, NDArray[np.bool_]]:
+        """The rows of a block, and which are used, each unit at a place that may be."""
+        places = self._places[block.size]
+        if places.all():
+            return block.rows.reshape(-1), block.used.reshape(-1)
+        rows, used = np.zeros((len(places), block.size), np.int64), np.zeros((len(places), block.size), np.bool_)
+        rows[places], used[places] = block.rows, block.used
+        return rows.reshape(-1), used.reshape(-1)
+
+    def check_places(self) -> None:
+        """Try at which places of a block this machine computes the same for a row. The first sum does it too.
+
+        Every place of a block gets the same unit, one after the other of some; the places that give the same bits as most others
+        for each of them may be used. They then get different units, in several orders. Rows and parameters are public.
+
+        Raises:
+            DpError: these are less than a quarter of the places, or they do not agree.
+        """
+        drawn = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights"))
+        # Numbers that stay well below 1: where tanh is flat, other roundings before it give the same bits after it.
+        layers = np.concatenate([(layer * np.float32(math.sqrt(3 / len(layer)))).reshape(-1) for layer in drawn])
+        width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
+        rows = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32)
+        desk, found = self._desks[0], dict[int, NDArray[np.bool_]]()
+        tried = min(TRIED, max(LEAST_TRIED, TRIED_PARAMETERS // self.size))
+        with self._blas.limit(limits=1, user_api="blas"), np.errstate(all="ignore"):
+            for size in SIZES:
+                units = rows.reshape(-1, size, width)
+
+                def numbers(of: NDArray[np.float32], size: int = size) -> list[bytes]:
+                    parts = desk.numbers(size, layers, of.reshape(-1, width), labels)
+                    found = np.concatenate([part.reshape(len(of), -1).astype(np.float64) for part in parts], axis=1)
+                    return [hashlib.sha256(row).digest() for row in found]
+
+                alike = [numbers(np.repeat(unit[None], len(units), axis=0)) for unit in units[:tried]]
+                marks = [b"".join(of) for of in zip(*alike, strict=True)]
+                most = max(marks, key=marks.count)
+                places = np.array([mark == most for mark in marks])
+                if 4 * places.sum() < len(units) or not self._agree(units, np.flatnonzero(places), numbers):
+                    raise DpError(
+                        "this machine's matrix products depend on the place of a row, so that a unit would change what others "
+                        "add; install NumPy from its wheels, or train a linear model"
+                    )
+                found[size] = places
+            # What units of one row need besides is compiled now: whether that goes well is not for a unit to decide.
+            desk.add(1, layers, rows, labels, np.ones(BLOCK, np.bool_), 0.5, 1.0)
+        self._places = found
+
+    def _agree(
+        self, units: NDArray[np.float32], places: Places, numbers: Callable[[NDArray[np.float32]], list[bytes]]
+    ) -> bool:
+        """Whether different units at these places give the same numbers in several orders."""
+        first = numbers(units)
+        for turn in range(ORDERS):
+            # No order has a rule of its own: backwards, say, each place at an end would meet the other end alone.
+            order = places[np.argsort(network.uniform(len(places), self.key + b" order %d" % turn))]
+            placed = units.copy()
+            placed[places] = units[order]
+            again = numbers(placed)
+            if any(again[place] != first[unit] for place, unit in zip(places, order, strict=True)):
+                return False
+        return True

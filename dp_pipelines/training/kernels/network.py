@@ -1,0 +1,131 @@
+"""A network of dense layers: its shapes, first parameters, and what it says of a row.
+
+In: sizes, a label, parameters as one vector. Out: layers, first parameters, scores. Holds: the vector holds, layer by layer,
+a matrix with a row for each input and a last row for the bias, row by row; the first parameters are a function of public bytes,
+the same on every machine; each row of a result depends on the same row of the input alone, as far as matrix products do.
+Loss: as for linear models: the logistic one of a binary label, cross-entropy of classes, half the square of a number's error, its
+declared range scaled to [0, 1].
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.query.train_model import ClassLabel, Label, NumberLabel
+from dp_pipelines.training.kernels.exponentials import exponential
+
+Floats = NDArray[np.float64]
+
+ROWS = 4096
+"""Rows that go through the network at a time."""
+
+ROWS_ALONE = 256
+"""The same, where each is scored alone: sums of so many stay in the cache."""
+
+
+Layers = list[NDArray[np.float32]]
+"""Of each layer a matrix (inputs + 1, outputs), the biases last."""
+
+
+def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, int]]:
+    """The shape of each layer's parameters, the bias counted.
+
+    >>> shapes(64, (256, 64), 2)
+    [(65, 256), (257, 64), (65, 2)]
+    """
+    sizes = (width, *hidden, outputs)
+    return [(before + 1, after) for before, after in itertools.pairwise(sizes)]
+
+
+def in_float32(parameters: Floats) -> NDArray[np.float32]:
+    """Parameters in float32; what is too large becomes infinite."""
+    with np.errstate(over="ignore"):
+        return parameters.astype(np.float32)
+
+
+def layers(of: Sequence[tuple[int, int]], parameters: Floats) -> Layers:
+    """The layers in a vector of parameters, in float32."""
+    found, begin, singles = [], 0, in_float32(parameters)
+    for rows, columns in of:
+        found.append(singles[begin : begin + rows * columns].reshape(rows, columns))
+        begin += rows * columns
+    return found
+
+
+def uniform(size: int, key: bytes) -> Floats:
+    """Numbers between -1 and 1 that look random: a hash of a public key.
+
+    >>> bool((uniform(3, b"a") == uniform(3, b"a")).all()), bool((uniform(3, b"a") == uniform(3, b"b")).any())
+    (True, False)
+    """
+    words = np.frombuffer(hashlib.shake_256(b"dp_pipelines network " + key).digest(4 * size), "<u4")
+    return (words.astype(np.float64) + 0.5) * 2.0**-31 - 1.0
+
+
+def initial(of: Sequence[tuple[int, int]], key: bytes) -> Floats:
+    """First parameters: weights of variance 1 / inputs, no bias, and a last layer of zeros, which predicts nothing."""
+    parts = []
+    for number, (rows, columns) in enumerate(of):
+        matrix = np.zeros((rows, columns))
+        if number < len(of) - 1:
+            drawn = uniform((rows - 1) * columns, key + number.to_bytes(4, "little"))
+            matrix[:-1] = drawn.reshape(rows - 1, columns) * math.sqrt(3 / (rows - 1))
+        parts.append(matrix.reshape(-1))
+    return np.concatenate(parts)
+
+
+def scores_alone(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
+    """As `scores`, but the score of a row is a function of that row alone, to the last bit; much slower.
+
+    Single numbers are multiplied and added in a fixed order: what products by BLAS do to the last bit depends on how many rows
+    there are and where a row stands among them. Arguments as for `scores`.
+    """
+    found, result = layers(of, parameters), np.zeros((len(features), of[-1][1]))
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(features), ROWS_ALONE):
+            # Of each input a row of numbers, one for each example.
+            values = features[begin : begin + ROWS_ALONE].T.astype(np.float32, order="C")
+            for number, layer in enumerate(found):
+                total = np.repeat(layer[-1][:, None], values.shape[1], axis=1)
+                for weights, inputs in zip(layer[:-1], values, strict=True):
+                    total += weights[:, None] * inputs
+                values = _tanh(total) if number + 1 < len(found) else total
+            result[begin : begin + ROWS_ALONE] = values.T
+    return _of_label(label, result)
+
+
+def _tanh(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    small = exponential(-2.0 * np.abs(numbers.astype(np.float64)))
+    return np.copysign((1 - small) / (1 + small), numbers).astype(np.float32)
+
+
+def _of_label(label: Label, outputs: Floats) -> Floats:
+    """Outputs as scores of a label."""
+    if isinstance(label, NumberLabel):
+        outputs = label.min_value + (label.max_value - label.min_value) * outputs
+    return outputs if isinstance(label, ClassLabel) else outputs[:, 0]
+
+
+def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
+    """What the network says of each row: a logit, a value in the label's own range, or (rows, classes) logits.
+
+    Args:
+        of: the shapes of the layers.
+        label: what is predicted.
+        parameters: one vector.
+        features: (rows, width).
+    """
+    found, result = layers(of, parameters), np.zeros((len(features), of[-1][1]))
+    with np.errstate(all="ignore"):
+        for begin in range(0, len(features), ROWS):
+            values = features[begin : begin + ROWS].astype(np.float32)
+            for number, layer in enumerate(found):
+                values = values @ layer[:-1] + layer[-1]
+                values = np.tanh(values) if number + 1 < len(found) else values
+            result[begin : begin + ROWS] = values
+    return _of_label(label, result)

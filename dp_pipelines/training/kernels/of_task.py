@@ -1,0 +1,48 @@
+"""The kernel of a task: what computes clipped gradient sums for its kind of model.
+
+In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
+the models that need them alone; a machine that cannot train a model is refused here, whether or not a unit ever comes.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
+from dp_pipelines.training import scoring
+from dp_pipelines.training.kernels.linear import LinearKernel
+from dp_pipelines.training.libraries import refuse_missing
+
+if TYPE_CHECKING:
+    from dp_pipelines.training.trainer import Kernel
+
+
+def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
+    """The kernel of a task.
+
+    Args:
+        task: what is learnt.
+        key: public bytes, from which a network's first weights are made.
+
+    Raises:
+        RequestError: the model needs a library that is not installed, or is named by an object that is none.
+        DpError: this machine cannot train it, see `check_places` of the kernels.
+    """
+    if isinstance(task.model, LinearModel):
+        return LinearKernel(width=task.width, label=task.label)
+    refuse_missing(task.model)
+    if isinstance(task.model, MLP):
+        from dp_pipelines.training.kernels.mlp import MLPKernel
+
+        network = MLPKernel(width=task.width, label=task.label, hidden=tuple(task.model.hidden), key=key)
+        network.check_places()
+        return network
+    from dp_pipelines.training.kernels.jax_model import JaxKernel, resolve
+
+    other = JaxKernel.of(task)
+    other.check_places()
+    # An object that gives no scores is found here, not by the evaluation at the end.
+    rows = np.zeros((2, task.width), np.float32)
+    for alone in (True, False):
+        scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
+    return other

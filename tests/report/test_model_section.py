@@ -1,0 +1,260 @@
+"""The section of a model in a report: complete from real files, sound from odd ones, bounded, and in a real browser too."""
+
+import json
+import pathlib
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dp_pipelines.query.train_model import (
+    MLP,
+    BinaryLabel,
+    Category,
+    ClassLabel,
+    LinearModel,
+    Number,
+    NumberLabel,
+    TrainModel,
+)
+from dp_pipelines.report.model_section import model_section
+from dp_pipelines.report.report import render
+from dp_pipelines.training import evaluation
+from dp_pipelines.training.artefact import MODEL, WEIGHTS, Artefact
+from dp_pipelines.training.description import Statement
+from dp_pipelines.training.features.encoder import Encoder
+from tests.report.page import Page, manifest
+from tests.report.test_report_in_a_browser import CHROMIUM, DARK, LIGHT, Browser
+
+LABELS = {
+    "binary": BinaryLabel(column="returns"),
+    "classes": ClassLabel(column="segment", classes=["loyal", "<b>new", "lost"]),
+    "confidence": ClassLabel(column="store", classes=list(range(12))),
+    "numbers": NumberLabel(column="spend", min_value=0, max_value=200),
+}
+UGLY = ["<script>alert(1)</script>", "x" * 300, "\u202eright", "K0K"]
+
+
+def model(folder: pathlib.Path, kind: str = "binary", *, stddev: float = 12.0, of: Any = LinearModel()) -> pathlib.Path:
+    """The files of a trained model, as a run publishes them."""
+    folder.mkdir()
+    features = {
+        "visits": Number(column="visits", min_value=0, max_value=60, edges=[1, 2, 5, 10, 20]),
+        "basket": Number(column="basket", min_value=0, max_value=100, edges=[5, 10, 20, 50]),
+        "product": Category(column="product", categories=["tea", *UGLY]),
+    }
+    task = TrainModel(privacy_unit="customer", label=LABELS[kind], features=features, model=of, whiten=False)
+    made = np.random.default_rng(3)
+    Artefact(
+        task=task,
+        encoder=Encoder.of(task),
+        parameters=made.normal(0, 1, task.size),
+        whitening=None,
+        privacy=Statement(unit="value of CUSTOMER_ID", epsilon=1.0, delta=1e-6, plan="ab" * 8),
+        path={"gradient_norm": (0.4 * np.exp(-np.arange(80) / 20) + 0.03 * made.random(80)).tolist()},
+    ).save(folder)
+    rows, outputs = 12_000, task.label.outputs
+    if kind == "binary":
+        scores = made.normal(0.2, 1.1, rows)
+        labels = (made.random(rows) < 1 / (1 + np.exp(-scores))).astype(float)
+    elif kind == "numbers":
+        labels = np.clip(made.gamma(3, 20, rows), 0, 200)
+        scores = 0.6 * labels + 25 + made.normal(0, 15, rows)
+    else:
+        labels = made.integers(0, outputs, rows).astype(float)
+        scores = made.normal(0, 1, (rows, outputs))
+        scores[np.arange(rows), labels.astype(int)] += 1.5
+    found = evaluation.cells(task, scores, labels)
+    counts = np.bincount(found, minlength=evaluation.cell_count(task)) + made.normal(
+        0, stddev, evaluation.cell_count(task)
+    )
+    (folder / "evaluation.json").write_text(evaluation.summary(task, counts, stddev).text())
+    return folder
+
+
+def page(folder: pathlib.Path) -> str:
+    return render(manifest(stages=[{"name": "returns"}]), {}, {"returns": folder})
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_the_page_says_what_was_learnt_what_protects_whom_and_how_good_it_is(tmp_path: pathlib.Path, kind: str) -> None:
+    read = Page(page(model(tmp_path / "m", kind)))
+    assert not read.unbalanced
+    assert not read.open
+    assert len(read.ids) == len(set(read.ids))
+    words = read.words
+    for part in (
+        "From 3 features of an example", "What protects whom", "epsilon 1 and delta 1e-6", "value of CUSTOMER_ID",
+        "predictions: what is computed from this model", "noisy gradient steps over all of the units",
+        "about 20% of the units", "How it learnt", "The length of the noisy gradient", "dp-pipelines predict",
+        "weights.csv", "model.safetensors",
+    ):  # fmt: skip
+        assert part in words, part
+    said = {
+        "binary": ("a logistic regression predicts whether returns is true", "AUC", "Brier score", "How it ranks"),
+        "classes": ("which of 3 classes segment is", "balanced accuracy", "predicted <b>new"),
+        "confidence": ("which of 12 classes store is", "Whether its predictions hold"),
+        "numbers": ("the number spend, between 0 and 200", "root mean squared error", "explained variance"),
+    }[kind]
+    for part in said:
+        assert part in words, part
+    assert re.search(r"± 0\.0\d", words)  # error bars
+
+
+def test_every_plot_says_in_words_what_it_shows(tmp_path: pathlib.Path) -> None:
+    read = Page(page(model(tmp_path / "m")))
+    plots = [dict(attributes) for tag, attributes in read.elements if tag == "svg"]
+    assert len(plots) == 4
+    assert all(plot["role"] == "img" and plot["aria-label"] for plot in plots)
+    assert any("AUC 0.7" in str(plot["aria-label"]) for plot in plots)
+
+
+def test_the_numbers_are_those_of_the_file(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    kept = json.loads((folder / "evaluation.json").read_text())["measures"]["auc"]
+    (auc,) = (row for row in model_section("m", folder, "u")["measures"] if row["name"] == "AUC")
+    shown, bar = auc["value"].split(" ± ")
+    assert float(shown) == pytest.approx(kept["value"], abs=0.001)
+    assert float(bar) == pytest.approx(1.96 * kept["noise_stddev"], rel=0.1)
+    assert float(auc["both"]) == pytest.approx(1.96 * np.hypot(kept["noise_stddev"], kept["sampling_stddev"]), rel=0.1)
+
+
+def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    table = pa.csv.read_csv(folder / WEIGHTS)
+    weights = dict(zip(table.column("feature").to_pylist(), table.column("weight").to_pylist(), strict=True))
+    weights["constant"] = 1e9
+    listed = pa.table({"feature": list(weights), "weight": list(weights.values())})
+    pa.csv.write_csv(listed, folder / WEIGHTS)
+    shown = model_section("m", folder, "u")["weights"]
+    largest = max((name for name in weights if name != "constant"), key=lambda name: abs(weights[name]))
+    assert largest[:40] in str(shown["panels"][0]["svg"])
+    assert "constant" not in str(shown["panels"][0]["svg"])
+    assert shown["count"] == len(weights)
+
+
+def test_a_network_has_no_weights_to_show(tmp_path: pathlib.Path) -> None:
+    words = Page(page(model(tmp_path / "m", of=MLP(hidden=[8, 4])))).words
+    assert "a network with hidden layers of 8, 4" in words
+    assert "What weighs most" not in words
+
+
+def test_what_the_noise_hides_has_a_dash_and_a_reason(tmp_path: pathlib.Path) -> None:
+    words = Page(page(model(tmp_path / "m", stddev=5000.0))).words
+    assert "do not stand out of their noise" in words
+    assert "How it ranks" not in words
+
+
+def test_names_of_features_cannot_become_markup(tmp_path: pathlib.Path) -> None:
+    ugly, plain = page(model(tmp_path / "m")), page(model(tmp_path / "n"))
+    assert "<script>alert" not in ugly
+    assert "<b>new" not in page(model(tmp_path / "o", "classes"))
+    assert Page(ugly).shape == Page(plain).shape
+    assert "\u202e" not in ugly
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    assert page(folder) == page(folder)
+
+
+@pytest.mark.parametrize("missing", [[MODEL], ["evaluation.json"], [WEIGHTS], [MODEL, "evaluation.json", WEIGHTS]])
+def test_missing_files_leave_their_parts_out(tmp_path: pathlib.Path, missing: list[str]) -> None:
+    folder = model(tmp_path / "m")
+    for name in missing:
+        (folder / name).unlink()
+    read = Page(page(folder))
+    assert not read.unbalanced
+    assert ("This model was not evaluated" in read.words) == ("evaluation.json" in missing)
+
+
+ODD = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just([]) | st.just({})
+    | st.lists(st.floats() | st.none(), max_size=3) | st.dictionaries(st.text(max_size=3), st.floats(), max_size=2)
+)  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), kind=st.sampled_from(sorted(LABELS)))
+def test_odd_files_never_break_the_page(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kind: str
+) -> None:
+    folder = model(tmp_path_factory.mktemp("odd") / "m", kind)
+    for name in (MODEL, "evaluation.json"):
+        content = json.loads((folder / name).read_text())
+        for _ in range(2):
+            at: Any = content
+            while at:
+                key = data.draw(st.sampled_from(sorted(at) if isinstance(at, dict) else range(len(at))))
+                if not isinstance(at[key], (dict, list)) or not at[key] or data.draw(st.integers(0, 3)) == 0:
+                    at[key] = data.draw(ODD)
+                    break
+                at = at[key]
+        (folder / name).write_text(json.dumps(content))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read = Page(page(folder))
+    assert not read.unbalanced
+
+
+@pytest.mark.parametrize("raw", [b"", b"\xff", b"[" * 50_000, b"feature", b"feature,weight\nx,y\n", b"a,b\n1,2\n3,4\n"])
+def test_files_that_are_something_else_never_break_the_page(tmp_path: pathlib.Path, raw: bytes) -> None:
+    folder = model(tmp_path / "m")
+    for name in (MODEL, "evaluation.json", WEIGHTS):
+        (folder / name).write_bytes(raw)
+    assert not Page(page(folder)).unbalanced
+
+
+def test_the_page_is_bounded_however_large_the_model_is(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    rows = 5000
+    pa.csv.write_csv(
+        pa.table({"feature": [f"f{n}" * 50 for n in range(rows)], "weight": np.arange(rows) / 1.0}), folder / WEIGHTS
+    )
+    content = json.loads((folder / MODEL).read_text())
+    content["path"]["gradient_norm"] = [1.0 + n % 7 for n in range(200_000)]
+    (folder / MODEL).write_text(json.dumps(content))
+    assert len(page(folder)) < 250_000
+
+
+in_browser = pytest.mark.skipif(CHROMIUM is None, reason="needs the program `chromium`, which is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    return Browser(tmp_path_factory.mktemp("browser"))
+
+
+@in_browser
+def test_it_opens_without_a_message_and_asks_for_nothing(browser: Browser, tmp_path: pathlib.Path) -> None:
+    seen = browser.run(page(model(tmp_path / "m")), "--dump-dom")
+    assert "How it ranks" in seen.dom
+    assert seen.messages == []
+    assert seen.requests == []
+
+
+@in_browser
+def test_it_follows_the_scheme_of_the_reader(browser: Browser, tmp_path: pathlib.Path) -> None:
+    html = page(model(tmp_path / "m"))
+    light, dark = browser.screenshot(html, LIGHT), browser.screenshot(html, DARK)
+    assert light[5, 5].min() > 0.9
+    assert dark[5, 5].max() < 0.2
+    for shown in (light, dark):
+        assert 0.02 < (np.abs(shown - shown[5, 5]).max(axis=2) > 0.3).mean() < 0.5
+
+
+@in_browser
+@pytest.mark.parametrize("kind", LABELS)
+def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pathlib.Path, kind: str) -> None:
+    html = re.sub(r"<meta http-equiv.*?>", "", page(model(tmp_path / "m", kind)))
+    measure = "document.title = `width ${document.documentElement.scrollWidth} of ${innerWidth}`"
+    html = html.replace("</body>", f"<script>{measure}</script></body>")
+    found = browser.run(html, "--dump-dom", "--window-size=500,900")
+    width = re.search(r"<title>width (\d+) of (\d+)", found.dom)
+    assert width is not None
+    assert int(width[1]) <= int(width[2]) <= 500

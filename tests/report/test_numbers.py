@@ -1,0 +1,47 @@
+"""Numbers as a reader sees them."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, tick_number, with_error_bar
+
+ANY = st.one_of(st.none(), st.floats(), st.sampled_from([0.0, -0.0, 1e-320, 1e308, -1e308]))
+
+
+@given(ANY, ANY)
+def test_no_value_and_no_error_crash_it(value: float | None, stddev: float | None) -> None:
+    text = with_error_bar(value, stddev, grouped=True)
+    known = value is not None and stddev is not None and math.isfinite(value) and math.isfinite(ERROR_BAR * stddev)
+    assert (text == "-") != known
+    assert len(text) < 60
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-6, 1e9))
+def test_what_is_shown_is_within_a_tenth_of_the_error_bar(value: float, stddev: float) -> None:
+    parts = error_bar_parts(value, stddev)
+    assert parts is not None
+    bar = ERROR_BAR * stddev
+    slack = max(0.06 * bar, 0.5 if bar >= 10 else 0) + 1e-9 * abs(value)
+    assert abs(float(parts[0]) - value) <= slack
+    assert abs(float(parts[1]) - bar) <= slack
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign() -> None:
+    assert with_error_bar(-0.3, 100.0) == "0 ± 196"
+
+
+def test_thousands_are_separated_where_asked() -> None:
+    assert with_error_bar(1234567.0, 1000.0, grouped=True) == "1,234,567 ± 1,960"
+
+
+@given(st.one_of(st.floats(), st.integers(), st.text(), st.none(), st.booleans()))
+def test_a_public_number_is_a_number_or_a_dash(value: object) -> None:
+    text = public_number(value)
+    assert text == "-" or float(text.replace(",", "")) is not None
+
+
+@given(st.floats(-1e99, 1e99))
+def test_a_number_on_an_axis_is_short(value: float) -> None:
+    assert len(tick_number(value)) <= 11

@@ -1,0 +1,180 @@
+"""The report in a real browser: headless Chromium shows it in light and dark, prints it, and is asked for nothing else.
+
+In: a page on disk. Out: its DOM, screenshots, a PDF, the browser's log of messages and of requests. Holds: each check finds a
+planted fault. Not covered: other browsers. Skipped where no Chromium is installed (Debian: `apt-get install chromium`).
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from tests.report.page import groceries, manifest, metric, page, spread_groceries, spread_manifest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs the program `chromium`, which is not installed")
+
+LIGHT, DARK = 1, 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What Chromium made of a page."""
+
+    dom: str
+    messages: list[str]
+    requests: list[str]
+
+
+class Browser:
+    """Headless Chromium with a profile of its own, for one page at a time."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def run(self, html: str, *options: str) -> Seen:
+        """Open a page and do what the options say."""
+        file, log = self.folder / "report.html", self.folder / "net.json"
+        file.write_text(html, encoding="utf-8")
+        log.unlink(missing_ok=True)
+        quiet = [
+            "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
+            "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", f"--log-net-log={log}",
+            f"--user-data-dir={self.folder / 'profile'}", *(["--no-sandbox"] if os.geteuid() == 0 else []),
+        ]  # fmt: skip
+        done = subprocess.run(
+            [str(CHROMIUM), *quiet, *options, file.as_uri()], capture_output=True, text=True, timeout=120, check=True
+        )
+        messages = re.findall(r"CONSOLE.*?\] \"(.*)\", source", done.stderr)
+        return Seen(dom=done.stdout, messages=messages, requests=requests(log))
+
+    def screenshot(self, html: str, scheme: int) -> np.ndarray:
+        """What a page looks like, as red, green and blue from 0 to 1."""
+        from matplotlib.image import imread
+
+        file = self.folder / "seen.png"
+        self.run(
+            html, f"--screenshot={file}", "--window-size=900,1400", f"--blink-settings=preferredColorScheme={scheme}"
+        )
+        return np.asarray(imread(file))[:, :, :3]
+
+
+def requests(log: pathlib.Path) -> list[str]:
+    """The addresses that the page asked the network for (the browser's own errands go to its makers)."""
+    events = json.loads(log.read_text())["events"]
+    urls = {event["params"]["url"] for event in events if "url" in event.get("params", {})}
+    return sorted(url for url in urls if url.startswith(("http:", "https:", "ws:")) and ".google" not in url)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    return Browser(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page(tmp_path_factory.mktemp("page"), groceries())
+
+
+@pytest.fixture(scope="module")
+def seen(browser: Browser, html: str) -> Seen:
+    return browser.run(html, "--dump-dom")
+
+
+def with_script(html: str, script: str) -> str:
+    """The page without its policy, and with a script at its end."""
+    return re.sub(r"<meta http-equiv.*?>", "", html).replace("</body>", f"<script>{script}</script></body>")
+
+
+def test_it_opens_without_a_message_and_asks_for_nothing(seen: Seen) -> None:
+    assert "grocery" in seen.dom
+    assert seen.messages == []
+    assert seen.requests == []
+
+
+def test_a_message_and_a_request_would_be_seen(browser: Browser, html: str) -> None:
+    planted = with_script(html, 'console.error("planted"); fetch("http://planted.invalid/x")')
+    found = browser.run(planted, "--dump-dom", "--virtual-time-budget=2000")
+    assert "planted" in found.messages[0]
+    assert found.requests == ["http://planted.invalid/x"]
+
+
+def test_its_policy_stops_what_might_get_in(browser: Browser, html: str) -> None:
+    planted = html.replace(
+        "</body>", '<img src="http://planted.invalid/x"><script>document.title = "ran"</script></body>'
+    )
+    found = browser.run(planted, "--dump-dom", "--virtual-time-budget=2000")
+    assert found.requests == []
+    assert "<title>ran" not in found.dom
+    assert len(found.messages) >= 2  # it says that it refused both
+
+
+def test_its_script_makes_the_table_sortable_and_searchable(seen: Seen) -> None:
+    assert seen.dom.count('<button type="button" class="sort">') == 5
+    assert seen.dom.count('<input type="search"') == 1
+
+
+def test_sorting_orders_numbers_as_numbers(browser: Browser, tmp_path: pathlib.Path) -> None:
+    table = page(tmp_path, {"k": list("abcd"), **metric("n", [900.0, 10_000.0, None, -5.0], 1.0)}, {})
+    sort = 'document.querySelectorAll(".sort")[1].click();'
+    read = 'document.title = [...document.querySelectorAll("tbody tr th")].map(x => x.textContent).join("")'
+    assert "<title>badc" in browser.run(with_script(table, sort + read), "--dump-dom").dom
+    assert "<title>dabc" in browser.run(with_script(table, sort + sort + read), "--dump-dom").dom
+
+
+def test_it_follows_the_scheme_of_the_reader(browser: Browser, html: str) -> None:
+    light, dark = browser.screenshot(html, LIGHT), browser.screenshot(html, DARK)
+    assert light[5, 5].min() > 0.9
+    assert dark[5, 5].max() < 0.2
+    for shown in (light, dark):  # text and plots stand out from what is behind them
+        assert 0.02 < (np.abs(shown - shown[5, 5]).max(axis=2) > 0.3).mean() < 0.5
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_it_prints(browser: Browser, html: str, scheme: int) -> None:
+    file = browser.folder / "printed.pdf"
+    browser.run(
+        html, f"--print-to-pdf={file}", "--no-pdf-header-footer", f"--blink-settings=preferredColorScheme={scheme}"
+    )
+    assert file.read_bytes().startswith(b"%PDF")
+    assert file.stat().st_size > 50_000
+
+
+@pytest.mark.parametrize("key", ["x" * 5000, "漢" * 300, "عربي " * 50], ids=["long", "wide", "right to left"])
+def test_on_a_phone_nothing_runs_out_of_the_page(browser: Browser, tmp_path: pathlib.Path, key: str) -> None:
+    columns = {"product": [key, "b", "c"] * 2, "week": ["2026-W01"] * 3 + ["2026-W02"] * 3}
+    columns |= metric("orders", range(100, 106)) | metric("y" * 60, range(1, 7))
+    content = manifest(dataset=key, run_id=key, privacy_unit=key)
+    measure = "document.title = `width ${document.documentElement.scrollWidth} of ${innerWidth}`"
+    found = browser.run(with_script(page(tmp_path, columns, content), measure), "--dump-dom", "--window-size=500,900")
+    width = re.search(r"<title>width (\d+) of (\d+)", found.dom)
+    assert width is not None
+    assert int(width[1]) <= int(width[2]) <= 500
+
+
+def test_with_lists_it_opens_without_a_message_and_small_bars_are_not_sorted(
+    browser: Browser, tmp_path: pathlib.Path
+) -> None:
+    html = page(tmp_path, spread_groceries(3, 3), spread_manifest())
+    sort = 'document.querySelectorAll(".sort")[9].click();'  # the 90% quantile, after two keys and three numbers
+    read = (
+        'document.title = [...document.querySelectorAll(".data tbody tr")].map(x => parseFloat(x.cells[9].textContent));'
+        "document.title += `; width ${document.documentElement.scrollWidth} of ${innerWidth}`"
+    )
+    found = browser.run(with_script(html, sort + read), "--dump-dom", "--window-size=500,900")
+    assert found.messages == []
+    assert found.dom.count('class="sort"') == 2 + 3 + 5 + 1
+    said = re.search(r"<title>([^;]*); width (\d+) of (\d+)", found.dom)
+    assert said is not None
+    order = [float(text) for text in said[1].split(",")]
+    assert order == sorted(order, reverse=True)
+    assert len(order) == 9
+    assert int(said[2]) <= int(said[3])

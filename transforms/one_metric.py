@@ -1,0 +1,95 @@
+"""Short forms: one metric, one budget, one line.
+
+In: a PCollection of Arrow tables. Out: released tables, as `PrivateAggregate` gives them. Holds: each is a plan of its own with
+one stage: its budget adds to that of any other release about the same people.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+
+from dp_pipelines.metrics.base import Count, Mean, Metric, Sum
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.transforms.private_aggregate import PrivateAggregate
+
+
+@dataclasses.dataclass(kw_only=True)
+class PrivateCount(beam.PTransform):
+    """Count rows per partition.
+
+    Args:
+        privacy_unit, partition_by, bounds, partitions: as for `Query`.
+        epsilon, delta: the budget of this release alone.
+        name: of the released column.
+
+    >>> PrivateCount(privacy_unit="customer", partition_by="region", epsilon=1.0, delta=1e-6,
+    ...     bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)).metric()
+    Count(weight=1.0, stddev=None)
+    """
+
+    privacy_unit: str | Sequence[str]
+    partition_by: str | Sequence[str]
+    bounds: ContributionBounds
+    epsilon: float
+    delta: float = 0.0
+    partitions: PrivatePartitions | PublicPartitions = PrivatePartitions()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def metric(self) -> Metric:
+        """The metric that is released."""
+        return Count()
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
+        """A plan with one stage and one metric."""
+        metric = self.metric()
+        query = Query(
+            privacy_unit=self.privacy_unit,
+            partition_by=self.partition_by,
+            bounds=self.bounds,
+            partitions=self.partitions,
+            metrics={self.name or type(metric).__name__.lower(): metric},
+        )
+        plan = Plan(epsilon=self.epsilon, delta=self.delta, stages={"release": query})
+        return pcoll | "PrivateAggregate" >> PrivateAggregate(plan["release"])
+
+
+@dataclasses.dataclass(kw_only=True)
+class PrivateSum(PrivateCount):
+    """Sum a column per partition; further arguments as for `Sum`, the others as for `PrivateCount`."""
+
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    min_sum_per_partition: float | None = None
+    max_sum_per_partition: float | None = None
+
+    def metric(self) -> Metric:
+        """The metric that is released."""
+        return Sum(
+            self.column,
+            min_value=self.min_value,
+            max_value=self.max_value,
+            min_sum_per_partition=self.min_sum_per_partition,
+            max_sum_per_partition=self.max_sum_per_partition,
+        )
+
+
+@dataclasses.dataclass(kw_only=True)
+class PrivateMean(PrivateCount):
+    """Average a column per partition; further arguments as for `Mean`, the others as for `PrivateCount`."""
+
+    column: str
+    min_value: float | None = None
+    max_value: float | None = None
+    nullable: bool = True
+
+    def metric(self) -> Metric:
+        """The metric that is released."""
+        return Mean(self.column, min_value=self.min_value, max_value=self.max_value, nullable=self.nullable)
