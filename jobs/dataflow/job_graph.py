@@ -25,11 +25,10 @@ from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import DpError, RequestError
-from dp_pipelines.jobs.dataflow import bucket_staging, requirements
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.run import build
+from dp_pipelines.jobs.run import bucket_staging, build
 from dp_pipelines.jobs.run.run import plan_of
-from dp_pipelines.jobs.runners import beam_options, error_masking
+from dp_pipelines.jobs.runners import beam_options, dataflow_requirements, error_masking
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import output
@@ -101,20 +100,22 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
     """
     request = check(file, given)
     account = file.job.dataset
-    name = requirements.job_name(account, run_id)
+    name = dataflow_requirements.job_name(account, run_id)
     given_options = beam_options.pipeline_options_of(arguments).get_all_options()
-    options = beam_options.pipeline_options_of([*arguments, *requirements.defaults(given_options, name)])
+    options = beam_options.pipeline_options_of([*arguments, *dataflow_requirements.defaults(given_options, name)])
     plan = plan_of(file, request.stages)
     frozen = plan.round(1).stages
     first = {stage: frozen[stage] for stage in plan.phases[0] if stage in frozen}
     pipeline = beam.Pipeline(runner=FnApiRunner())
     build.build(pipeline, request, first, pathlib.Path("staging"), {})
     google = options.view_as(GoogleCloudOptions)
-    bucket_staging.stage_elsewhere(pipeline, f"{requirements.place(google.temp_location, account, run_id)}/{DRY}")
+    bucket_staging.stage_elsewhere(
+        pipeline, f"{dataflow_requirements.place(google.temp_location, account, run_id)}/{DRY}"
+    )
     error_masking.guard(pipeline)
     job, graph = _handed_over(pipeline, options)
     try:
-        requirements.refuse_local(request)
+        dataflow_requirements.refuse_local(request)
         refused: tuple[str, ...] = ()
     except RequestError as error:
         refused = tuple(str(error).splitlines())
@@ -130,7 +131,7 @@ def _handed_over(pipeline: beam.Pipeline, options: Any) -> tuple[dict[str, Any],
         try:
             DataflowRunner().run_pipeline(pipeline, options)
         except ImportError:
-            raise requirements.extra_missing("--runner dataflow") from None
+            raise dataflow_requirements.extra_missing("--runner dataflow") from None
         job = json.loads((pathlib.Path(folder) / "job.json").read_text(encoding="utf-8"))
         graph = beam_runner_api_pb2.Pipeline.FromString((pathlib.Path(folder) / "pipeline.pb").read_bytes())
         told = job["environment"]["sdkPipelineOptions"]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from dp_pipelines.errors import DpError, PublishError, RequestError
-from dp_pipelines.jobs.dataflow import requirements
+from dp_pipelines.jobs.runners import dataflow_requirements
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.release import manifest
 
@@ -53,7 +53,7 @@ class GoogleFolder:
             exceptions: Any = importlib.import_module("google.api_core.exceptions")
             storage: Any = importlib.import_module("google.cloud.storage")
         except ImportError:
-            raise requirements.extra_missing(f"place {url!r}") from None
+            raise dataflow_requirements.extra_missing(f"place {url!r}") from None
         self._exceptions = exceptions
         self._bucket, self._folder = storage.Client().bucket(found[1]), found[2]
 

@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.dataflow import requirements
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import (
     ledger_account,
@@ -31,7 +30,7 @@ from dp_pipelines.jobs.run import (
     unledgered_run,
 )
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
-from dp_pipelines.jobs.runners import orphaned_jobs, runner_rules
+from dp_pipelines.jobs.runners import dataflow_requirements, orphaned_jobs, runner_rules
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
@@ -156,7 +155,7 @@ def carry_out(
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
     if runner_rules.check_name(runner) == "dataflow":
-        requirements.refuse_local(request)
+        dataflow_requirements.refuse_local(request)
     with (
         silence.silence() as stream,
         Progress(stream) as progress,
@@ -178,18 +177,18 @@ def carry_out(
             ) -> dict[str, pathlib.Path]:
                 if engine.setup.name != "dataflow":
                     return run_pipeline(request, stages, into, engine, progress, without)
-                from dp_pipelines.jobs.dataflow import bucket_staging
+                from dp_pipelines.jobs.run import bucket_staging
 
                 account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
                 return bucket_staging.run_pipeline(
                     request, stages, into, engine, progress, without,
-                    place=requirements.place(place, account, identity), job_name=requirements.job_name(account, identity),
+                    place=dataflow_requirements.place(place, account, identity), job_name=dataflow_requirements.job_name(account, identity),
                 )  # fmt: skip
 
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
                 run_examples(request, name, into, salt, engine, progress, plan.digest.encode())
 
-            key = requirements.run_key(file.job.dataset, identity)
+            key = dataflow_requirements.run_key(file.job.dataset, identity)
             with engine.attempt(engines.Attempt(key=key, folder=folder, submitted=submitted)):
                 files = rounds_of_pipelines.run_phases(request, plan, number, folder, draws, one)
                 return files | model_training.run_training(

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.dataflow import requirements
+from dp_pipelines.jobs.runners import dataflow_requirements
 
 NAMES = ("direct", "portable", "flink", "spark", "dataflow")
 
@@ -123,7 +123,7 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     if name == "direct":
         return Setup(name=name)
     if name == "dataflow":
-        return Setup(name=name, defaults=requirements.defaults(given))
+        return Setup(name=name, defaults=dataflow_requirements.defaults(given))
     server, master, defaults = _reached(name, given)
     found = Setup(name=name, server=server, master=master)
     environment = _environment(given, found)

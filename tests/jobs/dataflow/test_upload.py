@@ -19,7 +19,7 @@ from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.jobs.dataflow import upload
 from dp_pipelines.release import manifest
 from tests.jobs.conftest import Said, Shop
-from tests.jobs.dataflow.test_requirements import installed
+from tests.jobs.runners.test_dataflow_requirements import installed
 
 Call = Callable[..., Said]
 

@@ -18,12 +18,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.dataflow import job_graph, requirements
+from dp_pipelines.jobs.dataflow import job_graph
 from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.runners import dataflow_requirements
 from dp_pipelines.jobs.spec import job_file
 from tests.helpers.payloads import unpacked
 from tests.jobs.conftest import Said, Shop, purchases, stage
-from tests.jobs.dataflow.test_bucket_staging import FAR_SOURCE, bucket  # noqa: F401 - a fixture
+from tests.jobs.run.test_bucket_staging import FAR_SOURCE, bucket  # noqa: F401 - a fixture
 
 Call = Callable[..., Said]
 IMAGE = "registry.example/team/dp:2026-01"
@@ -65,7 +66,7 @@ NEEDS_EXTRA = pytest.mark.skipif(not EXTRA, reason="needs the extra `dataflow`: 
 @pytest.mark.parametrize("left_out", sorted(GIVEN))
 def test_an_option_without_which_there_is_no_job_is_asked_for(left_out: str) -> None:
     with pytest.raises(RequestError, match=f"--{left_out}: is needed on Dataflow"):
-        requirements.defaults({name: value for name, value in GIVEN.items() if name != left_out})
+        dataflow_requirements.defaults({name: value for name, value in GIVEN.items() if name != left_out})
 
 
 @pytest.mark.parametrize(
@@ -85,17 +86,17 @@ def test_an_option_without_which_there_is_no_job_is_asked_for(left_out: str) -> 
 )
 def test_an_option_with_which_a_run_could_not_keep_its_word_is_refused(changed: dict[str, object], words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        requirements.defaults({**GIVEN, **changed})
+        dataflow_requirements.defaults({**GIVEN, **changed})
 
 
 @pytest.mark.parametrize("image", ["host:5000/dp:1", f"host/dp@sha256:{'0' * 64}", "gcr.example/p/dp:v1.2"])
 def test_an_image_with_a_fixed_tag_is_taken(image: str) -> None:
-    assert requirements.defaults({**GIVEN, "sdk_container_image": image}, "dp-1")[-1] == "--job_name=dp-1"
+    assert dataflow_requirements.defaults({**GIVEN, "sdk_container_image": image}, "dp-1")[-1] == "--job_name=dp-1"
 
 
 def test_what_is_given_is_not_set_again() -> None:
     given = {**GIVEN, "sdk_location": "container", "experiments": ["shuffle_mode=service"], "job_name": "mine"}
-    assert requirements.defaults(given, "dp-1") == ()
+    assert dataflow_requirements.defaults(given, "dp-1") == ()
 
 
 def test_rows_on_this_machine_are_refused_before_anything_is_charged(shop: Shop, call: Call) -> None:
@@ -109,14 +110,17 @@ def test_rows_on_this_machine_are_refused_before_anything_is_charged(shop: Shop,
 def test_a_job_that_trains_a_model_is_refused(shop: Shop) -> None:
     request = check(job_file.load(str(shop.job)), [])
     there = dataclasses.replace(request, source=dataclasses.replace(request.source, files=("gs://b/a.parquet",)))
-    requirements.refuse_local(there)
+    dataflow_requirements.refuse_local(there)
     with pytest.raises(RequestError, match="trains a model"):
-        requirements.refuse_local(dataclasses.replace(there, tasks={"weekly": None}))
+        dataflow_requirements.refuse_local(dataclasses.replace(there, tasks={"weekly": None}))
 
 
 def test_names_of_jobs_and_places_show_neither_account_nor_run() -> None:
-    name, place = requirements.job_name("shop", "week-7"), requirements.place("gs://b/t/", "shop", "week-7")
-    assert name == requirements.job_name("shop", "week-7") != requirements.job_name("shop", "week-8")
+    name, place = (
+        dataflow_requirements.job_name("shop", "week-7"),
+        dataflow_requirements.place("gs://b/t/", "shop", "week-7"),
+    )
+    assert name == dataflow_requirements.job_name("shop", "week-7") != dataflow_requirements.job_name("shop", "week-8")
     assert "shop" not in name + place
     assert "week" not in name + place
     assert len(name) <= 63
@@ -151,7 +155,7 @@ def test_the_job_has_the_image_and_the_machines_that_were_asked_for(produced: jo
     assert produced.job["environment"]["serviceAccountEmail"] == "dp@some-project.example"
     assert produced.job["environment"]["tempStoragePrefix"].startswith("storage.googleapis.com/private/tmp")
     assert "packages" not in pool  # nothing but the image
-    assert produced.job["name"] == requirements.job_name("shop", "2026-W01")
+    assert produced.job["name"] == dataflow_requirements.job_name("shop", "2026-W01")
     assert produced.job["type"] == "JOB_TYPE_BATCH"
 
 

@@ -15,12 +15,11 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.dataflow import bucket_staging, requirements
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.run import build
+from dp_pipelines.jobs.run import bucket_staging, build
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.run.pipelines import RunFailed
-from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.runners import dataflow_requirements, engines
 from dp_pipelines.jobs.runners.runner_rules import Setup
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -132,7 +131,7 @@ def test_a_whole_run_by_the_name_of_dataflow_is_charged_once_and_stages_in_the_b
     bucket: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "configured", lambda name, arguments: FarEngine())
-    monkeypatch.setattr(requirements, "refuse_local", lambda request: None)  # it wants a bucket of Google
+    monkeypatch.setattr(dataflow_requirements, "refuse_local", lambda request: None)  # it wants a bucket of Google
     auto = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 1000]}
     job = bucket.write(source=FAR_SOURCE, stages={"weekly": stage(metrics={"revenue": auto}), "listed": stage()})
     before, out = set(Buckets.held), bucket.folder / "out"
@@ -142,7 +141,7 @@ def test_a_whole_run_by_the_name_of_dataflow_is_charged_once_and_stages_in_the_b
         "bounds.json", "listed.parquet", "manifest.json", "report.html", "weekly.parquet",
     ]  # fmt: skip
     assert set(Buckets.held) == before
-    run = requirements.place("bucket://private/tmp", "shop", "one")
+    run = dataflow_requirements.place("bucket://private/tmp", "shop", "one")
     staged = [url.removeprefix(f"{run}/").split("/")[1] for url in Buckets.deleted]
     assert len(staged) == 3  # one for the bounds, which comes first, then both stages
     assert set(staged[1:]) == {"listed", "weekly"}
