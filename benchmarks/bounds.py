@@ -307,7 +307,8 @@ def page(tables: list[list[str]], runs: int, largest: list[float]) -> str:
         "",
         "How far partitions differ in what clamping does to them is estimated from eight groups of partitions (`apart` in",
         "`dp_pipelines/auto_bounds/value_bounds.py`). Where noise hides it, partitions are taken to be nearly alike, so",
-        f"that with few rows and partitions of opposite signs bounds may come out too narrow. Made by `python benchmarks/bounds.py --runs {runs}`",
+        "that with few rows and partitions of opposite signs bounds may come out too narrow.",
+        f"Made by `python benchmarks/bounds.py --runs {runs}`",
         f"({', '.join(f'{name} {version}' for name, version in used.items())}).",
         "",
     ])  # fmt: skip

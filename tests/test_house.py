@@ -8,48 +8,45 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, scripts, text_files
 
-ORDER = (
-    *(
-        "errors",
-        "checks",
-        "frozen",
-        "noise",
-        "kernels",
-        "selection",
-        "metrics",
-        "histogram",
-        "bounds",
-        "partition_bound",
-        "distinct",
-        "quantiles",
-        "quantile",
-        "vectors",
-        "best",
-        "query",
-        "one_partition",
-        "partition_groups",
-        "train_model",
-        "clipped_sums",
-        "train_stages",
-        "block_child",
-        "blocks",
-        "phases",
-        "budget",
-        "ledger",
-        "release",
-        "training",
-        "audit",
-        "tuning",
-    ),
-    "",
+LAYERS = (
+    "errors checks frozen noise kernels selection accounting metrics auto_bounds query plan_stages sample_and_aggregate"
+    " planning ledger release report training audit tuning"
 )
+ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
+
+JOBS_ORDER = (
+    *("spec", "terminal", "sql", "sources", "request", "predict", "runners", "run"),
+    *("session", "dataflow", "tune", "beam_yaml", "cli"),
+)
+    "spec",
+    "terminal",
+    "sql",
+    "sources",
+    "request",
+    "predict",
+    "runners",
+    "run",
+    "session",
+    "dataflow",
+    "tune",
+    "beam_yaml",
+    "cli",
+]
+"""The rooms of jobs/ from the bottom up, as in ORDER."""
+
+MOST_MODULES = 20
+"""Modules of a folder, which a person can still read as a list."""
+
+TWICE = {"distinct", "keys", "moments", "tune", "vectors"}
+"""Names of modules that stand twice, since each is one noun on two layers."""
 
 LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
@@ -94,6 +91,12 @@ def under(name: str, root: str) -> bool:
     return name == root or name.startswith(root + ".")
 
 
+def rank_in_jobs(name: str) -> int:
+    """The place of a name's room in `JOBS_ORDER`; -1 outside of jobs."""
+    parts = name.split(".")
+    return JOBS_ORDER.index(parts[2]) if parts[:2] == ["dp_pipelines", "jobs"] and len(parts) > 2 else -1
+
+
 def upward_imports(module: str, source: str, is_package: bool = False) -> Iterator[str]:
     """Imports against the order: up the rooms, from the library into Beam, from transforms into jobs, bare names."""
     above = [p for p in ("dp_pipelines.jobs", "dp_pipelines.transforms") if not under(module, p)]
@@ -110,6 +113,8 @@ def upward_imports(module: str, source: str, is_package: bool = False) -> Iterat
             yield f"{module}:{line} imports {name}, which stands above it"
         elif in_library and any(under(name, banned) for banned in NOT_BELOW_TRANSFORMS - allowed):
             yield f"{module}:{line} imports {name}: the library knows no engine"
+        elif under(module, "dp_pipelines.jobs") and rank_in_jobs(name) > rank_in_jobs(module):
+            yield f"{module}:{line} imports {name}, which stands above it in JOBS_ORDER"
         elif in_library and under(name, "dp_pipelines") and ORDER.index(room(name)) > ORDER.index(room(module)):
             yield f"{module}:{line} imports {name}, which stands above it in ORDER"
 
@@ -188,13 +193,43 @@ def test_imports_go_one_way() -> None:
 
 def test_every_room_of_the_library_has_its_place_in_the_order() -> None:
     inside = {m.split(".")[1] for m in modules() if m.startswith("dp_pipelines.")} - {"transforms", "jobs"}
-    assert inside <= set(ORDER)
+    assert inside == {name for name in ORDER if name}
+    of_jobs = {m.split(".")[2] for m in modules() if m.startswith("dp_pipelines.jobs.")}
+    assert of_jobs == set(JOBS_ORDER)
+
+
+def crowded(names: Iterable[str]) -> dict[str, int]:
+    """Folders with more modules than `MOST_MODULES`, of the modules of these names."""
+    found = Counter(name.rpartition(".")[0] for name in names)
+    return {folder: number for folder, number in found.items() if number > MOST_MODULES}
+
+
+def named_twice(names: Iterable[str]) -> set[str]:
+    """Last parts that several of these modules share."""
+    found = Counter(name.rpartition(".")[2] for name in names)
+    return {name for name, number in found.items() if number > 1}
+
+
+def test_no_folder_holds_more_modules_than_a_person_can_read_as_a_list() -> None:
+    assert crowded(name for name, path in modules().items() if path.name != "__init__.py") == {}
+
+
+def test_a_module_name_stands_twice_only_where_it_is_one_noun_on_two_layers() -> None:
+    assert named_twice(name for name, path in modules().items() if path.name != "__init__.py") == TWICE
+
+
+def test_a_crowded_folder_and_a_name_that_stands_twice_are_found() -> None:
+    assert crowded(f"dp_pipelines.jobs.m{number}" for number in range(21)) == {"dp_pipelines.jobs": 21}
+    assert crowded(f"dp_pipelines.jobs.m{number}" for number in range(20)) == {}
+    assert named_twice(["dp_pipelines.release.draw", "dp_pipelines.report.draw", "dp_pipelines.report.page"]) == {
+        "draw"
+    }
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("dp_pipelines.noise.laws", "from dp_pipelines.budget import plan"),
+        ("dp_pipelines.noise.laws", "from dp_pipelines.planning import plan"),
         ("dp_pipelines.noise.laws", "def f():\n    from dp_pipelines.planning.plan import Plan"),
         ("dp_pipelines.errors", "from dp_pipelines import checks"),
         ("dp_pipelines.query.query", "from dp_pipelines import Count"),
@@ -207,6 +242,8 @@ def test_every_room_of_the_library_has_its_place_in_the_order() -> None:
         ("dp_pipelines.planning.plan", "import importlib\nimportlib.import_module('dp_pipelines.jobs.cli.main')"),
         ("dp_pipelines.transforms.read", "from dp_pipelines.jobs import run"),
         ("dp_pipelines.jobs.run.run", "from transforms import read"),
+        ("dp_pipelines.jobs.spec.job_file", "from dp_pipelines.jobs.request import request"),
+        ("dp_pipelines.jobs.run.run", "def f():\n    from dp_pipelines.jobs.cli.main import main"),
     ],
 )
 def test_an_import_that_goes_up_is_found(module: str, source: str) -> None:

@@ -17,11 +17,11 @@ from apache_beam.io.filesystems import FileSystems
 
 from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.kernels.columns import csv_lines, dictionary_page
 from dp_pipelines.kernels.columns.csv_cells import cells_as
 from dp_pipelines.kernels.columns.long_text import is_text
 from dp_pipelines.kernels.sizes import BATCH_BYTES
-from dp_pipelines.transforms import dictionary_page, single_element_bundles
+from dp_pipelines.transforms import single_element_bundles
 
 TOGETHER_BYTES = 64 * 2**20
 """Row groups of a file that are read as one element, by their uncompressed bytes, unless one is larger."""

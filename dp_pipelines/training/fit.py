@@ -30,7 +30,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import evaluation, scoring, statistics, trainer
+from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
@@ -107,7 +107,7 @@ class Fit:
         kernel = kernel_of(self.task, self.key)  # what cannot be trained here is refused before the first release
         training, held_out = self._divided()
         encoder = self._encoder(training)
-        sizes = statistics.Sizes.of(self._table(training, training_parts.users_of(self.name)))
+        sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
         examples = training.encoded(stage, self.folder, "encoded", encoder)
@@ -151,9 +151,9 @@ class Fit:
         edges: dict[str, tuple[float, ...]] = {}
         if numbers:
             released = self._table(training, training_parts.bins_of(self.name))
-            edges = {name: statistics.edges_of(released, name, number) for name, number in numbers.items()}
+            edges = {name: stage_on_disk.edges_of(released, name, number) for name, number in numbers.items()}
         vocabulary = {
-            name: statistics.categories_of(
+            name: stage_on_disk.categories_of(
                 self._table(training, training_parts.vocabulary_of(self.name, name)), category, "users"
             )
             for name, category in categories.items()
@@ -165,7 +165,7 @@ class Fit:
         if self.draws.get(name) is None:
             self.tell(f"releasing {name}")
             stage = self.stages[name]
-            released = statistics.release(stage, training.rows_for(stage), self.salt, self.drawing.table)
+            released = stage_on_disk.release(stage, training.rows_for(stage), self.salt, self.drawing.table)
             content = io.BytesIO()
             pyarrow.parquet.write_table(released, content)
             self.draws.keep(name, content.getvalue())
@@ -174,7 +174,7 @@ class Fit:
         return pyarrow.parquet.read_table(io.BytesIO(kept))
 
     def _whitening(
-        self, encoder: Encoder, examples: TrainingExamples, sizes: statistics.Sizes
+        self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
     ) -> tuple[NDArray[np.float64], float]:
         """The matrix, and the norm of a typical whitened row: both follow from what is released of the moments."""
         name = training_parts.moments_of(self.name)
@@ -199,7 +199,7 @@ class Fit:
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]
         counted = (self._counted(artefact, table) for table in held_out.rows_for(stage))
-        released = statistics.release(stage, counted, self.salt, self.drawing.table)
+        released = stage_on_disk.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
         return evaluation.summary(self.task, counts, stddevs[0])
 

@@ -19,8 +19,8 @@ from dp_pipelines.report import charts
 from dp_pipelines.report.figures import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
-from dp_pipelines.tuning.errors import HARDLY_EVER
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
+from dp_pipelines.tuning.predicted_errors import HARDLY_EVER
 from dp_pipelines.tuning.tally import SIZES, SUMS
 
 Setting = Mapping[str, Any]

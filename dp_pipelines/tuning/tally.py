@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, Kept, Pairs, Variable
 from dp_pipelines.tuning.configuration import Configuration
-from dp_pipelines.tuning.errors import PARTS, Error, errors
+from dp_pipelines.tuning.predicted_errors import PARTS, Error, errors
 from dp_pipelines.tuning.selected import Selected
 
 Floats = NDArray[np.float64]

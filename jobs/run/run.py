@@ -182,7 +182,8 @@ def carry_out(
                 account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
                 return bucket_staging.run_pipeline(
                     request, stages, into, engine, progress, without,
-                    place=dataflow_requirements.place(place, account, identity), job_name=dataflow_requirements.job_name(account, identity),
+                    place=dataflow_requirements.place(place, account, identity),
+                    job_name=dataflow_requirements.job_name(account, identity),
                 )  # fmt: skip
 
             def examples(name: str, into: pathlib.Path, salt: int) -> None:

@@ -36,7 +36,7 @@ NONE_OF_THEM = 5
 """How pytest ends where no test of a file is asked for."""
 
 ROOMS = {
-    "dp_pipelines.budget.": "tests/budget",
+    "dp_pipelines.accounting.": "tests/accounting",
     "dp_pipelines.selection.": "tests/selection",
     "dp_pipelines.noise.": "tests/noise",
     "dp_pipelines.ledger.": "tests/ledger",
@@ -44,9 +44,15 @@ ROOMS = {
 """Whose tests decide about random mutants: those of the room."""
 
 SAMPLED = {
-    "dp_pipelines.budget.": ("accountant", "grid", "losses", "mechanism", "renyi", "sampled", "window"),
+    "dp_pipelines.accounting.": (
+        *("accountant", "composition", "convolution", "dominating_pairs", "mechanism_record", "renyi"),
+        "subsampled_gaussian",
+    ),
     "dp_pipelines.selection.": ("exact", "exponential", "thresholds", "truncated_geometric"),
-    "dp_pipelines.noise.": ("balls", "entropy", "laws", "magnitudes", "samplers", "smooth", "tables"),
+    "dp_pipelines.noise.": (
+        *("alias_tables", "entropy", "interval_arithmetic", "laws", "magnitudes", "samplers"),
+        "smooth_sensitivity",
+    ),
     "dp_pipelines.ledger.": ("entries", "events", "refusals", "rules", "state", "units"),
 }
 """The modules of which random mutants are taken."""

@@ -17,7 +17,7 @@ from dp_pipelines.accounting import accountant
 from dp_pipelines.errors import DpError
 from dp_pipelines.planning import training_noise
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Category, ClassLabel, Feature, Number, Steps, TrainModel
-from dp_pipelines.training import statistics
+from dp_pipelines.training import stage_on_disk
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.gaussian_noise import NoisySum
@@ -59,7 +59,7 @@ def test_a_day_that_no_calendar_has_is_a_category_and_no_error(days: int) -> Non
     column = pa.array([days], pa.int32()).view(pa.date32())
     released = pa.table({"c": column, "users": [100.0], "users_stddev": [1.0]})
     category = Category(column="c", most=3)
-    found = statistics.categories_of(released, category, "users")
+    found = stage_on_disk.categories_of(released, category, "users")
     Encoder.of(task(features={"c": category}), vocabulary={"c": found})
 
 
@@ -154,6 +154,6 @@ def test_two_dates_of_one_day_are_one_category() -> None:
     """date64 keys with a time of day: two partitions, one day, and an error that rows decide."""
     times = pa.array([86_400_000, 86_400_001], pa.int64()).view(pa.date64())
     category = Category(column="c", most=3)
-    found = statistics.categories_of(pa.table({"c": times, "users": [9.0, 8.0]}), category, "users")
+    found = stage_on_disk.categories_of(pa.table({"c": times, "users": [9.0, 8.0]}), category, "users")
     assert found[0] == datetime.date(1970, 1, 2)
     Encoder.of(task(features={"c": category}), vocabulary={"c": found})

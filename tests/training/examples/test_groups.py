@@ -126,7 +126,7 @@ ONE_PLACE = {
     "TrainingUnits": {"dp_pipelines.training.examples.groups"},
     "HeldOutUnits": {"dp_pipelines.training.examples.groups"},
     "TrainingExamples": {"dp_pipelines.training.examples.groups"},
-    "Released": {"dp_pipelines.training.statistics", "dp_pipelines.audit.steps"},
+    "Released": {"dp_pipelines.training.stage_on_disk", "dp_pipelines.audit.steps"},
 }
 """Who calls what: only the audit, which reads no data, beside the one place."""
 

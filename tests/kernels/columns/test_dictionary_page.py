@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.transforms import dictionary_page
+from dp_pipelines.kernels.columns import dictionary_page
 
 CODECS = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 

@@ -22,7 +22,7 @@ from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.quantiles import Quantiles
 from dp_pipelines.query.query import Top
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.training import statistics
+from dp_pipelines.training import stage_on_disk
 from tests.helpers.pipelines import one_stage, publish
 from tests.helpers.quiet import NoNoise, all_ones, silence
 
@@ -80,7 +80,9 @@ def by_unit(table, parts=5):
 
 def without_noise(monkeypatch):
     silence(monkeypatch)
-    monkeypatch.setattr(statistics, "draw_release", functools.partial(draw_release, samplers=NoNoise, words=all_ones))
+    monkeypatch.setattr(
+        stage_on_disk, "draw_release", functools.partial(draw_release, samplers=NoNoise, words=all_ones)
+    )
 
 
 def constant(table):
@@ -103,7 +105,7 @@ def test_a_release_in_this_process_equals_that_of_a_pipeline(query, prepare, row
     table = rows_of(rows)
     stage = one_stage(query, epsilon=30)
     there = publish(stage, [prepare(table)], tmp_path / "out", salt=SALT)
-    here = statistics.release(stage, by_unit(table) or [table], SALT)
+    here = stage_on_disk.release(stage, by_unit(table) or [table], SALT)
     assert here.equals(there)
     assert here.num_rows >= (rows > 0)
 
@@ -113,33 +115,33 @@ def test_tables_that_share_a_unit_are_what_the_comparison_would_find(tmp_path, m
     table = rows_of()
     stage = one_stage(over_all(), epsilon=30)
     there = publish(stage, [constant(table)], tmp_path / "out", salt=SALT)
-    assert not statistics.release(stage, [table.slice(0, 2000), table.slice(2000)], SALT).equals(there)
+    assert not stage_on_disk.release(stage, [table.slice(0, 2000), table.slice(2000)], SALT).equals(there)
 
 
 def test_the_order_of_tables_and_rows_changes_nothing(monkeypatch):
     without_noise(monkeypatch)
     stage, table = one_stage(over_all(), epsilon=30), rows_of()
     backwards = table.take(list(range(table.num_rows))[::-1])
-    first = statistics.release(stage, by_unit(table), SALT)
-    assert statistics.release(stage, by_unit(backwards, 9)[::-1], SALT).equals(first)
+    first = stage_on_disk.release(stage, by_unit(table), SALT)
+    assert stage_on_disk.release(stage, by_unit(backwards, 9)[::-1], SALT).equals(first)
 
 
 @pytest.mark.parametrize("tables", [[], [rows_of(0)], [rows_of(0)] * 3], ids=["none", "one", "three"])
 def test_no_rows_release_noise_around_zero(tables):
-    assert statistics.release(one_stage(over_all()), tables, SALT)[value_bounds.COLUMN].to_pylist() == [
+    assert stage_on_disk.release(one_stage(over_all()), tables, SALT)[value_bounds.COLUMN].to_pylist() == [
         value_bounds.COLUMN
     ]
-    assert statistics.release(one_stage(votes()), tables, SALT).num_rows == 0
+    assert stage_on_disk.release(one_stage(votes()), tables, SALT).num_rows == 0
 
 
 def test_two_calls_are_two_draws():
     stage, tables = one_stage(over_all()), by_unit(rows_of(100))
-    assert not statistics.release(stage, tables, SALT).equals(statistics.release(stage, tables, SALT))
+    assert not stage_on_disk.release(stage, tables, SALT).equals(stage_on_disk.release(stage, tables, SALT))
 
 
 def test_a_column_of_that_name_in_the_rows_decides_nothing(monkeypatch):
     without_noise(monkeypatch)
     stage, table = one_stage(over_all(), epsilon=30), rows_of()
     mixed = table.append_column(value_bounds.COLUMN, pa.array(["a", value_bounds.COLUMN] * (table.num_rows // 2)))
-    wanted = statistics.release(stage, [table], SALT)
-    assert statistics.release(stage, [mixed], SALT).equals(wanted)
+    wanted = stage_on_disk.release(stage, [table], SALT)
+    assert stage_on_disk.release(stage, [mixed], SALT).equals(wanted)
