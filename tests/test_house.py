@@ -26,20 +26,6 @@ JOBS_ORDER = (
     *("spec", "terminal", "sql", "sources", "request", "predict", "runners", "run"),
     *("session", "dataflow", "tune", "beam_yaml", "cli"),
 )
-    "spec",
-    "terminal",
-    "sql",
-    "sources",
-    "request",
-    "predict",
-    "runners",
-    "run",
-    "session",
-    "dataflow",
-    "tune",
-    "beam_yaml",
-    "cli",
-]
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
 MOST_MODULES = 20
