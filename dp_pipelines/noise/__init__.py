@@ -9,7 +9,7 @@
 
 In: a law and a number of draws. Out: whole numbers, as int64. Holds: the law of a draw is within 2**-100 (total
 variation) of the law stated; draws never repeat after a fork or a pickle, because there is no generator state;
-the proofs stand in docs/proofs/noise.md. Not covered: what the noise must be (dp_pipelines.budget), who may see
+the proofs stand in docs/proofs/noise.md. Not covered: what the noise must be (dp_pipelines.planning), who may see
 it (dp_pipelines.release), and an observer who shares the processor's caches.
 
 The names below describe laws and are all that other rooms need to plan. Those that draw import `Sampler` from

@@ -3,7 +3,7 @@
 In: a scale, a rational number of lattice steps. Out: the law of a whole number X, and the `offset` at which it
 is published: a release of the integer statistic a is a + X + offset. Holds: every tail is a float at or above
 the true probability, so that a threshold computed from it keeps its delta; both laws are symmetric about
--offset, so a release is unbiased. Not covered: how a law costs budget (dp_pipelines.budget) and how it is drawn
+-offset, so a release is unbiased. Not covered: how a law costs budget (dp_pipelines.planning) and how it is drawn
 (noise.samplers, within 2**-100 of these laws).
 
 Why these two. Both are a continuous law, rounded to the lattice after it was added: for an integer a,

@@ -2,7 +2,7 @@
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
 depends on data; what a `Query` says is public. Not covered: whether the columns exist (the readers check schemas) and what
-it costs (`dp_pipelines.budget`).
+it costs (`dp_pipelines.planning`).
 """
 
 import dataclasses

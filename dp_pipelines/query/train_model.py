@@ -2,7 +2,7 @@
 
 In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here depends
 on data; what a `TrainModel` says is public, the number of columns that the model sees too. Not covered: where examples come from
-(the `unit_columns` and `where` of a job), what it costs (`dp_pipelines.budget`), how it is trained (`dp_pipelines.training`).
+(the `unit_columns` and `where` of a job), what it costs (`dp_pipelines.planning`), how it is trained (`dp_pipelines.training`).
 """
 
 import dataclasses

@@ -5,7 +5,7 @@
 
 In: numbers (a law of noise, sensitivities in integer steps, epsilon and delta). Out: integer tables and thresholds. Holds:
 what docs/proofs/selection.md proves. Not covered: which strategy a plan takes and what it costs beside its delta
-(dp_pipelines.budget), and the draws themselves (dp_pipelines.release).
+(dp_pipelines.planning), and the draws themselves (dp_pipelines.release).
 
 **`min_users`.** Every strategy decides by the number n of units in a partition, and adding one unit moves n by at most 1.
 With `min_users` m the strategy is applied to n' = n - (m - 1), and never keeps a partition with n' < 1: from the strategy's

@@ -3,7 +3,7 @@
 In: a law of integer noise, how far one unit moves the statistic (integers, in steps of the release lattice), delta. Out:
 integer thresholds and squared sensitivities. Holds: a unit that is alone in all of its partitions shows up in any of them
 with probability at most delta, also after rounding to the lattice; what the noise itself costs is a record of its own
-(docs/proofs/selection.md). Not covered: the choice between strategies and between noises (dp_pipelines.budget).
+(docs/proofs/selection.md). Not covered: the choice between strategies and between noises (dp_pipelines.planning).
 
 Two statistics are served. The number of units: each unit adds the same number of steps to at most L0 partitions. Weights:
 a unit with d kept partitions adds floor(unit / sqrt(d)) fine steps to each, so that its L2 norm is at most `unit` whether it

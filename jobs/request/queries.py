@@ -2,7 +2,7 @@
 
 In: a checked job file and, once the files are known, the schema of its rows. Out: one `Query` for each stage. Holds: all that
 is wrong is told at once, with `file:line`; the values of a public list have the types of their columns. Not covered: what the
-queries cost (`dp_pipelines.budget`).
+queries cost (`dp_pipelines.planning`).
 """
 
 from collections.abc import Mapping, Sequence

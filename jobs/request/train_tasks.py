@@ -3,7 +3,7 @@
 In: a checked job file; once the files are known, the schema of its rows. Out: one `Task` for each train stage, one `Unit` for
 each stage that looks at whole units. Holds: all that is wrong by public facts is told before anything is charged, with
 `file:line`: a label or a feature that is no column, or of a type that cannot be one, a model whose library is missing. Not
-covered: what training costs (`dp_pipelines.budget`) and how it runs (`training`).
+covered: what training costs (`dp_pipelines.planning`) and how it runs (`training`).
 """
 
 import dataclasses

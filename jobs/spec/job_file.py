@@ -2,7 +2,7 @@
 
 In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs no data: no unknown or doubled key, right
 types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
-Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.budget`).
+Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.planning`).
 """
 
 import datetime

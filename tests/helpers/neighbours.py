@@ -302,7 +302,9 @@ def _keys(part: accumulate.Totals) -> list[tuple[Any, ...]]:
 
 def _text(value: pa.Scalar) -> str:
     """A key as Python writes it; a day or a time that Python has not as the integer that it is."""
-    if pa.types.is_time(value.type):  # a file may hold a time before midnight, which Python turns into one of the evening
+    if pa.types.is_time(
+        value.type
+    ):  # a file may hold a time before midnight, which Python turns into one of the evening
         return f"{value.type} {value.value}"
     try:
         return repr(value.as_py())

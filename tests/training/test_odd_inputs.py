@@ -205,7 +205,7 @@ def test_a_model_that_gives_no_scores_is_refused_before_the_first_release(
     ]
     monkeypatch.setattr(jax_models.Net, "scores", given)
     released = []
-    monkeypatch.setattr(fit.statistics, "release", lambda *given: released.append(given))
+    monkeypatch.setattr(fit.stage_on_disk, "release", lambda *given: released.append(given))
     with pytest.raises((RequestError, ValueError)):
         fit.train(unpaid("a model of one's own"), "model", lambda: iter([table()]), tmp_path / "out")
     assert not released

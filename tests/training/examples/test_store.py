@@ -199,7 +199,7 @@ def test_a_matrix_that_is_not_finite_is_refused():
 
 MEMORY = """
 import contextlib, sys, numpy as np, pyarrow as pa
-from dp_pipelines.training import examples
+from dp_pipelines.training.examples import store as examples
 with contextlib.suppress(ImportError):
     import pandas  # Arrow does, once, where it is installed
 examples.RESIDENT, examples.PORTION = int(sys.argv[2]), 2**19

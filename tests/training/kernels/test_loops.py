@@ -108,7 +108,7 @@ def test_the_longest_row_is_found_and_one_that_is_no_number_is_longer_than_any()
 
 A_SUM = """
 import numpy as np
-from dp_pipelines.training import loops
+from dp_pipelines.training.kernels import loops
 
 made = np.ones((2, 3), np.float32)
 print(loops._longest(made), sum(loops._longest.stats.cache_hits.values()))

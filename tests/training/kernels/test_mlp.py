@@ -360,7 +360,7 @@ def test_whether_a_machine_can_train_a_network_is_told_before_a_unit_comes(monke
 COMPILED_WITHOUT_UNITS = """
 import numpy as np
 from dp_pipelines.query.train_model import BinaryLabel
-from dp_pipelines.training import loops
+from dp_pipelines.training.kernels import loops
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.kernels.mlp import MLPKernel
 
@@ -385,7 +385,7 @@ def test_all_is_compiled_before_a_unit_comes_and_nothing_again_for_one() -> None
 AN_OVERFLOW = """
 import numpy as np
 from dp_pipelines.query.train_model import BinaryLabel
-from dp_pipelines.training import passes
+from dp_pipelines.training.kernels import passes
 
 desk = passes.Desk([(2, 1), (2, 1)], BinaryLabel(column="y"))
 rows, labels = np.full((passes.BLOCK, 1), -3, np.float32), np.ones(passes.BLOCK)
