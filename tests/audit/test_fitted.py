@@ -201,7 +201,9 @@ FAULTS = {
         "draws of model",
     ),
     "the multiplier of another stage": Fault(
-        f"{FIT}run", "multiplier=training_noise.multiplier(stage)", "multiplier=training_noise.multiplier(stage) + examples.rows_for(stage).units",
+        f"{FIT}run",
+        "multiplier=training_noise.multiplier(stage)",
+        "multiplier=training_noise.multiplier(stage) + examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(
