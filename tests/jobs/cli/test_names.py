@@ -140,7 +140,7 @@ def copied(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 def test_a_plan_is_kept_for_the_code_that_computed_it(copied: pathlib.Path) -> None:
     before = plan_cache.code()
     assert plan_cache.code() == before
-    file = copied / "budget" / "settle.py"
+    file = copied / "planning" / "integer_noise.py"
     text = file.read_text()
     changed = text.replace("1", "2", 1)
     assert (len(changed), changed != text) == (len(text), True)
