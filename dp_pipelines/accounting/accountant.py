@@ -45,10 +45,10 @@ def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Com
     What groups there are is left out: a unit in all of them would cost this.
 
     * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
-    * sampled_gaussian: `times` pairs of `sampled.Removed`, whose mirrors are the other direction.
+    * sampled_gaussian: `times` pairs of `subsampled_gaussian.Removed`, whose mirrors are the other direction.
     * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
     * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
-    * bounded_range: `l0` times the pair of `losses.BoundedRange`.
+    * bounded_range: `l0` times the pair of `dominating_pairs.BoundedRange`.
     * delta: fails with probability delta.
 
     Raises:

@@ -12,7 +12,7 @@ many partitions may hold most of them, and where noise is nothing beside what a 
 larger error. Several statistics are weighed as where a plan compares strategies: by the logarithms of their errors, with the
 weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is taken
 to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data: bins
-that do not stand out of the noise alone are counted with their neighbours (`bounds.seen`). What does not stand out at all counts
+that do not stand out of the noise alone are counted with their neighbours (`value_bounds.seen`). What does not stand out at all counts
 as no units: then noise alone decides.
 docs/benchmarks/partition_bound.md has what the guesses cost.
 """

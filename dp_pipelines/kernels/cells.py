@@ -60,7 +60,7 @@ class Bins:
         return pa.array(cells.astype(np.int32), mask=outside if nulls is None else outside | nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `columns.check_value_type`."""
+        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
 
@@ -162,7 +162,7 @@ class TreeLevel:
         return pa.array(np.maximum(cells, 0), mask=nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `columns.check_value_type`."""
+        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
 

@@ -63,7 +63,7 @@ class Points:
         return pa.array(cells, mask=nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `columns.check_value_type`."""
+        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
     def middle(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -59,7 +59,7 @@ class Around:
         return pa.array(np.minimum(cells, self.count - 1).astype(np.int32), mask=nulls)
 
     def check(self, kind: pa.DataType, column: str) -> None:
-        """Refuse columns that are no numbers. Errors as for `columns.check_value_type`."""
+        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
         check_value_type(kind, column)
 
     def scores(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:

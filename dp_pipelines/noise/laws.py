@@ -67,7 +67,7 @@ class Law(abc.ABC):
 
     @abc.abstractmethod
     def upper_tail(self, x: int) -> "arb":
-        """A ball around P(X >= x), for x >= 0. Call it inside `balls.precision`."""
+        """A ball around P(X >= x), for x >= 0. Call it inside `interval_arithmetic.precision`."""
 
     @property
     @abc.abstractmethod
@@ -227,7 +227,7 @@ class DiscreteGaussian(Law):
     def weights(self, x: int, least: "arb") -> "tuple[list[arb], arb]":
         """Balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all that follow.
 
-        The last ball is below `least`. Call it inside `balls.precision`.
+        The last ball is below `least`. Call it inside `interval_arithmetic.precision`.
 
         Args:
             x: from 0.

@@ -56,7 +56,7 @@ def worst_delta(epsilon: Fraction, alpha: Fraction, fall: Fraction) -> "arb":
     """A ball around the delta that noise of a falling scale costs at epsilon, exactly (theorem 4 of the note).
 
     That is (1 - a) exp(-(epsilon + beta) / r) cosh(alpha / r) with beta = -log a and r = 1 / a - 1. Call it inside
-    `balls.precision`.
+    `interval_arithmetic.precision`.
     """
     a, one = interval_arithmetic.ball(fall), interval_arithmetic.ball(Fraction(1))
     rise = interval_arithmetic.ball(1 / fall - 1)

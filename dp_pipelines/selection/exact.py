@@ -31,7 +31,7 @@ MORE = 32
 """Bits by which the bounds that a first word is compared with are finer than the word."""
 
 MARGIN = 64
-"""Bits of working precision beyond those of an answer: `balls.units` raises where they are too few."""
+"""Bits of working precision beyond those of an answer: `interval_arithmetic.units` raises where they are too few."""
 
 
 def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:

@@ -113,7 +113,7 @@ def kind_of(task: TrainModel) -> Kind:
 
 
 def cell_count(task: TrainModel) -> int:
-    """The number of cells that are used: not more than are counted (`train_stages.cell_count`).
+    """The number of cells that are used: not more than are counted (`training_parts.cell_count`).
 
     >>> from dp_pipelines.query.train_model import Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
@@ -154,7 +154,7 @@ def edges(task: TrainModel) -> tuple[float, ...]:
 
 
 def query(task: TrainModel) -> Query:
-    """What is counted: a table with the unit's columns, the constant column `bounds.COLUMN` and the whole numbers `CELL`."""
+    """What is counted: a table with the unit's columns, the constant column `value_bounds.COLUMN` and the whole numbers `CELL`."""
     return training_parts.evaluation_query(task)
 
 
@@ -220,7 +220,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
 
     Args:
         task: the task.
-        counts: the released counts, of all cells that there are (`train_stages.cell_count`) or of those that are used.
+        counts: the released counts, of all cells that there are (`training_parts.cell_count`) or of those that are used.
         stddev: of the noise of each.
 
     Raises:

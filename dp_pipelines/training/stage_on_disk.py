@@ -53,7 +53,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: Draw 
     """Bound, accumulate, merge, select, add noise: once.
 
     Args:
-        stage: of a plan; where it is partitioned by `bounds.COLUMN` alone, all rows are in that partition.
+        stage: of a plan; where it is partitioned by `value_bounds.COLUMN` alone, all rows are in that partition.
         tables: each holds all rows of its units.
         salt: the run's own 64-bit number, which settles what contributions stay.
         draw: of the stage and its exact totals; left out: `draw_release`.

@@ -151,7 +151,7 @@ def parameters(preparation: Preparation, given: Iterable[str]) -> dict[str, Valu
     """The parameters of the run that trained the model, those given on the command line in their place.
 
     Raises:
-        RequestError: as for `params.take`.
+        RequestError: as for `job_parameters.take`.
     """
     listed = list(given)
     taken = {item.partition("=")[0] for item in listed}

@@ -116,7 +116,7 @@ def run(
         run_id: names the run; needed where the budget is for several.
         arguments: options of Beam.
         ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
-        runner: one of `runners.NAMES`.
+        runner: one of `runner_rules.NAMES`.
         anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
 
     Raises:

@@ -2,7 +2,7 @@
 
 In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
 server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
-is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipeline.public_part` may read;
+is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipelines.public_part` may read;
 before an engine gets a job, whoever keeps the attempt is told its name. A job server that we start is killed with this process
 (on Linux), and its temporary files lie in the attempt's private folder. Not covered: what is done about a job whose driver was
 killed (`left_jobs`).
@@ -198,7 +198,7 @@ def engine(name: str, arguments: Sequence[str]) -> Iterator[Engine]:
     """A runner, until the end of the block.
 
     Args:
-        name: one of `runners.NAMES`.
+        name: one of `runner_rules.NAMES`.
         arguments: options of Beam.
 
     Raises:

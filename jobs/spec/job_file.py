@@ -284,7 +284,7 @@ def load(path: str) -> JobFile:
     """Read and check a job file.
 
     Raises:
-        RequestError: it cannot be read, or `complaints.JobErrors` with all that is wrong in it.
+        RequestError: it cannot be read, or `validation_errors.JobErrors` with all that is wrong in it.
     """
     file = pathlib.Path(path)
     try:

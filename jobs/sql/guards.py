@@ -77,7 +77,7 @@ def guarded(root: Node, bound: Bound) -> Node:
     """The tree that runs instead.
 
     Args:
-        root: as `sql_tree.check` has let it through.
+        root: as `whitelist.check` has let it through.
         bound: what it is bound to.
 
     Raises:
