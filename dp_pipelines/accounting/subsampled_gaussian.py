@@ -1,8 +1,8 @@
 """Gaussian sums over a Poisson sample: the two dominating pairs, one for each direction, and a bound on their moments.
 
 In: the rate of the sample, the shift mu of the sum in standard deviations of its noise. Out: a `Removed` or `Added` pair for
-`dominating_pairs.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are bounds from above for every order
-(docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ between units.
+`dominating_pairs.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are bounds from above for
+every order (docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ between units.
 
 With a Gaussian of the same mu in place of the mixture, both profiles are those of the Gaussian at another loss: subsampling
 is a change of the variable, and no precision is lost by it.

@@ -10,11 +10,10 @@ it, squared, and the variance of the noise, which grows with the bound (Laplace)
 that most units keep, say 95 %, would do without guesses; but it looks at neither the noise nor the rows: a few units with very
 many partitions may hold most of them, and where noise is nothing beside what a partition holds, dropping a tenth of it is the
 larger error. Several statistics are weighed as where a plan compares strategies: by the logarithms of their errors, with the
-weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is taken
-to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data: bins
-that do not stand out of the noise alone are counted with their neighbours (`value_bounds.seen`). What does not stand out at all counts
-as no units: then noise alone decides.
-docs/benchmarks/partition_bound.md has what the guesses cost.
+weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is
+taken to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data:
+bins that do not stand out of the noise alone are counted with their neighbours (`value_bounds.seen`). What does not stand out
+at all counts as no units: then noise alone decides. docs/benchmarks/partition_bound.md has what the guesses cost.
 """
 
 import dataclasses

@@ -370,7 +370,7 @@ def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, d
 
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
-    """The noise of a statistic, on a lattice where its unit of change is at most `decision_cost.steps` steps, or as it was asked for."""
+    """The noise of a statistic, on a lattice where its unit of change is at most `decision_cost` steps, or as it was asked for."""
     unit = 1 << WEIGHT_BITS if statistic.kind == "weights" else shape_of(statistic, query).unit
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
     step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)

@@ -154,7 +154,7 @@ def edges(task: TrainModel) -> tuple[float, ...]:
 
 
 def query(task: TrainModel) -> Query:
-    """What is counted: a table with the unit's columns, the constant column `value_bounds.COLUMN` and the whole numbers `CELL`."""
+    """What is counted: a table with the unit's columns, the constant column of `value_bounds.COLUMN`, whole numbers `CELL`."""
     return training_parts.evaluation_query(task)
 
 
