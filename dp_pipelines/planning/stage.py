@@ -323,7 +323,7 @@ def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> l
             made.append(record_of_sums(name, key, noise.law.scale, choice.steps, statistic.vectors))
             continue
         shape = shape_of(statistic, query)
-        # A unit is at most `decision_cost.steps` steps on any lattice (docs/proofs/sensitivity.md, lemmas 6a and 6b).
+        # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemmas 6a and 6b).
         open_now = query.bounds.auto or key in open_yet
         moved = shape.ideally(choice.steps) if open_now else shape.steps(noise.step)
         if statistic.kind == "ranks":
@@ -370,7 +370,7 @@ def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, d
 
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
-    """The noise of a statistic, on a lattice where its unit of change is at most `decision_cost` steps, or as it was asked for."""
+    """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
     unit = 1 << WEIGHT_BITS if statistic.kind == "weights" else shape_of(statistic, query).unit
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
     step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)
