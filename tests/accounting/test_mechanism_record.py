@@ -173,7 +173,7 @@ def test_a_group_that_is_no_name_is_refused(group: object):
         record("laplace", group=group)
 
 
-def test_what_may_fail_has_no_pure_epsilon_and_what_may_not_has_one():
+def test_what_may_fail_has_no_pure_epsilon_and_what_may_not_has_one() -> None:
     common = {"stage": "s", "name": "n"}
     decision = Mechanism(**common, kind="approximate_dp", epsilon=0.5, delta=0.0, l0=3)
     assert decision.pure_epsilon == Fraction(3, 2)

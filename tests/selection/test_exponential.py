@@ -271,7 +271,9 @@ def test_more_choices_than_candidates_are_refused():
 
 @pytest.mark.parametrize("choice", [permute_and_flip, exponential])
 @pytest.mark.parametrize("wrong", [2**61 + 1, -(2**61) - 1])
-def test_one_score_beyond_the_largest_is_refused_beside_others_that_are_none(choice: Callable[..., object], wrong: int):
+def test_one_score_beyond_the_largest_is_refused_beside_others_that_are_none(
+    choice: Callable[..., object], wrong: int
+) -> None:
     for scores in ([[0, wrong]], [[wrong, 0]], [[0, 0], [0, wrong]]):
         with pytest.raises(RequestError, match="2\\*\\*61"):
             choice(np.array(scores), spread=1, epsilon=Fraction(1))
