@@ -1,5 +1,6 @@
 """Pairs: profiles against 50 digits, moments against sums, and masses on a grid that are never below the profile."""
 
+import dataclasses
 import math
 
 import mpmath
@@ -8,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.accounting.dominating_pairs import Bounded, Gaussian, Laplace, Masses, Pair, Response, connect_dots
+from dp_pipelines.accounting.dominating_pairs import (
+    Bounded,
+    Floats,
+    Gaussian,
+    Laplace,
+    Masses,
+    Pair,
+    Response,
+    connect_dots,
+)
 
 pairs = st.builds(
     lambda kind, size: kind(size),
@@ -125,3 +135,21 @@ def test_what_a_gaussian_leaves_above_its_reach_is_negligible(pair: Gaussian):
     for theta, log_delta in ((0.1, -14.0), (9 / pair.mu, -14.0), (1 / pair.mu, -200.0)):
         masses = connect_dots(pair, pair.mu / 50, pair.reach(theta, log_delta))
         assert 0 < masses.infinite < math.exp(log_delta - 20)
+
+
+@dataclasses.dataclass(frozen=True)
+class Blurred(Bounded):
+    """A profile of one half at every loss above 0, which is known badly at the largest one."""
+
+    def profile(self, losses: Floats) -> tuple[Floats, Floats]:
+        return np.where(losses > 0, 0.5, 1.0), np.where(losses >= self.largest, 0.25, 0.0)
+
+    def log_moment(self, theta: Floats) -> Floats:
+        return theta * self.largest
+
+
+def test_no_more_is_put_at_infinity_than_lies_at_the_highest_node_and_above() -> None:
+    masses = connect_dots(Blurred(20.0), 10.0, (0.0, 20.0))
+    assert (masses.values >= 0).all()
+    assert 0.5 <= masses.infinite < 0.5 + 1e-4
+    assert float(masses.values.sum()) + masses.infinite == pytest.approx(1.0)

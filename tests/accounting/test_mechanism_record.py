@@ -171,3 +171,13 @@ def test_a_group_is_written_only_where_it_is_set():
 def test_a_group_that_is_no_name_is_refused(group: object):
     with pytest.raises(RequestError, match="mechanism.group"):
         record("laplace", group=group)
+
+
+def test_what_may_fail_has_no_pure_epsilon_and_what_may_not_has_one() -> None:
+    common = {"stage": "s", "name": "n"}
+    decision = Mechanism(**common, kind="approximate_dp", epsilon=0.5, delta=0.0, l0=3)
+    assert decision.pure_epsilon == Fraction(3, 2)
+    assert dataclasses.replace(decision, delta=1e-9).pure_epsilon is None
+    assert Mechanism(**common, kind="delta", delta=0.0).pure_epsilon is None
+    assert Mechanism(**common, kind="gaussian", scale=Fraction(1), l2_squared=1, l0=1).pure_epsilon is None
+    assert Mechanism(**common, kind="bounded_range", epsilon=0.25, l0=2).pure_epsilon == Fraction(1, 2)

@@ -140,3 +140,11 @@ def test_a_divergence_becomes_an_epsilon_that_holds() -> None:
     for order in (2.0, 8.0, 29.0):
         epsilon = renyi.to_epsilon(renyi.divergence([gaussian(4)], order), order, 1e-6)
         assert accountant.delta_of([gaussian(4)], epsilon) <= 1e-6
+
+
+@pytest.mark.parametrize("order", [1.5, 3.7, 29.0, 199.5])
+def test_a_divergence_is_above_the_truth_before_it_is_raised_with_the_sum(order: float) -> None:
+    for high in (1.0, 1.5, 2.0, 7.3, 30.0):
+        loss = high / (order - 1) * (1 + 2.0**-30)
+        assert exact_laplace(Fraction(loss), order) < renyi._laplace(loss, order)
+        assert exact_response(loss, order) < renyi._response(loss, order)

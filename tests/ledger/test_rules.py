@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import dp_accounting
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -286,3 +287,24 @@ def _fill(ledger: Ledger) -> int:
         except BudgetError:
             return number
     raise AssertionError("the account has no end")
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.1, 1e-9), (4.0, 1e-5), (2.5, 1e-7)])
+def test_a_filter_may_spend_the_whole_units_that_lie_a_billionth_below_the_exact_divergence(
+    epsilon: float, delta: float
+) -> None:
+    owner = account(epsilon=epsilon, delta=delta)
+    with mpmath.workdps(50):
+        order = mpmath.mpf(Fraction(owner.order).numerator) / Fraction(owner.order).denominator
+        logs = mpmath.log(mpmath.mpf(delta) / 4) + mpmath.log(order)
+        exact = epsilon - mpmath.log1p(-1 / order) + logs / (order - 1)
+        over = exact - mpmath.mpf(10) ** -9 - owner.cap.epsilon * mpmath.mpf(10) ** -12
+    assert -1e-14 <= over < 1e-12 + 1e-14
+
+
+def test_a_filter_that_may_spend_no_unit_at_all_is_refused_and_one_with_a_unit_is_not() -> None:
+    # Here the allowed divergence is half a unit above the safety; a unit more of epsilon is a unit more of it.
+    epsilon, delta = 1.9842141884812955e-09 + 5e-13, 1e-30
+    with pytest.raises(RequestError, match="no room"):
+        rules.cap_of(FILTER, epsilon, delta)
+    assert rules.cap_of(FILTER, epsilon + 1e-12, delta)[0].epsilon == 1

@@ -10,7 +10,7 @@ import pytest
 
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
-from dp_pipelines.ledger.entries import Cost, EngineJob
+from dp_pipelines.ledger.entries import Attempt, Cost, EngineJob
 from dp_pipelines.ledger.events import Event, chained
 from dp_pipelines.ledger.state import State
 from tests.helpers.source import ROOT
@@ -204,3 +204,17 @@ def test_a_look_at_the_rows_is_kept_and_charges_nothing() -> None:
     assert [(tuning.account, tuning.time) for tuning in seen.tunings] == [("a", "t8"), ("b", "t9")]
     assert seen.accounts == before.accounts
     assert seen.runs == before.runs
+
+
+def test_a_draw_is_frozen_once_under_its_name_and_another_name_is_another_draw() -> None:
+    draw = (events.DRAW_FROZEN, {**RUN, "attempt": "1", "name": "sample", "sha256": "d"})
+    other = (events.DRAW_FROZEN, {**RUN, "attempt": "1", "name": "noise", "sha256": "e"})
+    assert after(5, draw, other).runs["a", "r"].drawn == {"sample": "d", "noise": "e"}
+    for again in ("d", "e"):
+        with pytest.raises(LedgerError, match="could not have happened"):
+            after(5, draw, (events.DRAW_FROZEN, {**draw[1], "sha256": again}))
+
+
+def test_what_an_attempt_has_made_is_not_destroyed_until_somebody_says_so() -> None:
+    assert Attempt(name="1", staging="/s", where={}).destroyed is False
+    assert [attempt.destroyed for attempt in after(5).runs["a", "r"].attempts] == [False]

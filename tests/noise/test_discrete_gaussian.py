@@ -128,3 +128,9 @@ def test_a_scale_far_below_a_step_leaves_one_and_minus_one_as_good_as_alone(part
     assert DiscreteGaussian(Fraction(1, parts)).stddev == pytest.approx(
         math.sqrt(2) * math.exp(-(parts**2) / 4), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("scale", [Fraction(1, 20), Fraction(3, 50), Fraction(3, 40), Fraction(1, 10)])
+def test_the_standard_deviation_of_a_law_that_is_nearly_always_0_is_that_of_its_two_neighbours(scale: Fraction) -> None:
+    nearest = math.sqrt(2 * math.exp(-1 / (2 * float(scale) ** 2)))
+    assert DiscreteGaussian(scale).stddev == pytest.approx(nearest, rel=1e-9, abs=0)

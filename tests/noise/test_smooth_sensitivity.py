@@ -270,3 +270,13 @@ def test_a_rounding_is_settled_by_further_words_however_near_it_comes_to_an_edge
     assert smooth_sensitivity.rounded_laplace(0, Fraction(1), words=words(*parts[:2], parts[2] - 1)) == 1
     assert smooth_sensitivity.rounded_laplace(0, Fraction(1), words=words(*parts[:2], parts[2] + 1)) == 0
     assert asked == [1, 2, 1] * 2
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(Fraction(1, 2**60), 1e-6), (Fraction(1, 2**45), 1e-300)])
+def test_an_epsilon_or_a_delta_that_no_falling_scale_can_meet_is_refused(epsilon: Fraction, delta: float) -> None:
+    with pytest.raises(ArithmeticError, match="too small"):
+        smooth_sensitivity.smoothing(epsilon, delta)
+
+
+def test_a_step_of_the_release_is_a_float_exactly() -> None:
+    assert Fraction(1 / (2 * smooth_sensitivity.FINER)) == Fraction(1, 2 * smooth_sensitivity.FINER)

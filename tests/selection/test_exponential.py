@@ -267,3 +267,13 @@ def test_more_choices_than_candidates_are_refused():
             top_k(np.zeros(3, np.int64), k, spread=1, epsilon=Fraction(1))  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="mechanism"):
         top_k(np.zeros(3, np.int64), 1, spread=1, epsilon=Fraction(1), mechanism="gumbel")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("choice", [permute_and_flip, exponential])
+@pytest.mark.parametrize("wrong", [2**61 + 1, -(2**61) - 1])
+def test_one_score_beyond_the_largest_is_refused_beside_others_that_are_none(
+    choice: Callable[..., object], wrong: int
+) -> None:
+    for scores in ([[0, wrong]], [[wrong, 0]], [[0, 0], [0, wrong]]):
+        with pytest.raises(RequestError, match="2\\*\\*61"):
+            choice(np.array(scores), spread=1, epsilon=Fraction(1))

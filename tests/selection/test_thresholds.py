@@ -257,3 +257,10 @@ def test_the_ends_of_the_ranges_are_taken_and_what_lies_beyond_is_refused():
     ]:
         with pytest.raises(RequestError, match=named):
             thresholds.weighted_l2_squared(*beyond)
+
+
+def test_a_weighted_threshold_with_a_large_delta_is_the_smallest_though_it_is_far_below_0() -> None:
+    law, delta = RoundedGaussian(Fraction(4096)), 0.9
+    found = thresholds.weighted_threshold(law, 2**20, 2**10, 1, delta)
+    assert found < -1000
+    assert law.tail(found - 2**10) <= delta < law.tail(found - 1 - 2**10)

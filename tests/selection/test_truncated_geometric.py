@@ -178,3 +178,9 @@ def test_a_coin_flipped_a_million_times_keeps_as_often_as_it_says():
         p = float(Fraction(int(table[n]), 2**64))
         kept = int((words < table[n]).sum())
         assert abs(kept - 10**6 * p) <= 6.2 * math.sqrt(10**6 * p * (1 - p)) + 10
+
+
+def test_a_table_a_little_longer_than_two_million_entries_is_refused() -> None:
+    assert float(keep_probability(2**21, 1e-9, 4.6e-7)) < 1
+    with pytest.raises(RequestError, match="millions of units"):
+        keep_table(1e-9, 4.6e-7)
