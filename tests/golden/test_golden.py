@@ -39,7 +39,8 @@ def test_the_made_up_jobs_have_every_kind_of_metric_strategy_stage_and_bound() -
 def test_most_of_the_made_up_jobs_are_planned_and_a_hundred_inputs_are_refused() -> None:
     assert len(PLANS) == jobs.NUMBER == 200
     assert sum(not str(answer).startswith("exit") for answer in PLANS.values()) >= 125
-    assert len(STATISTICS) >= 100
+    assert len(STATISTICS) >= 60
+    assert len({str(answer) for answer in STATISTICS.values()}) > 0.9 * len(STATISTICS)
     refused = [answer for answer in REFUSALS.values() if not str(answer).startswith("exit 0")]
     assert len(refused) >= 100
 
