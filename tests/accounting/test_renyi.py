@@ -148,3 +148,13 @@ def test_a_divergence_is_above_the_truth_before_it_is_raised_with_the_sum(order:
         loss = high / (order - 1) * (1 + 2.0**-30)
         assert exact_laplace(Fraction(loss), order) < renyi._laplace(loss, order)
         assert exact_response(loss, order) < renyi._response(loss, order)
+
+
+@pytest.mark.parametrize("order", [1.5, 3.0, 20.0])
+@pytest.mark.parametrize("times", [1, 40])
+def test_a_sample_of_nearly_everybody_costs_what_the_whole_costs(order: float, times: int) -> None:
+    nearly = Mechanism(
+        stage="s", name="n", kind="sampled_gaussian", scale=4, l2_squared=9, l0=1, rate=1 - 1e-9, times=times
+    )
+    whole = times * order * (9 / 16) / 2
+    assert whole * (1 - 1e-6) <= renyi.divergence([nearly], order) <= whole * (1 + 1e-3)
