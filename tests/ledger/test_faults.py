@@ -155,8 +155,8 @@ BY_HAND = {
     "the last events gone": "DELETE FROM dp_events WHERE seq > 4",
     "all events gone": "DELETE FROM dp_events",
     "two events that changed places": "UPDATE dp_events SET seq = CASE seq WHEN 5 THEN 106 WHEN 6 THEN 105 ELSE seq + 100 END",
-    "an event that was added": "INSERT INTO dp_events SELECT seq + 1, hash, kind, time, body, substr(hash, 33) || substr(hash, 1, 32) "
-    "FROM dp_events WHERE seq = (SELECT max(seq) FROM dp_events)",
+    "an event that was added": "INSERT INTO dp_events SELECT seq + 1, hash, kind, time, body, "
+    "substr(hash, 33) || substr(hash, 1, 32) FROM dp_events WHERE seq = (SELECT max(seq) FROM dp_events)",
     "the hash of the last": "UPDATE dp_events SET hash = replace(hash, substr(hash, 1, 1), 'g') WHERE seq = "
     "(SELECT max(seq) FROM dp_events)",
 }  # fmt: skip
