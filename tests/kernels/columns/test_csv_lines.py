@@ -116,6 +116,7 @@ def test_each_line_is_read_as_if_it_were_alone(content: bytes, quoted: bool, blo
 
 
 @pytest.mark.slow
+@pytest.mark.long
 # An open quotation behind as many cells as a row has; a return inside of a cell without quotation.
 @example(content=b'a,b,1,"x\nc,d,2', quoted=True, block=2**23, long=2**20)
 @example(content=b"f\rg,h,6\nc,d,2", quoted=False, block=2**23, long=2**20)
