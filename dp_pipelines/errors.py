@@ -9,8 +9,6 @@
 
 An error names the field (a column, a file, a line of the job file, an argument), the rule that it breaks and the mend.
 It never holds a value from the rows: what stands in an error is public.
-
-May be imported by every room; imports nothing of this project.
 """
 
 from typing import Any

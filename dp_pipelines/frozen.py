@@ -1,7 +1,4 @@
-"""A mapping that cannot change: queries and plans are fixed before any data is read.
-
-May be imported by every room; imports nothing of this project.
-"""
+"""A mapping that cannot change: queries and plans are fixed before any data is read."""
 
 from collections.abc import Iterator, Mapping
 from typing import TypeVar

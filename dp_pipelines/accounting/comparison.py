@@ -1,16 +1,17 @@
 """What records cost by four ways to add up losses: for `plan --explain` and the benchmark, never to account with.
 
-In: groups of records and how often each runs, delta. Out: an epsilon for each way. Each way is a theorem, so each answer is
-an upper bound on the truth; the last is what plans are accounted with:
+In: groups of records and how often each runs, delta. Out: an epsilon for each way. Each way is a theorem, so each answer is an
+upper bound on the truth; the last is what plans are accounted with:
 
-* `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave. A
-sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8). *
-`advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
-The part that is left to the theorem is the best of a grid. * `renyi`: Renyi divergences add up (Mironov 2017); the best of a
-grid of orders. * `pld`: privacy loss distributions (`accountant`).
+* `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave.
+  A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
+* `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
+  The part that is left to the theorem is the best of a grid.
+* `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
+* `pld`: privacy loss distributions (`accountant`).
 
-Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts
-as ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
+Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts as
+ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
 """
 
 import collections
@@ -85,7 +86,7 @@ def compare(groups: Groups, delta: float) -> Costs:
 
 
 def _compare(kept: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> Costs:
-    """As `compare`, of the records that one unit meets."""
+    """As `explain`, of the records that one unit meets."""
     if delta == 0:
         added = _composed(kept, 0.0, (0.0,))
         return Costs(naive=added, advanced=added, renyi=added, pld=added)

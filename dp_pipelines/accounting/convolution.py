@@ -2,11 +2,9 @@
 
 In: pairs, how often each is composed, an interval, a tilt. Out: a `Window` of composed masses that answers for epsilon and delta.
 Holds: answers are at or above those of the masses that were composed, with rounding counted in (docs/proofs/accounting.md, 4).
-Not covered: which interval and which tilt (budget.grid).
+Not covered: which interval and which tilt (accounting.composition).
 
 Source: rounding of an FFT, Higham 2002, theorem 24.2.
-
-Imports budget.losses.
 """
 
 import dataclasses

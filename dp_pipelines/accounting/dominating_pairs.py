@@ -2,12 +2,12 @@
 
 In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `Pair` with its privacy profile; masses on a
 grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, with floating point counted in
-(docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (budget.accountant) and composition
-(budget.grid); the pairs of subsampled mechanisms, whose two directions differ (budget.sampled).
+(docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (accounting.accountant) and composition
+(accounting.composition); the pairs of subsampled mechanisms, whose two directions differ (accounting.subsampled_gaussian).
 
 Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
 
-Imports nothing of this project, but needs scipy: the accountant imports it when it is asked.
+Needs scipy, so the accountant imports it when it is asked.
 """
 
 import abc

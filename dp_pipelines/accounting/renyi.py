@@ -8,7 +8,7 @@ Of records with groups the dearest group counts, as everywhere. A unit may be in
 the next: what is added up over runs and plans is the most that any unit loses in each.
 
 Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); Mironov, Talwar, Zhang 2019 (Gaussian sums over
-samples, budget.sampled); randomized response from its two outcomes. A change
+samples, accounting.subsampled_gaussian); randomized response from its two outcomes. A change
 that is bounded in sum is worst in as few pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the
 other, so each of its divergences is at most as large).
 """

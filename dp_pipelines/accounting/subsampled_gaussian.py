@@ -10,7 +10,7 @@ is a change of the variable, and no precision is lost by it.
 Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
 2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
 
-Imports budget.losses; needs scipy, so the accountant imports it when it is asked.
+Needs scipy, so the accountant imports it when it is asked.
 """
 
 import dataclasses

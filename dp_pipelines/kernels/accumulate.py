@@ -2,7 +2,7 @@
 
 In: kept contributions, or partial aggregates of shards. Out: one row per partition with one int64 per statistic; merged,
 two int64 words per statistic, whose value is high * 2**32 + low. Statistics with cells have a list of those that count
-something (`spread`). Holds: integers only, so that order, batch split and shard
+something (`sparse_counts`). Holds: integers only, so that order, batch split and shard
 count change nothing; every intermediate sum has proven headroom (stated where it is made).
 """
 

@@ -2,7 +2,7 @@
 
 In: how long the vectors are, how often a sum is released and over which part of the units. Out: a frozen description that plans
 pay for. Holds: a unit moves each sum by an L2 norm of one unit of change, the norm that it is clipped to. Not covered: the
-vectors (`dp_pipelines.training` computes them, sum by sum, outside of the aggregate path). Imports nothing of this project.
+vectors (`dp_pipelines.training` computes them, sum by sum, outside of the aggregate path).
 """
 
 import dataclasses

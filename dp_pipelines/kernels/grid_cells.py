@@ -2,7 +2,8 @@
 
 In: one Arrow array of numbers; later, counts by point. Out: int32 numbers of points, null where a value is null; the middle
 values of each partition, as points. Holds: the point of a row depends on that row alone; one row more or less changes one of
-the middle values at most (docs/proofs/smooth_sensitivity.md, lemma 1). Not covered: the median and its noise (noise.smooth).
+the middle values at most (docs/proofs/smooth_sensitivity.md, lemma 1). Not covered: the median and its noise
+(noise.smooth_sensitivity).
 """
 
 import dataclasses

@@ -2,7 +2,7 @@
 
 In: whole numbers that a statistic declares. Out: `Shape` and, after coarse rounding, `Steps`. Holds: `steps` bounds the change of
 `floor((a + step // 2) / step)` in each coordinate, in number of coordinates, in L1 and in L2 (docs/proofs/sensitivity.md, 4;
-docs/proofs/vectors.md, 3). Imports nothing of this project.
+docs/proofs/vectors.md, 3).
 """
 
 import dataclasses

@@ -4,7 +4,7 @@ In: sorted whole numbers in a known range, epsilon and delta of the release. Out
 neighbours that differ in one value, and ideal words, the release is (epsilon, delta)-DP. Its distance from the law that is proven
 is zero: the smooth sensitivity is an integer, and a real number is revealed bit by bit until its rounding is certain. No float
 decides (docs/proofs/smooth_sensitivity.md). The scale of the noise is private: it must not be shown. Not covered: time, which may
-tell of it; where the numbers come from (kernels.points).
+tell of it; where the numbers come from (kernels.grid_cells).
 
 Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of the note, which are sharper.
 

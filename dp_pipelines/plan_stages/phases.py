@@ -12,9 +12,9 @@ that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 
 Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
 a contribution bound and a share of its own; what it shows decides the bounds of the stage
-(dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (budget.resolve). A bound on partitions that says
+(dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (planning.resolve). A bound on partitions that says
 `auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
-runs the pipeline (dp_pipelines.auto_bounds.partition_bound, budget.reserve).
+runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
 
 A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 """

@@ -1,9 +1,9 @@
 """How a plan chooses: strategies, laws and bases for the smallest expected error, from public numbers alone.
 
-In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated
-so that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by
-an expected error, as if all runs got the same part; only the last step (budget.settle), on the integer records that will run,
-decides the noise, so a poor comparison costs accuracy and never privacy.
+In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated so
+that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by an
+expected error, as if all runs got the same part; only the last step (planning.integer_noise), on the integer records that will
+run, decides the noise, so a poor comparison costs accuracy and never privacy.
 """
 
 import dataclasses

@@ -239,7 +239,7 @@ class Plan:
         return self._rounds[number]
 
     def explain(self) -> dict[str, Any]:
-        """What all runs cost by four ways to add up losses, in all and for each stage alone; see `compare`."""
+        """What all runs cost by four ways to add up losses, in all and for each stage alone; see `comparison`."""
         return comparison.explain(self._groups, self.delta)
 
     def verify(self) -> None:

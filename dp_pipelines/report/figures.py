@@ -1,8 +1,9 @@
 """How plots become part of a page: a figure under fixed settings, texts that matplotlib never reads, colours of the page.
 
-In: what `plots` and `spreads` draw. Out: one `<svg>` element each. Holds: the same input gives the same bytes; no text of a key
-ever reaches matplotlib (a token stands for it until it is escaped), so none can be markup, mathematics or a missing glyph;
-colours are variables of the page's style sheet, so that light, dark and print need one drawing. Not covered: what is drawn.
+In: what `charts` and `spread_charts` draw. Out: one `<svg>` element each. Holds: the same input gives the same bytes; no text
+of a key ever reaches matplotlib (a token stands for it until it is escaped), so none can be markup, mathematics or a missing
+glyph; colours are variables of the page's style sheet, so that light, dark and print need one drawing. Not covered: what is
+drawn.
 """
 
 import contextlib

@@ -63,7 +63,7 @@ class Fit:
     Args:
         name: of the stage.
         task: what is learnt.
-        stages: the frozen parts of the stage, by name (`train_stages`); others are not looked at.
+        stages: the frozen parts of the stage, by name (`training_parts`); others are not looked at.
         tables: gives all examples, each time it is called; each table holds whole units.
         folder: it exists and is private.
         draws: keeps what later steps depend on.

@@ -2,8 +2,6 @@
 
 In: bytes under a name. Out: the same bytes for ever. Holds: the first content under a name stays. Not covered: a place that
 outlives the process, which is the ledger's (jobs.run.ledgered_run).
-
-Imports nothing of this project.
 """
 
 from typing import NewType, Protocol

@@ -2,7 +2,7 @@
 
 In: a query and its stage of a plan, or the stage of a sibling that differs in clips and rows per partition alone. Out: a frozen
 `Configuration`. Holds: nothing of the data; every standard deviation is that of the plan's own records. A sibling's noise is
-taken over in units of sensitivity: calibration knows sensitivities as units (budget.search), so that the noise in these units
+taken over in units of sensitivity: calibration knows sensitivities as units (planning.choose), so that the noise in these units
 does not depend on clips and rows per partition but by the rounding of its lattice, some parts in 10^3. Not covered: metrics
 other than those of `KINDS`; they get their share of the budget, and nothing is predicted of them.
 """

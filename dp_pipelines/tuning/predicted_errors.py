@@ -72,7 +72,7 @@ def errors(kept: Kept, configuration: Configuration, partitions: int, rows: int)
     Args:
         kept: the partitions.
         configuration: bounds, clips and noise.
-        partitions, rows: the places of its two bounds among the candidates of `kept`.
+        partitions, rows: the places of its two bounds among the candidates of `bounding_moments`.
     """
     moments = _Moments(kept=kept, partitions=partitions, rows=rows)
     selects = configuration.selects

@@ -4,8 +4,6 @@ In: a pipeline file, options of Beam. Out: an exit code, as of `dp-pipelines`. H
 since errors and logs of other transforms quote them; what is told of a failure is the pipeline's own text: our errors, and the
 transform and line at which Beam's reader stopped. Beam's own command (`python -m apache_beam.yaml.main`) tells everything: keep
 it for made-up rows. Not covered: what other transforms of the pipeline write; templates; files that are included.
-
-Imports Beam, when a pipeline is run.
 """
 
 import pathlib

@@ -6,8 +6,6 @@ of every other pipeline (`PrivateAggregate`). Not covered: a ledger. What runs i
 anybody, so that nothing is accounted across runs, and a pipeline has to say so: `ledger: none`. `dp-pipelines run` has one.
 
 Where a lost worker is replaced, a sink of the user's may write rows twice, and of two draws: `output` publishes one, once.
-
-Imports Beam.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The commands `ledger` and `runs`: opening accounts, looking, checking, exporting, giving up.
 
 In: parsed arguments. Out: text or JSON on standard output. Holds: what is printed is public: requests and what was charged for
-them. Not covered: admitting and following runs (`charged`).
+them. Not covered: admitting and following runs (`ledgered_run`).
 """
 
 import argparse

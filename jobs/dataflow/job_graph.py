@@ -4,8 +4,6 @@ In: a job file, parameters, the options of Beam that a run would have. Out: the 
 them would be refused for. Holds: it is made by Beam's own runner for Dataflow, up to the call of the service; no row is read,
 and no ledger is opened. Not covered: what the service makes of it; pipelines after the first one, which depend on what that one
 releases. Needs the extra `dataflow`.
-
-Imports Beam.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def predict(given: argparse.Namespace) -> Predicted:
     """Run the command.
 
     Args:
-        given: the arguments, as `predict_parser` declares them.
+        given: the arguments, as `predict_arguments` declares them.
 
     Raises:
         RequestError: the model, the input or an argument is wrong; nothing was written.

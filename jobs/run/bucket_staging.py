@@ -5,8 +5,6 @@ folder. Holds: each attempt of a writer writes a file of its own, whole; the dri
 the end, whatever happens, nothing that was found under the run's folder is left, and what a killed driver left is destroyed by
 the next attempt. Not covered: a writer that is still alive after its job has ended: what it writes then lies in the run's
 folder until somebody removes it.
-
-Imports Beam: only `run` may import this module.
 """
 
 import io

@@ -3,8 +3,6 @@
 In: a checked request, frozen stages, a staging folder. Out: steps in a pipeline. Holds: the rows are read once for all stages;
 every PCollection of tables keeps the Arrow coder; labels are names from the job file and ours. Not covered: running and
 publishing (`run`).
-
-Imports Beam: only `run` may import this module.
 """
 
 import glob

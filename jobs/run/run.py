@@ -3,7 +3,7 @@
 In: a job file, parameters, an output folder, a ledger. Out: the folder with one Parquet file per stage, `report.html` and
 `manifest.json`, under its name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused
 before anything is charged or created; while rows are in memory nothing is printed, and no text of a failure leaves this
-module unless all of it is public. With a ledger the run is charged first and its release kept (`charged`); without one the
+module unless all of it is public. With a ledger the run is charged first and its release kept (`ledgered_run`); without one the
 manifest says so.
 """
 

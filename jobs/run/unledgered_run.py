@@ -3,7 +3,7 @@
 In: the private folder of an attempt, the place of an output. Out: folders of dead attempts are gone, their jobs ended. Holds: a
 folder without such a note, or whose process lives or cannot be known from here, or that belongs to another user, is left alone;
 the note is never published.
-Not covered: runs of a ledger, which knows better (`charged`).
+Not covered: runs of a ledger, which knows better (`ledgered_run`).
 """
 
 import contextlib

@@ -2,8 +2,7 @@
 
 In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
 that write elements, keys or programs to logs and files, or under which a partition could be released twice, are refused
-(knowledge of Beam 2.77); what Beam does unless it is told otherwise is switched off. Imports Beam: only `engines`,
-`doctor` and `dataflow_job` may import this module.
+(knowledge of Beam 2.77); what Beam does unless it is told otherwise is switched off.
 """
 
 import argparse

@@ -2,8 +2,6 @@
 
 In: an engine, the folder in which outputs are to lie. Out: what is so, with mends. Holds: it reads nothing but versions, names of
 machines and free space; the private folder that it makes is removed. Not covered: workers that get none of the elements.
-
-Imports Beam: only `doctor` may import this module.
 """
 
 import getpass

@@ -2,8 +2,6 @@
 
 In: a pipeline. Out: its run. Holds: no download, no other process, no choice of another runner behind our back (Beam's
 DirectRunner may take Prism). Not covered: data larger than the memory: what is shuffled is held in it.
-
-Imports Beam: only `engines` may import this module.
 """
 
 from collections.abc import Sequence

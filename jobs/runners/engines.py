@@ -5,9 +5,7 @@ server that we start ends with the run; a run that is interrupted cancels its jo
 is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipelines.public_part` may read;
 before an engine gets a job, whoever keeps the attempt is told its name. A job server that we start is killed with this process
 (on Linux), and its temporary files lie in the attempt's private folder. Not covered: what is done about a job whose driver was
-killed (`left_jobs`).
-
-Imports Beam: only `run`, `pipeline`, `doctor`, `probe` and `dataflow_staging` may import this module.
+killed (`orphaned_jobs`).
 """
 
 import atexit

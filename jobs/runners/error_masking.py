@@ -3,8 +3,6 @@
 In: a pipeline that is built. Out: the same pipeline; each of our steps is wrapped. Holds: an error of a step leaves the worker as
 an error of ours, with its public text, or as words that name nothing but the step's class. Not covered: errors of Beam's own
 steps, which see numbers of shards and Arrow bytes; what native code prints before it dies.
-
-Imports Beam: only `engines` may import this module.
 """
 
 import contextlib

@@ -2,8 +2,6 @@
 
 In: the name of a held table. Out: Arrow tables of moderate size, the first without rows, so that types are known. Holds: what is
 pickled is the name alone. Not covered: runners whose workers are other processes; they do not have the rows.
-
-Imports Beam: only `build` may import this module.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """What `where` and `columns` may say, as data: the functions, operators and types of one row.
 
 Holds: every function here is deterministic, looks at one row alone, reads no file, setting, clock or environment, and takes
-and gives at most a constant times what it gets, with the guards of `sql_guards` (no repeat, no padding by a column; a function
+and gives at most a constant times what it gets, with the guards of `guards` (no repeat, no padding by a column; a function
 that is listed here needs hostile cases in tests/jobs/sql/test_hostile_rows.py). Arguments that
 decide how much work a row makes, or that hide a mistake, must be constants: patterns, replacements, formats, parts of dates.
 

@@ -1,9 +1,9 @@
 """What keeps one row's work in proportion to its bytes: parts of an expression rewritten or refused, and how far texts grow.
 
-In: the tree of an expression that `sql_tree` has let through, its constants. Out: the tree that runs, and a bound on the bytes
+In: the tree of an expression that `whitelist` has let through, its constants. Out: the tree that runs, and a bound on the bytes
 of its value. Holds: what is refused is refused by the text alone; what is rewritten gives null on a row that would take more
 than time in proportion to its bytes, and is otherwise the same (tests/jobs/sql/test_hostile_rows.py measures every function).
-Not covered: which functions are allowed (`sql_rules`).
+Not covered: which functions are allowed (`functions`).
 """
 
 import dataclasses

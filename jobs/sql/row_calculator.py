@@ -4,7 +4,7 @@ In: an Arrow table and SQL expressions. Out: one array for each expression, as l
 expression fails on a row. Holds: the connection reads no file, loads no extension, keeps no state; one thread, a fixed time
 zone, no optimizer, so that nothing about other rows or about time decides a value; a row that makes DuckDB itself fail costs
 that row its value and nothing else, and no text of such a failure is shown. Not covered: which expressions are allowed
-(`sql_tree`); functions whose work is more than a row's bytes (`sql_guards`).
+(`whitelist`); functions whose work is more than a row's bytes (`guards`).
 """
 
 import dataclasses

@@ -3,7 +3,7 @@
 In: a table, the columns that a step reads. Out: ranges of rows whose values take at most `SLICE_BYTES` once dictionaries are
 decoded; a row that is larger stands alone. Holds: sizes are computed from lengths, nothing is decoded to find them; where a cut
 falls depends on all rows, so what follows must be a function of each row alone.
-Not covered: what a step makes of the rows (`sql_guards` bounds that).
+Not covered: what a step makes of the rows (`guards` bounds that).
 """
 
 from collections.abc import Iterator, Sequence

@@ -102,7 +102,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     """Run the command.
 
     Args:
-        given: the arguments, as `tune_parser` declares them.
+        given: the arguments, as `tune_arguments` declares them.
         arguments: options of Beam.
 
     Raises:

@@ -3,7 +3,7 @@
 In: a checked request, the name of a stage, `--grid` as it was given (a file, or `PATH=VALUE,VALUE`). Out: configurations,
 each with its job file and its query. Holds: each is validated as a job file would be, before anything is planned or read; the
 error names the place in the job file, and the configuration. The job as it stands is the first of them, unless the grid holds
-it already. Not covered: what they cost (`tune_plans`).
+it already. Not covered: what they cost (`plans`).
 """
 
 import copy

@@ -10,7 +10,6 @@ import io
 import json
 import pathlib
 import re
-from typing import NamedTuple
 
 import yaml
 
@@ -19,16 +18,9 @@ from dp_pipelines.jobs.runners import engines
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.golden import jobs, rows, wrong
+from tests.jobs.conftest import Said
 
 PLACE = re.compile(r"(job\.yaml:\d+): (?:(\S+): )?")
-
-
-class Said(NamedTuple):
-    """What a command said."""
-
-    code: int
-    out: str
-    err: str
 
 
 def call(*arguments: object) -> Said:

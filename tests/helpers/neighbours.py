@@ -342,7 +342,7 @@ def too_sensitive(
         if not _within(fine, shape, shape.unit >> shift):
             broken.append(f"{statistic.name}, fine")
         for number in steps:
-            # As budget.stage.records: what one unit of change becomes at most.
+            # As planning.stage.records: what one unit of change becomes at most.
             step = -(-shape.unit // number)
             moved = distances(coarse(without, index, shift, step), coarse(with_unit, index, shift, step))
             if not _within(moved, shape, -(-shape.unit // step)):

@@ -3,7 +3,7 @@
 In: an array of numbers, frames. Out: 128-bit sums, as decimals or as the nearest float. Holds: integers and decimals are
 added as they are; a float counts as the nearest multiple of 2**-64, and as null where it is infinite or beyond 2**63 in size.
 Sums of digits fit 64 bits for any table that fits memory, so that the difference of two running totals is exact and holds
-nothing of the rows before the frame. Not covered: which rows are in a frame (`unit_layout`).
+nothing of the rows before the frame. Not covered: which rows are in a frame (`frames`).
 """
 
 import numpy as np

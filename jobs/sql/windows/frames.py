@@ -5,7 +5,7 @@ places of its frame. Holds: `UnitRows` puts the rows of each unit in the order o
 content itself), so that the order in which rows arrived is forgotten; rows that agree in all columns are one row twice. What
 follows sorts stably, and numbers that compare rows are only ever compared within one unit, so that each frame is a function
 of its unit's rows; which place in the table a unit gets depends on others, and decides nothing. Nothing here can fail for
-what a row holds. Not covered: what is done with frames (`unit_functions`).
+what a row holds. Not covered: what is done with frames (`window_functions`).
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ table of whole units into the rows that become examples, with the defined column
 Holds, for every row of the output:
 * It is a function of the rows of its own unit. Expressions of one row are (`expressions`). Windows are taken over the rows of
   one unit, put in an order that their content decides (`frames.UnitRows`), by exact integer arithmetic or by taking the
-  value of a row (`unit_functions`). So nothing changes when other units come or go, rows arrive in another order, or units are
+  value of a row (`window_functions`). So nothing changes when other units come or go, rows arrive in another order, or units are
   spread over tables in another way. Rows that agree in all columns are one row twice: which is which cannot be told.
 * No row decides an error. Where an expression of one row fails, it is null; a window has a value or null whatever its rows
   hold. Everything that is refused is refused by public facts: the text, the schema, the parameters.

@@ -3,7 +3,7 @@
 In: a `Window`, the layout of its rows, the values of the expressions that it names. Out: one value for each row of the table.
 Holds: each value is made from the rows of one unit by integer arithmetic, by counting, or by taking the value of a row; only
 `avg` ends with one division of the nearest floats; so nothing about other units, batches or the order of rows shows, and
-nothing that a row holds makes it fail. Not covered: which rows are in a frame (`unit_layout`); what is allowed (`unit_sql`).
+nothing that a row holds makes it fail. Not covered: which rows are in a frame (`frames`); what is allowed (`window_whitelist`).
 """
 
 import dataclasses

@@ -1,8 +1,9 @@
-"""Which windows the definition of a unit column may hold: a whitelist over DuckDB's own parse tree, as `sql_tree` for one row.
+"""Which windows the definition of a unit column may hold: a whitelist over DuckDB's own parse tree, as `whitelist`.
 
-In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds: what is not
-plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a window and around it is
-text again, which is checked as any expression of one row. Not covered: types and constants (`unit_check`).
+In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds:
+what is not plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a
+window and around it is text again, which is checked as any expression of one row. Not covered: types and constants
+(`window_types`).
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Which ledger a run is charged to: what is made, what must be there, and what is refused before anything is left.
 
 In: the shop, without its roomy ledger. Out: exit codes, messages, files. Holds: runs are real. Not covered: what happens to
-a run once it is admitted (`test_charged`).
+a run once it is admitted (`test_ledgered_run`).
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """One row cannot take more than time and room in proportion to its bytes: every function of the whitelist over hostile values.
 
-In: for each function, operator and type that `sql_rules` lists, expressions over columns of hostile values. Out: statements
+In: for each function, operator and type that `functions` lists, expressions over columns of hostile values. Out: statements
 about work: runs of DuckDB, processor time, bytes of results. Holds: a function that is listed later without a case fails here.
 Not covered: what a function computes.
 """
