@@ -8,13 +8,11 @@ the text of a long partition key arrives wherever its digest does, once for each
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate, contributions, shard, sizes
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
-from dp_pipelines.kernels.keys import Words
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms.prefetch import AheadDoFn, GatheringDoFn
@@ -31,26 +29,26 @@ class ToShards(GatheringDoFn):
 
     def compute(self, element: list[pa.Table]) -> list[Sharded]:
         """Wire tables of some tables of events, each with its shard; shard 0 also learns the types, were there no rows."""
-        alike: dict[pa.Schema, list[tuple[pa.Table, Words]]] = {}
+        alike: dict[pa.Schema, list[contributions.Hashed]] = {}
         texts: Texts = {}
         for table in element:
-            for wire, hashes in self._wires(table, texts):
-                alike.setdefault(wire.schema, []).append((wire, hashes))
+            for part in self._parts(table, texts):
+                alike.setdefault(part.wire.schema, []).append(part)
         cut: list[Sharded] = []
         # What differs in a type stays apart: where it matters, all of a shard together show it.
-        for pairs in alike.values():
-            wires, hashes_of = (list(parts) for parts in zip(*pairs, strict=True))
-            cut.append((0, shard.compact(wires[0].slice(0, 0), spare=0)))
-            whole = wires[0] if len(wires) == 1 else shard.joined(wires)
-            hashes = hashes_of[0] if len(hashes_of) == 1 else np.concatenate(hashes_of)
-            cut += shard.slices(whole, self._layout.unit_names, self._salt, self._shards, hashes)
+        for parts in alike.values():
+            cut.append((0, shard.compact(parts[0].wire.slice(0, 0), spare=0)))
+            whole = contributions.together(parts)
+            cut += shard.slices(
+                whole.wire, self._layout.unit_names, self._salt, self._shards, whole.hashes, whole.travels
+            )
         return list(with_texts(cut, self._layout.text_names, texts))
 
-    def _wires(self, table: pa.Table, texts: Texts) -> Iterator[tuple[pa.Table, Words]]:
-        """The wire form of a table of events, with the hash of each row's unit; of a table without rows too."""
+    def _parts(self, table: pa.Table, texts: Texts) -> Iterator[contributions.Hashed]:
+        """The wire form of a table of events, the rows of frequent units reduced; of a table without rows too."""
         for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
             wire = self._layout.wire(table.slice(begin, LARGEST_BATCH), texts)
-            yield contributions.reduce_frequent(wire, self._layout, self._salt)
+            yield from contributions.reduce_frequent(wire, self._layout, self._salt)
 
 
 class BoundedWire(beam.DoFn):

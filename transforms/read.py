@@ -166,7 +166,7 @@ class _ReadRowGroups(single_element_bundles.OwnBundleDoFn):
             for chunk in _uncertain(file, group, self._columns, codes)
             if _has_long_entry(stream, group, chunk)
         ]
-        file = pa.parquet.ParquetFile(stream, read_dictionary=codes)
+        file = pa.parquet.ParquetFile(stream, read_dictionary=codes, metadata=file.metadata)
         rows = _batch_rows(file, group, self._columns)
         at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, self._columns, codes) else rows
         yield from _gathered(

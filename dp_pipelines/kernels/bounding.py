@@ -78,8 +78,8 @@ def bound_partitions(
         rows: how rows of one unit and partition are told apart.
         assign_all_rows: also say for each row to which kept pair it belongs, kept itself or not.
     """
-    order = _sorted_by_pair(units, number_of_units, partitions, pair_hashes)
-    sorted_units, sorted_partitions = units[order], partitions.codes[order]
+    order, sorted_units = _sorted_by_pair(units, number_of_units, partitions, pair_hashes)
+    sorted_partitions = partitions.codes[order]
     size = len(order)
     new_pair = np.ones(size, np.bool_)
     np.not_equal(sorted_units[1:], sorted_units[:-1], out=new_pair[1:])
@@ -95,8 +95,8 @@ def bound_partitions(
     taken = np.minimum(kept_sizes, max_rows_per_partition)
     pair_of_row = None
     if assign_all_rows:
-        pair_of_row = np.full(size, -1, np.int64)
-        pair_of_row[order[_ranges(kept_starts, kept_sizes)]] = np.repeat(np.arange(len(kept_sizes)), kept_sizes)
+        pair_of_row = np.empty(size, np.int64)
+        pair_of_row[order] = np.repeat(np.where(kept, np.cumsum(kept) - 1, -1), sizes)
     return Bounded(
         rows=order[_ranges(kept_starts, taken)],
         starts=np.cumsum(taken) - taken,
@@ -133,31 +133,36 @@ def hash_pairs(unit_hashes: Words, partition_hashes: Words) -> Words:
     return mix(unit_hashes ^ (partition_hashes << np.uint64(1)) ^ (partition_hashes >> np.uint64(63)))
 
 
-def _sorted_by_pair(units: Codes, number_of_units: int, partitions: Keys, hashes: Words) -> Positions:
-    """Positions sorted by unit, then hash of the pair, then partition.
+def _sorted_by_pair(
+    units: Codes, number_of_units: int, partitions: Keys, hashes: Words
+) -> tuple[Positions, Codes | Words]:
+    """Positions sorted by unit, then hash of the pair, then partition; and their units.
 
     Unit, leading bits of the hash and position are packed into one word, since sorting words is several times faster than
     sorting by several keys. Where different partitions of a unit agree in those bits, the unit is sorted again in full.
     """
     size = len(units)
-    position_bits, unit_bits = max(size - 1, 0).bit_length(), max(number_of_units - 1, 0).bit_length()
-    hash_bits = min(64 - position_bits - unit_bits, 63)
+    position_bits, unit_bits = max(size - 1, 0).bit_length(), max(number_of_units - 1, 1).bit_length()
+    hash_bits = 64 - position_bits - unit_bits
     if hash_bits < FEWEST_HASH_BITS:
-        return _sorted_in_full(np.arange(size), units, partitions, hashes)
-    packed = units.astype(np.uint64) << np.uint64(64 - unit_bits) if unit_bits else np.zeros(size, np.uint64)
-    packed |= (hashes >> np.uint64(64 - hash_bits)) << np.uint64(position_bits)
+        order = _sorted_in_full(np.arange(size), units, partitions, hashes)
+        return order, units[order]
+    packed = hashes >> np.uint64(64 - hash_bits)
+    packed <<= np.uint64(position_bits)
+    packed |= units.view(np.uint64) << np.uint64(64 - unit_bits)
     packed |= np.arange(size, dtype=np.uint64)
     packed.sort()
-    order = (packed & np.uint64((1 << position_bits) - 1)).astype(np.int64)
-    leading = packed >> np.uint64(position_bits)
-    sorted_partitions = partitions.codes[order]
-    collided = (leading[1:] == leading[:-1]) & (sorted_partitions[1:] != sorted_partitions[:-1])
-    if collided.any():
+    order = (packed & np.uint64((1 << position_bits) - 1)).view(np.int64)
+    sorted_units = packed >> np.uint64(64 - unit_bits)
+    packed >>= np.uint64(position_bits)
+    same = np.flatnonzero(packed[1:] == packed[:-1])
+    collided = same[partitions.codes[order[same + 1]] != partitions.codes[order[same]]]
+    if len(collided):
         of_collided = np.zeros(number_of_units, np.bool_)
-        of_collided[units[order[1:][collided]]] = True
+        of_collided[units[order[collided]]] = True
         again = np.flatnonzero(of_collided[units[order]])
         order[again] = _sorted_in_full(order[again], units, partitions, hashes)
-    return order
+    return order, sorted_units
 
 
 def _sorted_in_full(positions: Positions, units: Codes, partitions: Keys, hashes: Words) -> Positions:
@@ -199,12 +204,12 @@ def _tied(groups: Codes, hashes: Words, different: Codes | None = None) -> Flags
     return tied
 
 
-def _first_of_each(groups: Codes, most: int) -> tuple[Flags, Flags]:
+def _first_of_each(groups: Codes | Words, most: int) -> tuple[Flags, Flags]:
     """For sorted group codes: which items are among the first `most` of their group, and which begin one."""
-    begins = np.ones(len(groups), np.bool_)
-    begins[1:] = groups[1:] != groups[:-1]
-    numbers = np.arange(len(groups))
-    return numbers - np.maximum.accumulate(np.where(begins, numbers, 0)) < most, begins
+    first, begins = np.ones(len(groups), np.bool_), np.ones(len(groups), np.bool_)
+    np.not_equal(groups[most:], groups[:-most], out=first[most:])
+    np.not_equal(groups[1:], groups[:-1], out=begins[1:])
+    return first, begins
 
 
 def _ranges(starts: Positions, sizes: Positions) -> Positions:

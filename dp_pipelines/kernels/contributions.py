@@ -6,6 +6,8 @@ sums travel whole.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +38,20 @@ class Contributions:
     partitions: Keys
     bounded: Bounded
     pair_hashes: Words
+
+
+class Hashed(NamedTuple):
+    """Rows on their way to the shards of their units.
+
+    Args:
+        wire: a wire table.
+        hashes: the keyed hash of the unit of each row.
+        travels: which of the rows travel; None: all.
+    """
+
+    wire: pa.Table
+    hashes: Words
+    travels: Flags | None = None
 
 
 def bound(wire: pa.Table, layout: Layout, salt: int) -> Contributions:
@@ -127,21 +143,29 @@ def sums_of_pairs(wire: pa.Table, bounded: Bounded, summand: int) -> Codes:
     return sums
 
 
-def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> tuple[pa.Table, Words]:
+def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
     """The same contributions, those of the units with more than `FREQUENT` rows reduced.
 
     Whether a unit is reduced depends on that unit's rows alone, so no other unit's rows can make one unit's travel in full.
 
     Returns:
-        the rows, and the keyed hash of the unit of each.
+        the table, of which the rows of other units travel, and the reduced rows of the frequent ones, if there are any.
     """
     hashes = unit_hashes(wire, layout, salt)
     frequent = frequent_rows(wire, layout, hashes)
     if not frequent.any():
-        return wire, hashes
-    few, many = (gather.filter_rows(wire, rows) for rows in (~frequent, frequent))
-    reduced = reduce(many, layout, salt)
-    return shard.joined([few, reduced]), np.concatenate([hashes[~frequent], unit_hashes(reduced, layout, salt)])
+        return [Hashed(wire, hashes)]
+    reduced = reduce(gather.filter_rows(wire, frequent), layout, salt)
+    return [Hashed(wire, hashes, ~frequent), Hashed(reduced, unit_hashes(reduced, layout, salt))]
+
+
+def together(parts: Sequence[Hashed]) -> Hashed:
+    """Rows of several tables of one schema as one table."""
+    if len(parts) == 1:
+        return parts[0]
+    all_of = [np.ones(part.wire.num_rows, np.bool_) if part.travels is None else part.travels for part in parts]
+    wire = shard.joined([part.wire for part in parts])
+    return Hashed(wire, np.concatenate([part.hashes for part in parts]), np.concatenate(all_of))
 
 
 def unit_hashes(wire: pa.Table, layout: Layout, salt: int) -> Words:

@@ -37,11 +37,18 @@ def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArra
 def _numbers(hashes: keys.Words, shards: int) -> NDArray[np.uint16]:
     # The leading bits: what is left of the hash inside one shard still orders its units evenly.
     leading = hashes >> np.uint64(32)
-    return ((leading * np.uint64(shards)) >> np.uint64(32)).astype(np.uint16)
+    leading *= np.uint64(shards)
+    leading >>= np.uint64(32)
+    return leading.astype(np.uint16)
 
 
 def slices(
-    table: pa.Table, key_names: Sequence[str], salt: int, shards: int, hashes: keys.Words | None = None
+    table: pa.Table,
+    key_names: Sequence[str],
+    salt: int,
+    shards: int,
+    hashes: keys.Words | None = None,
+    travels: NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element.
 
@@ -49,17 +56,20 @@ def slices(
         table: with the key columns.
         key_names, salt, shards: as for `shard_numbers`.
         hashes: of the keys of each row, where they are known: `keys.hash_columns` with this salt.
+        travels: which rows there are; the others are left out. None: all.
     """
     if table.num_rows == 0:
         return
     if hashes is None:
         hashes = keys.hash_columns([keys.one_array(table.column(name)) for name in key_names], salt)
     numbers = _numbers(hashes, shards)
-    if shards <= 256:
+    if travels is not None:
+        numbers[~travels] = shards  # after all others
+    if shards < 256:
         numbers = numbers.astype(np.uint8)  # one pass of the radix sort instead of two
-    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=shards)[:shards])
+    order = np.argsort(numbers, kind="stable")[: ends[-1]]
     taken = gather.take_rows(table, order)
-    ends = np.cumsum(np.bincount(numbers, minlength=shards))
     begin = 0
     for shard, end in enumerate(ends.tolist()):
         if end > begin:

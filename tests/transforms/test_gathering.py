@@ -3,6 +3,10 @@
 In: tables, bundles. Out: what `compute` was given. Holds: what a bundle that failed had gathered is not in the next one.
 """
 
+import platform
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -70,3 +74,27 @@ def test_codes_of_any_kind_with_nulls_and_without_rows_have_a_size(kind):
     codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), values)
     for read in (pa.table({"who": codes}), pa.table({"who": pa.chunked_array([], codes.type)})):
         assert prefetch.plain_bytes(read) >= read.nbytes
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from dp_pipelines.transforms.prefetch import keep_freed_memory
+keep_freed_memory() if sys.argv[1] == "keep" else None
+def faults(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        held = [np.zeros(1, np.uint8)] + [np.full(5 * 2**20, 1, np.uint8) for _ in range(4)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults(3)
+print(faults(20))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has another rule")
+def test_the_memory_of_freed_arrays_is_kept_for_the_next_ones():
+    def faults(way):
+        done = subprocess.run([sys.executable, "-c", FAULTS, way], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert faults("keep") * 10 < faults("leave")

@@ -42,14 +42,14 @@ def all_short(stream: BinaryIO, chunk: pyarrow.parquet.ColumnChunkMetaData) -> b
     return texts is not None and _all_short(np.frombuffer(texts, np.uint8))
 
 
-def _unpacked(page: bytes, codec: str) -> bytes | pa.Buffer | None:
+def _unpacked(page: bytes, codec: str) -> pa.Buffer | None:
     """What a page holds after its header: each text after its length in four bytes."""
     try:
         fields, header = _header(page)
     except IndexError:
         return None
-    size, packed, texts = fields.get(2, -1), fields.get(3, -1), page[header:]
-    if packed != len(texts) or not 0 <= size <= LARGEST_PAGE:
+    size, packed, texts = fields.get(2, -1), fields.get(3, -1), pa.py_buffer(page)[header:]
+    if packed != texts.size or not 0 <= size <= LARGEST_PAGE:
         return None
     if codec == "UNCOMPRESSED":
         return texts
@@ -97,10 +97,21 @@ def _varint(page: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def _alike(texts: np.typing.NDArray[np.uint8]) -> bool:
+    """Whether all texts are short and of the first one's length, as identifiers often are: told without a search."""
+    step = 4 + int(texts[0])
+    if texts.size % step:
+        return False
+    lengths = np.ndarray((texts.size // step,), "<u4", texts, 0, (step,))
+    return bool((lengths == step - 4).all())
+
+
 def _all_short(texts: np.typing.NDArray[np.uint8]) -> bool:
     """Whether texts, each after its length in four bytes (little end first), follow each other to the end and are all short."""
     if texts.size < 4:
         return texts.size == 0
+    if _alike(texts):
+        return True
     zero = texts == 0
     # Each place where the length of a short text can stand; a text of its own zeros makes more of them than there are.
     places = np.flatnonzero(zero[1:-2] & zero[2:-1] & zero[3:])

@@ -7,6 +7,7 @@ calls these functions and no operation of Arrow's own (tests/kernels/columns/tes
 memory.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -110,11 +111,10 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _one_dictionary(column: pa.ChunkedArray) -> pa.Array:
     different = {id(chunk.dictionary): chunk.dictionary for chunk in column.chunks}.values()
     if sum(_bytes(dictionary) for dictionary in different) <= LIMIT:
-        try:
-            unified = pa.chunked_array([_with_room(chunk) for chunk in column.chunks]).unify_dictionaries()
-            return pa.concat_arrays(unified.chunks)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # e.g. nulls inside a dictionary
-            pass
+        # Codes stay as narrow as they are where all values together are few enough for them.
+        for chunks in (column.chunks, map(_with_room, column.chunks)):
+            with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):  # e.g. nulls inside a dictionary
+                return pa.concat_arrays(pa.chunked_array(chunks).unify_dictionaries().chunks)
     return joined([decoded(chunk) for chunk in column.chunks])
 
 

@@ -75,4 +75,13 @@ def test_a_column_of_short_texts_is_seen_to_be_one(codec: str) -> None:
 
 
 def test_many_texts_that_look_like_lengths_are_left_to_those_who_decode() -> None:
-    assert not dictionary_page._all_short(page([number.to_bytes(2, "big") + b"\0" * 9 for number in range(5_000)]))
+    texts = [number.to_bytes(2, "big") + b"\0" * (9 + number % 2) for number in range(5_000)]
+    assert not dictionary_page._all_short(page(texts))
+
+
+def test_texts_of_one_length_are_told_whatever_they_hold() -> None:
+    texts = [number.to_bytes(2, "big") + b"\0" * 9 for number in range(5_000)]
+    assert dictionary_page._all_short(page(texts))
+    assert not dictionary_page._all_short(page([*texts[:-1], texts[-1] + b"\0" * 11]))
+    # A long text whose length only begins as the others' does.
+    assert not dictionary_page._all_short(page([b"a" * 11, b"b" * (11 + 256 * 15 + 4)]))
