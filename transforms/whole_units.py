@@ -19,9 +19,10 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.bounding import Positions, RowOrder, bound_rows
-from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns.hashing import Words
 from dp_pipelines.kernels.columns.long_text import is_text
-from dp_pipelines.kernels.keys import Codes, Words
+from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.layout import LARGEST_BATCH
 from dp_pipelines.transforms.prefetch import AheadDoFn
 from dp_pipelines.transforms.private_aggregate import check_input
@@ -199,7 +200,7 @@ def bounded(table: pa.Table, unit: Sequence[str], most: int, salt: int) -> pa.Ta
         return [gather.take(column, positions) for column in columns]
 
     def row_hashes(positions: Positions) -> Words:
-        return keys.hash_onto(hashes[units.codes[positions]], content(positions))
+        return hashing.hash_onto(hashes[units.codes[positions]], content(positions))
 
     def row_ranks(positions: Positions) -> Codes:
         rows = keys.dense(content(positions))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, Label, Number, TrainModel
 from dp_pipelines.training.examples.split import split
 
@@ -52,11 +52,13 @@ class MadeUp:
         # Every second unit has all rows; the others have one less, where that leaves one.
         there = (row == 0) | (row < most - 1) | (unit % 2 == 0)
         unit, row = unit[there], row[there]
-        words = keys.mix(unit.view(np.uint64) * np.uint64(ROWS) + row.view(np.uint64) + np.uint64(self.variant << 32))
-        order = np.argsort(keys.mix(words ^ np.uint64(1)))
+        words = hashing.mix(
+            unit.view(np.uint64) * np.uint64(ROWS) + row.view(np.uint64) + np.uint64(self.variant << 32)
+        )
+        order = np.argsort(hashing.mix(words ^ np.uint64(1)))
         columns: dict[str, pa.Array] = {name: _text(unit[order]) for name in self.task.unit_columns}
         for place, (name, kind) in enumerate(_columns(self.task).items()):
-            columns.setdefault(name, _values(kind, keys.mix(words[order] + np.uint64(place + 2)), self.variant))
+            columns.setdefault(name, _values(kind, hashing.mix(words[order] + np.uint64(place + 2)), self.variant))
         return pa.table(columns)
 
     def without(self, unit: int) -> "MadeUp":

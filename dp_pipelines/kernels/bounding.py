@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels.keys import Codes, Keys, Words, mix
+from dp_pipelines.kernels.columns.hashing import Words, mix
+from dp_pipelines.kernels.keys import Codes, Keys
 
 Positions = NDArray[np.int64]
 Flags = NDArray[np.bool_]

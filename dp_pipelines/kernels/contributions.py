@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from dp_pipelines.kernels import distinct, keys, shard, vectors
 from dp_pipelines.kernels.bounding import Bounded, Flags, Positions, RowOrder, bound_partitions, bound_rows, hash_pairs
-from dp_pipelines.kernels.columns import gather
-from dp_pipelines.kernels.keys import Codes, Keys, Words
+from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns.hashing import Words
+from dp_pipelines.kernels.keys import Codes, Keys
 from dp_pipelines.kernels.layout import Layout
 
 FREQUENT = 64
@@ -170,7 +171,7 @@ def together(parts: Sequence[Hashed]) -> Hashed:
 
 def unit_hashes(wire: pa.Table, layout: Layout, salt: int) -> Words:
     """The keyed hash of the unit of each row."""
-    return keys.hash_columns([keys.one_array(wire.column(name)) for name in layout.unit_names], salt)
+    return hashing.hash_columns([keys.one_array(wire.column(name)) for name in layout.unit_names], salt)
 
 
 def frequent_rows(wire: pa.Table, layout: Layout, hashes: Words) -> Flags:
@@ -195,7 +196,7 @@ def _row_order(wire: pa.Table, layout: Layout, partitions: Keys, pair_hashes: Wo
         return [gather.take(wire.column(name), positions) for name in names]
 
     def hashes(positions: Positions) -> Words:
-        return keys.hash_onto(pair_hashes[positions], content(positions, layout.content_names))
+        return hashing.hash_onto(pair_hashes[positions], content(positions, layout.content_names))
 
     def ranks(positions: Positions) -> Codes:
         of_partition = partitions.ranks()[partitions.codes[positions]]

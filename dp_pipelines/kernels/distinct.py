@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import gather
-from dp_pipelines.kernels.keys import Codes, Words
+from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns.hashing import Words
+from dp_pipelines.kernels.keys import Codes
 
 
 def check_values(kind: pa.DataType, column: str) -> None:
@@ -106,7 +107,7 @@ def least(groups: Codes, hashes: Words, values: pa.Array, most: int) -> tuple[Co
         rising groups, and the values that stay. Values of equal hashes are ordered by the values themselves.
     """
     groups, values = each_once(groups, values)
-    by_hash = keys.hash_onto(hashes[groups], [values])
+    by_hash = hashing.hash_onto(hashes[groups], [values])
     order = np.lexsort((by_hash, groups))
     tied = (groups[order][1:] == groups[order][:-1]) & (by_hash[order][1:] == by_hash[order][:-1])
     if tied.any():

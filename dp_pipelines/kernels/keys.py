@@ -16,16 +16,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.columns import gather, long_text
+from dp_pipelines.kernels.columns import gather, hashing, long_text
 from dp_pipelines.kernels.columns.gather import one_array as one_array
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts
 
-Words = NDArray[np.uint64]
 Codes = NDArray[np.int64]
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_NULL = np.uint64(0xD6E8FEB86659FD93)
-
 
 VALIDATED = 2**10
 """Values of a text column that are validated together, so that one that is not UTF-8 costs no more than so many."""
@@ -253,9 +248,9 @@ class Keys:
     def __len__(self) -> int:
         return len(self.columns[0])
 
-    def hashes(self, salt: int) -> Words:
+    def hashes(self, salt: int) -> hashing.Words:
         """The keyed hash of each code."""
-        return hash_columns(self.columns, salt)
+        return hashing.hash_columns(self.columns, salt)
 
     def ranks(self) -> Codes:
         """The place of each code in an order of the keys themselves, which no batch or process changes."""
@@ -303,124 +298,6 @@ def _dense_column(column: pa.Array) -> tuple[Codes, pa.Array]:
 def _dense_integers(codes: Codes) -> tuple[Codes, Codes]:
     encoded = pa.array(codes).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64, copy=False), encoded.dictionary.to_numpy()
-
-
-def mix(words: Words) -> Words:
-    """A bijection of 64-bit words whose output bits depend on all input bits (the finaliser of SplitMix64).
-
-    >>> mix(np.array([1], np.uint64)).tolist()
-    [6238072747940578789]
-    """
-    mixed = words >> np.uint64(30)
-    mixed ^= words
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    shifted = mixed >> np.uint64(27)
-    shifted ^= mixed
-    shifted *= np.uint64(0x94D049BB133111EB)
-    mixed = shifted >> np.uint64(31)
-    mixed ^= shifted
-    return mixed
-
-
-def hash_columns(columns: Sequence[pa.Array], salt: int) -> Words:
-    """Keyed 64-bit hashes of rows of plain columns. A hash spreads and orders; it never decides identity.
-
-    Args:
-        columns: plain arrays of equal length.
-        salt: the run's own 64-bit number.
-    """
-    return hash_onto(np.full(len(columns[0]), salt % 2**64, np.uint64), columns)
-
-
-def hash_onto(hashes: Words, columns: Sequence[pa.Array]) -> Words:
-    """Hashes that go on from the given ones, one per row."""
-    for column in columns:
-        hashes = _absorb(hashes, column)
-    return hashes
-
-
-def _absorb(hashes: Words, column: pa.Array) -> Words:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = gather.decoded(column)
-        kind = column.type
-    valid = None
-    if column.null_count:
-        valid = pc.is_valid(column).to_numpy(zero_copy_only=False)
-    if pa.types.is_null(kind):
-        return mix(hashes ^ _NULL)
-    mixed = _absorb_bytes(hashes, column) if long_text.is_text(kind) else hashes
-    if mixed is hashes:
-        for word in _fixed_words(column):
-            mixed = mix((mixed ^ word) + _GOLDEN)
-    return mixed if valid is None else np.where(valid, mixed, mix(hashes ^ _NULL))
-
-
-def _fixed_words(column: pa.Array) -> list[Words]:
-    """The values of a fixed-width column as 64-bit words; what stands under a null is arbitrary."""
-    kind = column.type
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
-        target = pa.uint64() if kind == pa.uint64() else pa.int64()
-        numbers = pc.fill_null(column, False if pa.types.is_boolean(kind) else 0).cast(target)
-        return [numbers.to_numpy(zero_copy_only=False).view(np.uint64)]
-    width = kind.byte_width
-    padded = -(-width // 8) * 8
-    data = column.buffers()[1]
-    if data is None or len(column) == 0:
-        return [np.zeros(len(column), np.uint64)] * (padded // 8)
-    raw = np.frombuffer(data, np.uint8, len(column) * width, column.offset * width).reshape(len(column), width)
-    if padded != width:
-        raw = np.concatenate([raw, np.zeros((len(column), padded - width), np.uint8)], axis=1)
-    words = np.ascontiguousarray(raw).view(np.uint64)
-    return [np.ascontiguousarray(words[:, i]) for i in range(padded // 8)]
-
-
-def _absorb_bytes(hashes: Words, column: pa.Array) -> Words:
-    """Hashes of text or bytes, eight bytes at a time over all rows at once."""
-    if len(column) == 0:  # may lack its buffers
-        return hashes.copy()
-    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    width = np.dtype(np.int64 if wide else np.int32)
-    raw_offsets = np.frombuffer(column.buffers()[1], width, len(column) + 1, column.offset * width.itemsize)
-    offsets = raw_offsets.astype(np.int64)
-    starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
-    size, data = int(offsets[-1] - offsets[0]), column.buffers()[2]
-    # Eight bytes more, so that a word that begins at the last byte can be read.
-    raw = np.empty(size + 8, np.uint8)
-    raw[size:] = 0
-    if size:
-        raw[:size] = np.frombuffer(data, np.uint8, size, int(offsets[0]))
-    # A view of the same bytes in which word i begins at byte i.
-    at_byte = np.ndarray((len(raw) - 7,), np.uint64, raw, 0, (1,))
-    mixed = mix((hashes ^ lengths.view(np.uint64)) + _GOLDEN)
-    length = int(lengths[0])
-    if lengths.min() == lengths.max():  # as identifiers often are: no row has to be looked up
-        for done in range(0, length, 8):
-            words = at_byte[done::length][: len(lengths)]
-            mixed = mix((mixed ^ (words & _mask(np.array(length - done)))) + _GOLDEN)
-        return mixed
-    rest = lengths
-    rows: NDArray[np.int64] | None = None
-    done = 0
-    while len(rest) and rest.max() > 0:
-        if rows is None and rest.min() > 0:
-            words = at_byte[starts + done]
-            mixed = mix((mixed ^ (words & _mask(rest))) + _GOLDEN)
-        else:
-            more = np.flatnonzero(rest > 0)
-            rows = more if rows is None else rows[more]
-            words = at_byte[starts[rows] + done] & _mask(rest[more])
-            mixed[rows] = mix((mixed[rows] ^ words) + _GOLDEN)
-            rest = rest[more]
-        rest = rest - 8
-        done += 8
-    return mixed
-
-
-def _mask(rest: Codes) -> Words:
-    """Keeps the first `rest` bytes of a little-endian word, all eight where there are more."""
-    bits = (np.minimum(rest, 8) * 8).astype(np.uint64)
-    return np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - bits)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, vectors
-from dp_pipelines.kernels.columns import gather, long_text
+from dp_pipelines.kernels.columns import gather, hashing, long_text
 from dp_pipelines.kernels.sizes import ELEMENT_BYTES
 
 SMALL_DICTIONARY = 256
@@ -31,10 +31,10 @@ def shard_numbers(columns: Sequence[pa.Array], salt: int, shards: int) -> NDArra
     >>> shard_numbers([pa.array([7, 7])], 1, 4).tolist()[0] == shard_numbers([pa.array([7])], 1, 4).tolist()[0]
     True
     """
-    return _numbers(keys.hash_columns(columns, salt), shards)
+    return _numbers(hashing.hash_columns(columns, salt), shards)
 
 
-def _numbers(hashes: keys.Words, shards: int) -> NDArray[np.uint16]:
+def _numbers(hashes: hashing.Words, shards: int) -> NDArray[np.uint16]:
     # The leading bits: what is left of the hash inside one shard still orders its units evenly.
     leading = hashes >> np.uint64(32)
     leading *= np.uint64(shards)
@@ -47,7 +47,7 @@ def slices(
     key_names: Sequence[str],
     salt: int,
     shards: int,
-    hashes: keys.Words | None = None,
+    hashes: hashing.Words | None = None,
     travels: NDArray[np.bool_] | None = None,
 ) -> Iterator[tuple[int, pa.Table]]:
     """A table cut by shard: (shard, rows of it), in the order of shards, those with rows only; each fits into an element.
@@ -55,13 +55,13 @@ def slices(
     Args:
         table: with the key columns.
         key_names, salt, shards: as for `shard_numbers`.
-        hashes: of the keys of each row, where they are known: `keys.hash_columns` with this salt.
+        hashes: of the keys of each row, where they are known: `hashing.hash_columns` with this salt.
         travels: which rows there are; the others are left out. None: all.
     """
     if table.num_rows == 0:
         return
     if hashes is None:
-        hashes = keys.hash_columns([keys.one_array(table.column(name)) for name in key_names], salt)
+        hashes = hashing.hash_columns([keys.one_array(table.column(name)) for name in key_names], salt)
     numbers = _numbers(hashes, shards)
     if travels is not None:
         numbers[~travels] = shards  # after all others

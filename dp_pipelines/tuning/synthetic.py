@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 
 SPREAD = 1.0
 """The standard deviation of the logarithm of all that is lognormal here: 16% lie above e times the median."""
@@ -201,9 +202,9 @@ def _counts(median: float, most: float, normal: NDArray[np.float64]) -> NDArray[
 
 def _uniform(purpose: int, number: int) -> NDArray[np.float64]:
     """Numbers between 0 and 1, both left out: SplitMix64, which begins for each purpose elsewhere. Nothing is drawn."""
-    start = keys.mix(np.array([purpose], np.uint64))
+    start = hashing.mix(np.array([purpose], np.uint64))
     steps = np.arange(1, number + 1, dtype=np.uint64)
-    return ((keys.mix(start + steps * _GOLDEN) >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
+    return ((hashing.mix(start + steps * _GOLDEN) >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
 
 
 def _normal(purpose: int, number: int) -> NDArray[np.float64]:

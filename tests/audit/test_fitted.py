@@ -190,8 +190,8 @@ FAULTS = {
     ),
     "a split by row instead of by unit": Fault(
         "dp_pipelines.training.examples.split:split",
-        "keys.mix(hashes ^ np.uint64(second))",
-        "keys.mix(hashes ^ np.arange(len(hashes)).astype(np.uint64))",
+        "hashing.mix(hashes ^ np.uint64(second))",
+        "hashing.mix(hashes ^ np.arange(len(hashes)).astype(np.uint64))",
         OF_MODEL,
     ),
     "one noise for two steps": Fault(

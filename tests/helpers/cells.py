@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.kernels import accumulate, bounding, keys
 from dp_pipelines.kernels.cells import Bins, Categories, TreeLevel
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic, cells_of, distinct_of
 from tests.helpers import neighbours as nb
@@ -178,7 +179,7 @@ def expected_distinct(table: pa.Table, layout: Layout, most: int | None, salt: i
     units, partitions = (
         [keys.plain(wire.column(name)) for name in names] for names in (layout.unit_names, layout.partition_names)
     )
-    hashes = bounding.hash_pairs(keys.hash_columns(units, salt), keys.hash_columns(partitions, salt))
+    hashes = bounding.hash_pairs(hashing.hash_columns(units, salt), hashing.hash_columns(partitions, salt))
     of_pair: dict[Any, dict[Any, tuple[int, Any]]] = defaultdict(dict)
     lists = keys.one_array(wire.column("d0"))
     for row in range(wire.num_rows):
@@ -188,7 +189,7 @@ def expected_distinct(table: pa.Table, layout: Layout, most: int | None, salt: i
             continue
         values = lists.slice(row, 1).flatten()
         for value in values.to_pylist():
-            order = int(keys.hash_onto(hashes[row : row + 1], [values])[0])
+            order = int(hashing.hash_onto(hashes[row : row + 1], [values])[0])
             by_key = value.encode() if isinstance(value, str) else value
             of_pair[unit, partition][by_key] = (order, by_key)
     found: dict[tuple[Any, ...], set[Any]] = defaultdict(set)

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shard
-from dp_pipelines.kernels.columns import long_text
+from dp_pipelines.kernels import accumulate, bounding, contributions, shard
+from dp_pipelines.kernels.columns import hashing, long_text
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
@@ -383,10 +383,10 @@ def weak_hashes(patch: pytest.MonkeyPatch, kept: int) -> None:
         patch: undone by the caller.
         kept: the bits that stay.
     """
-    strong: Callable[[keys.Words], keys.Words] = keys.mix
+    strong: Callable[[hashing.Words], hashing.Words] = hashing.mix
 
-    def weak(words: keys.Words) -> keys.Words:
+    def weak(words: hashing.Words) -> hashing.Words:
         return strong(words) & np.uint64(kept)
 
-    patch.setattr(keys, "mix", weak)
+    patch.setattr(hashing, "mix", weak)
     patch.setattr(bounding, "mix", weak)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.kernels import bounding, keys
-from dp_pipelines.kernels.columns import long_text
+from dp_pipelines.kernels.columns import hashing, long_text
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
 
@@ -42,10 +42,10 @@ def rows(table: pa.Table, layout: Layout, salt: int) -> list[Row]:
     texts = layout.listed_texts()
     wire = layout.wire(table, texts)
     columns = {name: keys.plain(wire.column(name)) for name in wire.column_names}
-    unit_hashes = keys.hash_columns([columns[name] for name in layout.unit_names], salt)
-    partition_hashes = keys.hash_columns([columns[name] for name in layout.partition_names], salt)
+    unit_hashes = hashing.hash_columns([columns[name] for name in layout.unit_names], salt)
+    partition_hashes = hashing.hash_columns([columns[name] for name in layout.partition_names], salt)
     pair_hashes = bounding.hash_pairs(unit_hashes, partition_hashes)
-    hashes = keys.hash_onto(pair_hashes, [columns[name] for name in layout.content_names])
+    hashes = hashing.hash_onto(pair_hashes, [columns[name] for name in layout.content_names])
     names = [name for name in wire.column_names if name[0] in "vs"]
     made = []
     for i in range(wire.num_rows):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 
 SALT = 77
 ZONE = datetime.timezone.utc
@@ -152,9 +153,9 @@ def test_codes_are_equal_exactly_where_values_are(name: str, encoding: Encoding,
     assert all((codes[i] == codes[j]) == (a == b) for i, a in enumerate(expected) for j, b in enumerate(expected))
     assert found.columns[0].take(pa.array(found.codes)).equals(column)
     # A hash knows values only: neither cut nor encoding.
-    hashes = keys.hash_columns([column], SALT)
+    hashes = hashing.hash_columns([column], SALT)
     assert hashes.tolist() == found.hashes(SALT)[found.codes].tolist()
-    assert hashes.tolist() == keys.hash_columns([keys.plain(array_of(kind, values))], SALT).tolist()
+    assert hashes.tolist() == hashing.hash_columns([keys.plain(array_of(kind, values))], SALT).tolist()
     assert len(set(hashes.tolist())) == len(set(codes))
     _check_as_unit(encoding(kind, values), values, codes)
     if not pa.types.is_floating(kind):
@@ -169,8 +170,8 @@ def _check_as_unit(given_column: pa.Array | pa.ChunkedArray, values: list[Any], 
     assert unit.is_null().to_pylist() == [canonical(value) is None for value in values]
     # A batch may be narrower than another: the hash of a value does not show that.
     parts = [keys.plain_unit(part) for part in (given_column.slice(0, 1), given_column.slice(1))]
-    one_by_one = [hash for part in parts for hash in keys.hash_columns([part], SALT).tolist()]
-    assert keys.hash_columns([unit], SALT).tolist() == one_by_one
+    one_by_one = [hash for part in parts for hash in hashing.hash_columns([part], SALT).tolist()]
+    assert hashing.hash_columns([unit], SALT).tolist() == one_by_one
 
 
 def _check_as_partition(given_column: pa.Array | pa.ChunkedArray, column: pa.Array) -> None:
@@ -231,16 +232,18 @@ def test_many_wide_columns_do_not_overflow_their_codes() -> None:
 def test_a_null_hashes_alike_in_every_type() -> None:
     # A table whose column has no type may be joined with one that has: they must agree on the place of null.
     columns = [keys.plain(array_of(kind, [None])) for kind, _ in TYPES.values()]
-    assert len({keys.hash_columns([column], SALT)[0] for column in columns}) == 1
-    with_more = [keys.hash_columns([column, pa.array([1])], SALT)[0] for column in columns]
+    assert len({hashing.hash_columns([column], SALT)[0] for column in columns}) == 1
+    with_more = [hashing.hash_columns([column, pa.array([1])], SALT)[0] for column in columns]
     assert len(set(with_more)) == 1
 
 
 def test_integers_hash_by_their_value_whatever_their_width() -> None:
     kinds = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]
-    small = [keys.hash_columns([pa.array([0, 1, None, 127], kind)], SALT).tolist() for kind in kinds]
+    small = [hashing.hash_columns([pa.array([0, 1, None, 127], kind)], SALT).tolist() for kind in kinds]
     assert all(hashes == small[0] for hashes in small)
-    negative = [keys.hash_columns([pa.array([-1, -128], kind)], SALT).tolist() for kind in kinds if str(kind)[0] == "i"]
+    negative = [
+        hashing.hash_columns([pa.array([-1, -128], kind)], SALT).tolist() for kind in kinds if str(kind)[0] == "i"
+    ]
     assert all(hashes == negative[0] for hashes in negative)
 
 
@@ -255,9 +258,9 @@ def test_integers_hash_by_their_value_whatever_their_width() -> None:
     ids=lambda column: str(column.type),
 )
 def test_hashes_of_many_like_keys_differ_and_depend_on_the_salt(column: pa.Array) -> None:
-    hashes = keys.hash_columns([column], SALT)
+    hashes = hashing.hash_columns([column], SALT)
     assert len(np.unique(hashes)) == len(column)
-    assert not (hashes == keys.hash_columns([column], SALT + 1)).any()
+    assert not (hashes == hashing.hash_columns([column], SALT + 1)).any()
     # Each of the 64 bits is set in half of the hashes: 1,000 is six standard deviations of 100,000 fair coins.
     set_bits = np.unpackbits(hashes.view(np.uint8).reshape(-1, 8), axis=1).sum(axis=0, dtype=np.int64)
     assert np.abs(set_bits - 50_000).max() < 1_000
@@ -270,7 +273,7 @@ def test_mix_is_the_finaliser_of_splitmix(words: list[int]) -> None:
         z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
         return z ^ (z >> 31)
 
-    assert keys.mix(np.array(words, np.uint64)).tolist() == [reference(word) for word in words]
+    assert hashing.mix(np.array(words, np.uint64)).tolist() == [reference(word) for word in words]
 
 
 def _text(kind: pa.DataType, values: list[bytes | None]) -> pa.Array:
@@ -366,8 +369,8 @@ def test_every_other_type_is_a_key(name: str) -> None:
 
 def test_hashing_the_bits_of_minus_zero_would_be_found() -> None:
     column = pa.array([0.0, -0.0])
-    assert len(set(keys.hash_columns([column], SALT).tolist())) == 2, "hashes look at bits: plain() must come first"
-    assert len(set(keys.hash_columns([keys.plain(column)], SALT).tolist())) == 1
+    assert len(set(hashing.hash_columns([column], SALT).tolist())) == 2, "hashes look at bits: plain() must come first"
+    assert len(set(hashing.hash_columns([keys.plain(column)], SALT).tolist())) == 1
 
 
 def test_a_dictionary_with_doubles_must_be_decoded_first() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard, sizes
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.kernels.layout import Layout
 from tests.helpers import neighbours as nb
 
@@ -148,8 +149,8 @@ def test_tables_whose_keys_hash_alike_are_joined(one: tuple[Any, Any], other: tu
         tables = [of_type(*of) for of in pair]
         joined = shard.joined(tables)
         assert joined.column("u0").to_pylist() == [value for _, value in pair]
-        apart = [keys.hash_columns([keys.plain(table.column("u0"))], SALT)[0] for table in tables]
-        assert keys.hash_columns([keys.plain(joined.column("u0"))], SALT).tolist() == apart
+        apart = [hashing.hash_columns([keys.plain(table.column("u0"))], SALT)[0] for table in tables]
+        assert hashing.hash_columns([keys.plain(joined.column("u0"))], SALT).tolist() == apart
 
 
 UNLIKE = [

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from dp_pipelines import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels import shard as sharding
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.training.examples import bounded_examples
@@ -122,8 +123,8 @@ def by_hand(rows, task, most):
     """The kept rows of each unit: of the least hashes, ties by content, in plain Python."""
     plain = canonical(table_of(rows), task.columns, task.unit_columns)
     columns = [keys.one_array(column) for column in plain.columns]
-    unit_hashes = keys.hash_columns([columns[plain.column_names.index("who")]], SALT)
-    hashes = keys.hash_onto(unit_hashes, columns)
+    unit_hashes = hashing.hash_columns([columns[plain.column_names.index("who")]], SALT)
+    hashes = hashing.hash_onto(unit_hashes, columns)
     of_unit = defaultdict(list)
     for at, values in enumerate(plain.to_pylist()):
         of_unit[values["who"]].append((int(hashes[at]), repr(values)))
@@ -141,9 +142,9 @@ def test_what_is_kept_of_a_unit_are_the_rows_of_the_least_hashes(rows, most):
 def test_bounding_twice_keeps_what_bounding_once_keeps_even_where_all_hashes_are_equal(rows, most, data):
     plain = canonical(table_of(rows), READS, ["who"])
     cut = data.draw(st.integers(0, plain.num_rows))
-    hashes = data.draw(st.sampled_from([keys.hash_onto, lambda hashes, columns: np.zeros_like(hashes)]))
+    hashes = data.draw(st.sampled_from([hashing.hash_onto, lambda hashes, columns: np.zeros_like(hashes)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "hash_onto", hashes)
+        patch.setattr(hashing, "hash_onto", hashes)
         once = bounded(plain, ["who"], most, SALT)
         parts = [bounded(part, ["who"], most, SALT) for part in (plain.slice(cut), plain.slice(0, cut))]
         assert bounded(pa.concat_tables(parts), ["who"], most, SALT).equals(once)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.long_text import is_text
 
 COLUMN = "__dp_held_out"
@@ -49,7 +49,7 @@ def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: 
     size = len(units[0])
     found = [_hashes([column.slice(begin, ROWS) for column in units], salt) for begin in range(0, size, ROWS)]
     hashes = np.concatenate(found) if found else np.zeros(0, np.uint64)
-    return keys.mix(hashes ^ np.uint64(second)) < np.uint64(int(held_out * 2.0**64))
+    return hashing.mix(hashes ^ np.uint64(second)) < np.uint64(int(held_out * 2.0**64))
 
 
 def with_answers(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> pa.Table:
@@ -71,8 +71,8 @@ def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: fl
     return answers
 
 
-def _hashes(units: Sequence[pa.Array | pa.ChunkedArray], salt: int) -> keys.Words:
-    return keys.hash_columns([_whole(column) for column in units], salt)
+def _hashes(units: Sequence[pa.Array | pa.ChunkedArray], salt: int) -> hashing.Words:
+    return hashing.hash_columns([_whole(column) for column in units], salt)
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:

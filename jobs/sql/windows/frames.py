@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 
 Places = NDArray[np.int64]
 Codes = NDArray[np.int64]
@@ -197,7 +198,7 @@ class UnitRows:
         """
         codes = keys.dense(units).codes
         # The hash only spreads rows out: where two are equal, the content decides.
-        hashes = keys.hash_columns(content, 0) if content else np.zeros(len(codes), np.uint64)
+        hashes = hashing.hash_columns(content, 0) if content else np.zeros(len(codes), np.uint64)
         size = len(codes)
         taken = max(size - 1, 0).bit_length() + (int(codes.max()) if size else 0).bit_length()
         short = hashes >> np.uint64(taken) if 64 - taken >= FEWEST_HASH_BITS else hashes

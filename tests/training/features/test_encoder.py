@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines import RequestError
-from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, Number, NumberLabel, TrainModel
 from dp_pipelines.training.examples import split as splits
 from dp_pipelines.training.examples.split import split
@@ -395,7 +395,7 @@ def test_who_is_held_out_is_independent_of_every_hash_that_may_bound_contributio
     units, real, seen = pa.array(np.arange(UNITS)), splits._hashes, []
     monkeypatch.setattr(splits, "_hashes", lambda *given: seen.append(real(*given)) or seen[-1])
     found = split([units], key=b"one", held_out=0.2)
-    bounding = np.concatenate(seen) if salt == "its own" else keys.hash_columns([units], salt)
+    bounding = np.concatenate(seen) if salt == "its own" else hashing.hash_columns([units], salt)
     first = bounding < np.uint64(0.2 * 2.0**64)
     assert not is_far(first.sum(), 0.2)
     assert not is_far((found & first).sum(), 0.2**2)

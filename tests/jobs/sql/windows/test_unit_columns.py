@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from dp_pipelines.jobs.sql.windows import frames, window_functions
 from dp_pipelines.jobs.sql.windows.unit_columns import UnitExpressions, bind
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 from tests.helpers.source import ROOT
 
 SCHEMA = pa.schema(
@@ -203,7 +204,7 @@ def test_one_huge_unit_is_like_any_other() -> None:
 def test_the_order_of_rows_does_not_show_how_many_bits_of_their_hashes_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     # Hashes that agree in their leading bits, so that a large table sees ties where a small one sees none.
     monkeypatch.setattr(
-        keys, "hash_columns", lambda columns, salt: np.uint64(2**63) - columns[0].to_numpy().astype(np.uint64)
+        hashing, "hash_columns", lambda columns, salt: np.uint64(2**63) - columns[0].to_numpy().astype(np.uint64)
     )
     content = np.arange(1000)
     alone = frames.UnitRows.of([pa.array(np.zeros(1000, np.int64))], [pa.array(content)])
@@ -214,7 +215,7 @@ def test_the_order_of_rows_does_not_show_how_many_bits_of_their_hashes_fit(monke
 
 
 def test_equal_hashes_are_settled_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "hash_columns", lambda columns, salt: np.zeros(len(columns[0]), np.uint64))
+    monkeypatch.setattr(hashing, "hash_columns", lambda columns, salt: np.zeros(len(columns[0]), np.uint64))
     texts = ["b", "a", None, "c", "a"]
     rows = frames.UnitRows.of([pa.array([1] * 5)], [pa.array(texts)]).rows
     assert [texts[row] for row in rows] == ["a", "a", "b", "c", None]

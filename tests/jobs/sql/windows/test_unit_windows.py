@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from dp_pipelines.jobs.sql import row_calculator
 from dp_pipelines.jobs.sql.windows import unit_columns, window_functions, window_types, window_whitelist
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import hashing
 from tests.helpers.examples import examples
 
 Row = dict[str, Any]
@@ -152,7 +153,7 @@ def canonical(row: Row, table: pa.Table) -> Any:
     """Where a row stands among rows that nothing else orders: by its hash, as `UnitRows` says."""
     one = pa.Table.from_pylist([row], schema=table.schema)
     columns = [keys.plain(one.column(name)) for name in sorted(one.column_names)]
-    return int(keys.hash_columns(columns, 0)[0])
+    return int(hashing.hash_columns(columns, 0)[0])
 
 
 def oracle(asked: Asked, rows: list[Row], table: pa.Table) -> list[Any]:
