@@ -1,11 +1,8 @@
 """dp_pipelines: differentially private reports of user events on Apache Beam, from one budget.
 
-The rooms, from the bottom: `errors`, `checks`, `frozen`; `noise` (laws, samplers, the door to randomness); `kernels` (keys,
-shards, bounds, lattice, accumulators); `selection` (private partition selection); `metrics`, one file for each further family
-of them, and `query` (what is asked); `budget` (mechanisms, accounting, calibration, the plan); `ledger` (what is spent);
-`release` (staging, manifest, report); `train_model` (what is learnt) and `training` (how). Above them
-`dp_pipelines.transforms` (Beam) and `dp_pipelines.jobs` (job files and the command line). Imports go downwards only; this module
-imports neither Beam nor anything slow. `Session`, for notebooks, lives in jobs and is loaded when it is first named.
+In: nothing. Out: what users import: queries, metrics, plans, models, errors. Holds: importing it loads neither Beam nor anything
+slow; `Session`, for notebooks, lives in jobs and is loaded when it is first named. Not covered: transforms for pipelines of
+one's own (`dp_pipelines.transforms`) and the command line (`dp_pipelines.jobs`). ARCHITECTURE.md has the rooms.
 """
 
 from typing import TYPE_CHECKING
@@ -15,19 +12,19 @@ from dp_pipelines.errors import DamagedInputError as DamagedInputError
 from dp_pipelines.errors import DpError as DpError
 from dp_pipelines.errors import PublishError as PublishError
 from dp_pipelines.errors import RequestError as RequestError
-from dp_pipelines.metrics.base import Count as Count
-from dp_pipelines.metrics.base import Mean as Mean
 from dp_pipelines.metrics.base import Metric as Metric
-from dp_pipelines.metrics.base import PrivacyIdCount as PrivacyIdCount
-from dp_pipelines.metrics.base import Sum as Sum
-from dp_pipelines.metrics.base import Variance as Variance
-from dp_pipelines.metrics.distinct import DistinctCount as DistinctCount
+from dp_pipelines.metrics.counts import Count as Count
+from dp_pipelines.metrics.counts import DistinctCount as DistinctCount
+from dp_pipelines.metrics.counts import PrivacyIdCount as PrivacyIdCount
 from dp_pipelines.metrics.histogram import Histogram as Histogram
 from dp_pipelines.metrics.quantile import Quantile as Quantile
 from dp_pipelines.metrics.quantiles import Max as Max
 from dp_pipelines.metrics.quantiles import Median as Median
 from dp_pipelines.metrics.quantiles import Min as Min
 from dp_pipelines.metrics.quantiles import Quantiles as Quantiles
+from dp_pipelines.metrics.sums import Mean as Mean
+from dp_pipelines.metrics.sums import Sum as Sum
+from dp_pipelines.metrics.sums import Variance as Variance
 from dp_pipelines.metrics.vectors import SecondMoment as SecondMoment
 from dp_pipelines.metrics.vectors import VectorSum as VectorSum
 from dp_pipelines.planning.plan import Expectation as Expectation

@@ -31,7 +31,7 @@ JOBS_ORDER = (
 MOST_MODULES = 20
 """Modules of a folder, which a person can still read as a list."""
 
-TWICE = {"distinct", "keys", "moments", "tune", "vectors"}
+TWICE = {"keys", "moments", "tune", "vectors"}
 """Names of modules that stand twice, since each is one noun on two layers."""
 
 LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}

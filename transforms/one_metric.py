@@ -11,7 +11,9 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from dp_pipelines.metrics.base import Count, Mean, Metric, Sum
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.counts import Count
+from dp_pipelines.metrics.sums import Mean, Sum
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate

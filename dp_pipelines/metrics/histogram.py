@@ -37,6 +37,9 @@ class Histogram(Metric):
     2
     """
 
+    kind, words = "histogram", "the number of rows in each bin, or of each category"
+    declared = ("edges", "categories")
+    shown_as, ranks = "histogram", True
     many = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     edges: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)

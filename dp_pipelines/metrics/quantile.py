@@ -49,6 +49,7 @@ class Quantile(Metric):
     'exponential'
     """
 
+    kind, words = "quantile", "a quantile of a column, as one of some declared candidates"
     stddev_is_public = False
     has_stddev = False
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column

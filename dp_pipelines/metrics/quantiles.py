@@ -15,6 +15,7 @@ no finer than a leaf, a 4,096th of the range, and straight lines inside it.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import TreeLevel
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release, Shown
 
 BRANCHING, DEPTH = 4, 6
 """Of the trees with 4,096 leaves about the best on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
@@ -59,6 +60,9 @@ class Quantiles(Metric):
     (0.25, 0.5)
     """
 
+    kind, words = "quantiles", "quantiles of a column: 10% means that a tenth of the values lie below"
+    declared = ("quantiles",)
+    shown_as: ClassVar[Shown] = "quantiles"
     stddev_is_public = False
     many = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
@@ -150,6 +154,8 @@ class Median(Quantiles):
     (0.5,)
     """
 
+    kind, words = "median", "the median of a column"
+    shown_as = "number"
     many = False
     quantiles: Sequence[float] = dataclasses.field(default=(0.5,), init=False)
 
@@ -168,6 +174,7 @@ class Min(Median):
     (0.0,)
     """
 
+    kind, words = "min", "about the least value of a column"
     quantiles: Sequence[float] = dataclasses.field(default=(0.0,), init=False)
 
 
@@ -181,6 +188,7 @@ class Max(Median):
     (1.0,)
     """
 
+    kind, words = "max", "about the greatest value of a column"
     quantiles: Sequence[float] = dataclasses.field(default=(1.0,), init=False)
 
 

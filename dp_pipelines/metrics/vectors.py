@@ -50,6 +50,7 @@ class VectorSum(Metric):
     256
     """
 
+    kind, words, shown_as = "vector_sum", "the sum of a column’s lists, number by number", "list"
     needs_row_bound = False
     clips_partition_sums = True
     many = True
@@ -98,6 +99,8 @@ class SecondMoment(Metric):
     ('a', 'b')
     """
 
+    kind, words, shown_as = "second_moments", "sums of products of columns, two by two", "list"
+    declared = ("columns",)
     many = True
     columns: Sequence[str] = dataclasses.field(kw_only=True)
     bounds: Mapping[str, Sequence[float]] | None = dataclasses.field(default=None, kw_only=True)

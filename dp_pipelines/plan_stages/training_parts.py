@@ -10,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.metrics.base import Basis, Count, Metric, PrivacyIdCount
+from dp_pipelines.metrics.base import Basis, Metric
 from dp_pipelines.metrics.clipped_sums import ClippedSums
+from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.quantiles import Quantiles
 from dp_pipelines.plan_stages import one_partition

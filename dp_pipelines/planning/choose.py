@@ -16,7 +16,8 @@ from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import Shape
-from dp_pipelines.metrics.base import UNITS, Sum
+from dp_pipelines.metrics.base import UNITS
+from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.planning import decision_cost, fixed_noise, noise_search, reserve, stage, training_noise
 from dp_pipelines.planning.candidate import (
     SELECTION_DELTA,

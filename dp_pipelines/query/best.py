@@ -11,7 +11,8 @@ from typing import get_args
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Count, Metric, PrivacyIdCount
+from dp_pipelines.metrics.base import Basis, Metric
+from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.selection.exponential import MOST_CANDIDATES, Choosing
 
 RANK = "rank"

@@ -13,8 +13,8 @@ from dp_pipelines import checks
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.metrics.base import AUTO, Metric
-from dp_pipelines.metrics.distinct import DistinctCount
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.sums import AUTO
 from dp_pipelines.query.best import RANK, Best
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
@@ -304,16 +304,10 @@ class Query:
                 rule=f"is needed by {field}, which looks at rows",
                 mend="set it in the bounds",
             )
-        if metric.clips_partition_sums and self.bounds.max_contributions is not None:
+        if metric.per_partition is not None and self.bounds.max_contributions is not None:
             raise RequestError(
                 field=field,
-                rule="clips sums per partition, which max_contributions does not bound",
-                mend="bound with max_partitions_contributed",
-            )
-        if isinstance(metric, DistinctCount) and self.bounds.max_contributions is not None:
-            raise RequestError(
-                field=field,
-                rule="counts different values per partition, which max_contributions does not bound",
+                rule=f"{metric.per_partition}, which max_contributions does not bound",
                 mend="bound with max_partitions_contributed",
             )
 

@@ -8,7 +8,8 @@ same bounds.
 import pyarrow as pa
 
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
-from dp_pipelines.metrics.base import AUTO, UNITS, Metric, Variance
+from dp_pipelines.metrics.base import UNITS, Metric
+from dp_pipelines.metrics.sums import AUTO, Variance
 from dp_pipelines.plan_stages.phases import histograms_of, within_of
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.stage import Noise, StagePlan, noisy_statistics

@@ -8,7 +8,6 @@ import hashlib
 import importlib.metadata
 import json
 import pathlib
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,9 +95,9 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue
-            described["metrics"][name]["kind"] = re.sub(r"(?<!^)(?=[A-Z])", "_", type(metric).__name__).lower()
-            for declared in ("edges", "categories", "quantiles", "columns"):
-                if getattr(metric, declared, None) is not None:
+            described["metrics"][name]["kind"] = metric.kind
+            for declared in metric.declared:
+                if getattr(metric, declared) is not None:
                     plain = [v if isinstance(v, (str, int, float)) else str(v) for v in getattr(metric, declared)]
                     described["metrics"][name][declared] = plain
         listed.append(described)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.report.chart_choices import PANELS, axis_of_time, panels_over_time, row_parts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import Floats, drawable
@@ -27,14 +28,14 @@ MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 6
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
 
 
-def kind_of(kind: str, entry: Mapping[str, Any]) -> str:
-    """What a list is, as the manifest says: quantiles, a histogram, or just a list.
+def kind_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> str:
+    """How a list is shown: as its metric says, or by what the manifest declares of it where nobody knows the metric.
 
-    >>> kind_of("", {"quantiles": [0.5]}), kind_of("", {"edges": [0, 1]}), kind_of("vectorsum", {})
+    >>> kind_of(None, {"quantiles": [0.5]}), kind_of(None, {"edges": [0, 1]}), kind_of(None, {})
     ('quantiles', 'histogram', 'list')
     """
-    if kind in (QUANTILES, HISTOGRAM):
-        return kind
+    if metric is not None and metric.many:
+        return metric.shown_as
     if _declared(entry, QUANTILES):
         return QUANTILES
     return HISTOGRAM if _declared(entry, "edges") or _declared(entry, "categories") else LIST

@@ -39,11 +39,15 @@ def with_error_bar(value: float | None, stddev: float | None, *, grouped: bool =
     '1235 ± 24'
     >>> with_error_bar(4.71828, 0.0123)
     '4.718 ± 0.024'
-    >>> with_error_bar(float("nan"), 1.0)
-    '-'
+    >>> with_error_bar(float("nan"), 1.0), with_error_bar(2.5, None)
+    ('-', '2.5')
     """
     parts = error_bar_parts(value, stddev, grouped=grouped)
-    return "-" if parts is None else f"{parts[0]} ± {parts[1]}"
+    if parts is not None:
+        return f"{parts[0]} ± {parts[1]}"
+    if value is None or not math.isfinite(value) or not (stddev is None or math.isnan(stddev)):
+        return "-"
+    return f"{value:.6g}"  # it was chosen among candidates, and has no error bar
 
 
 def public_number(value: object) -> str:

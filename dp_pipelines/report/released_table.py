@@ -17,19 +17,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from dp_pipelines.metrics import registry
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import ERROR_BAR
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
+TOTAL_OF = "the total of "
+
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 EPOCH = datetime.date(1970, 1, 1).toordinal()
 DISTINCT_TIMES = 100_000
 """A text column with more different values than this is no calendar."""
-
-_NOT_RANKED = {"mean", "median", "min", "max", "variance", "stddev", "standard_deviation"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ class Key:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """A metric: for each row a value and half the length of its error bar, NaN where there is none."""
+    """A metric: for each row a value and its standard deviation, NaN where there is none."""
 
     name: str
     values: Floats
@@ -63,8 +64,9 @@ class Numbers:
 
     @property
     def bars(self) -> Floats:
-        """Half the length of each error bar."""
-        return ERROR_BAR * self.stddevs
+        """Half the length of each error bar; 0 for a number that was chosen among candidates, and has none."""
+        chosen = np.isnan(self.stddevs) & np.isfinite(self.values)
+        return np.where(chosen, 0.0, ERROR_BAR * self.stddevs)
 
     @property
     def lower(self) -> Floats:
@@ -95,7 +97,7 @@ class Lists:
         """The sum of each list; the noise of its numbers is independent."""
         sums = np.nansum(self.values, axis=1)
         spread = np.sqrt(np.nansum(self.stddevs**2, axis=1))
-        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread)
+        return Numbers(name=f"{TOTAL_OF}{self.name}", values=sums, stddevs=spread)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,24 +151,25 @@ def read_published(path: pathlib.Path, partition_by: Sequence[str] | None = None
     )
 
 
-def ranking(published: Published, kinds: Mapping[str, str]) -> Numbers:
-    """The metric by which groups are chosen for plots: the first that is no mean, or the total of a histogram.
+def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
+    """The numbers by which groups are chosen for plots: those of the first metric that says how large a group is.
 
     Args:
         published: a table.
-        kinds: the kind of each metric, where it is known.
+        kinds: the kind of each metric, where it is known; of others those rank whose names do not begin with "mean".
 
     Returns:
-        a metric without a name, all zeros, where nothing says which groups are large: then the first are chosen.
+        numbers without a name, all zeros, where nothing says which groups are large: then the first are chosen.
     """
-    for metric in published.metrics:
-        if kinds.get(metric.name, "").lower() not in _NOT_RANKED and not metric.name.lower().startswith("mean"):
+    for metric in (*published.metrics, *(found.total for found in published.lists)):
+        kind = registry.of_kind(kinds.get(metric.name.removeprefix(TOTAL_OF)))
+        ranks = kind.ranks if kind else metric in published.metrics and not metric.name.lower().startswith("mean")
+        if ranks:
             return metric
-    counts = [metric for metric in published.lists if kinds.get(metric.name) == "histogram"]
-    if counts:
-        return counts[0].total
+    if published.metrics:
+        return published.metrics[0]
     nothing = np.zeros(published.table.num_rows)
-    return published.metrics[0] if published.metrics else Numbers(name="", values=nothing, stddevs=nothing)
+    return Numbers(name="", values=nothing, stddevs=nothing)
 
 
 def largest_rows(metric: Numbers, most: int) -> Codes:

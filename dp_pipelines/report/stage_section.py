@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 from markupsafe import Markup
 
+from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.report.chart_choices import POINTS, axis_of_time, panels_over_time, row_parts, short
 from dp_pipelines.report.charts import (
     Series,
@@ -42,23 +44,6 @@ MOST_PLOTTED = 4
 """Metrics with plots of their own; the table has them all."""
 
 BARS, HEAT_ROWS, HEAT_COLUMNS = 10, 20, 40
-
-KINDS = {
-    "count": "the number of rows",
-    "privacyidcount": "the number of units, each one {unit}",
-    "sum": "the sum of a column",
-    "mean": "the mean of a column",
-    "variance": "the variance of a column",
-    "median": "the median of a column",
-    "min": "about the least value of a column",
-    "max": "about the greatest value of a column",
-    "distinctcount": "the number of different values",
-    "quantiles": "quantiles of a column: 10% means that a tenth of the values lie below",
-    "histogram": "the number of rows in each bin, or of each category",
-    "vectorsum": "the sum of a column’s lists, number by number",
-    "secondmoments": "sums of products of columns, two by two",
-}
-"""What a metric is, by its kind."""
 
 
 def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
@@ -90,20 +75,20 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = read_published(path, list(keys) if named and keys is not None else None)
     entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
-    said = {metric.name: _kind(entries, metric.name) for metric in _in_order(published)}
-    kinds = said | {found.name: kind_of(said[found.name], entries.get(found.name, {})) for found in published.lists}
+    said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in _in_order(published)}
+    known = {name: registry.of_kind(kind) for name, kind in said.items()}
+    kinds = {found.name: kind_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
     section |= _table(published, kinds, entries)
     section["legend"] = [
         {
             "name": metric.name,
-            "words": (KINDS.get(said[metric.name]) or KINDS.get(kinds[metric.name], "")).replace("{unit}", unit)
-            + _chosen_bounds(entries.get(metric.name, {})),
+            "words": _words(known[metric.name], unit) + _chosen_bounds(entries.get(metric.name, {})),
             "bar": _usual_bar(metric),
         }
         for metric in _in_order(published)
     ]
     if published.table.num_rows and (published.metrics or published.lists):
-        leader = ranking(published, kinds)
+        leader = ranking(published, said | kinds)
         section["plots"] = _plots(published, leader)
         section["spreads"] = [
             list_plots(found, kinds[found.name], entries.get(found.name, {}), published, leader)
@@ -139,10 +124,8 @@ def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:
     return None if most is None else public_number(most)
 
 
-def _kind(described: Mapping[str, Any], name: str) -> str:
-    entry = described.get(name)
-    kind = entry.get("kind") if isinstance(entry, Mapping) else None
-    return kind.lower().replace("_", "") if isinstance(kind, str) else ""
+def _words(kind: type[Metric] | None, unit: str) -> str:
+    return "" if kind is None else kind.words.replace("{unit}", unit)
 
 
 def _selection(selection: Any, unit: str) -> dict[str, Any]:
@@ -200,7 +183,7 @@ def _cells(table: pa.Table, name: str) -> list[pa.Scalar]:
 
 def _usual_bar(metric: Numbers | Lists) -> str | None:
     """Half the length of the error bars, where all are the same."""
-    known = metric.bars[np.isfinite(metric.bars)]
+    known = metric.bars[np.isfinite(metric.stddevs)]
     if not len(known) or known.max() > known.min() * (1 + 1e-9):
         return None
     parts = error_bar_parts(0.0, float(metric.stddevs[np.isfinite(metric.stddevs)][0]), grouped=True)

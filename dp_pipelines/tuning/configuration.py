@@ -14,7 +14,7 @@ from typing import Any
 
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import UNITS as UNITS_STATISTIC
-from dp_pipelines.metrics.base import Basis, Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.metrics.base import Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.planning import choose, stage
 from dp_pipelines.planning.stage import StagePlan
@@ -94,10 +94,7 @@ class Configuration:
 
 def supported(metric: Metric) -> str | None:
     """The kind of a metric whose errors are predicted, or None."""
-    if isinstance(metric, Variance):
-        return None
-    kinds: dict[type, str] = {Count: "count", PrivacyIdCount: "privacy_id_count", Sum: "sum", Mean: "mean"}
-    return kinds.get(type(metric))
+    return metric.tuned_as
 
 
 def columns(query: Query) -> tuple[str, ...]:

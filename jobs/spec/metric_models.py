@@ -1,249 +1,74 @@
-"""The metrics of a job file, and the library's metrics that they become.
+"""The metrics of a job file: one checked model for each metric of the registry, made from the metric's own fields.
 
-In: what stands under `metrics`. Out: checked models, and back from the library's metrics. Holds: bounds are the right way up,
-edges rise; what is wrong is told by the library's own errors.
+In: what stands under `metrics`. Out: checked models, their JSON schema, and back from the library's metrics. Holds: a model
+has the fields, defaults and descriptions of its metric, which says itself what is wrong with them.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+import dataclasses
+import functools
+import inspect
+import operator
+import typing
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema, model_validator
+from pydantic import Field, TypeAdapter, WithJsonSchema, create_model, model_validator
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.base_models import Model, Positive, Scalar
-from dp_pipelines.metrics.base import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
-from dp_pipelines.metrics.distinct import DistinctCount
-from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.metrics.quantile import Method, Quantile
-from dp_pipelines.metrics.quantiles import Max, Median, Min, Quantiles
-from dp_pipelines.metrics.vectors import Norm, SecondMoment, VectorSum
-
-Bound = Annotated[
-    Any,  # the metric says what is wrong with it, in words that are the same for both kinds
-    Field(description="A number, or auto: chosen from a noisy histogram."),
-    WithJsonSchema({"anyOf": [{"type": "number"}, {"const": "auto"}, {"type": "null"}]}),
-]
-Within = Annotated[
-    list[float] | None, Field(description="Where a bound is auto: the range, from public knowledge, in which it lies.")
-]
+from dp_pipelines.jobs.spec.base_models import Model, Positive
+from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import Metric
 
 
-class _MetricModel(Model):
+class MetricModel(Model):
+    """Base of the models of metrics."""
+
+    metric: ClassVar[type[Metric]]
     weight: Positive = 1.0
     stddev: Annotated[
         Positive | None, Field(description="Instead of a weight: the noise of a count or sum, in its own units.")
     ] = None
 
     @model_validator(mode="after")
-    def _sound(self) -> "_MetricModel":
+    def _sound(self) -> "MetricModel":
         self.build()
         return self
 
     def build(self) -> Metric:
         """The library's metric."""
-        raise NotImplementedError
-
-    def _rest(self) -> dict[str, Any]:
-        return {name: value for name, value in self if name not in ("kind", "column")}
+        return self.metric(**{name: value for name, value in self if name != "kind"})
 
 
-class CountMetric(_MetricModel):
-    """The number of rows."""
-
-    kind: Literal["count"]
-
-    def build(self) -> Metric:
-        return Count(**self._rest())
-
-
-class PrivacyIdCountMetric(_MetricModel):
-    """The number of different privacy units."""
-
-    kind: Literal["privacy_id_count"]
-
-    def build(self) -> Metric:
-        return PrivacyIdCount(**self._rest())
+def _model(kind: str, metric: type[Metric]) -> type[MetricModel]:
+    """The model of a metric. The types of its fields are for the schema alone: the metric checks them, in its own words."""
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
+    for field in registry.fields(metric):
+        if field.name in MetricModel.model_fields:
+            continue
+        schema = TypeAdapter(field.type).json_schema()
+        checked = Annotated[Any, WithJsonSchema(schema), Field(description=field.description)]
+        fields[field.name] = (checked, ... if _is_needed(field) else field.default)
+    model = create_model(f"{metric.__name__}Metric", __base__=MetricModel, __doc__=_first_sentence(metric), **fields)
+    model.metric = metric
+    return model
 
 
-class SumMetric(_MetricModel):
-    """The sum of a column; each value is clamped, or each unit's sum in each partition."""
-
-    kind: Literal["sum"]
-    column: str
-    min_value: Bound = None
-    max_value: Bound = None
-    within: Within = None
-    min_sum_per_partition: float | None = None
-    max_sum_per_partition: float | None = None
-
-    def build(self) -> Metric:
-        return Sum(self.column, **self._rest())
+def _is_needed(field: registry.Field) -> bool:
+    may_be_none = type(None) in typing.get_args(field.type)
+    return field.default is dataclasses.MISSING or (field.default is None and not may_be_none)
 
 
-class MeanMetric(_MetricModel):
-    """The mean of a column; `nullable: false` declares that it holds no nulls."""
-
-    kind: Literal["mean"]
-    column: str
-    min_value: Bound = None
-    max_value: Bound = None
-    within: Within = None
-    nullable: bool = True
-
-    def build(self) -> Metric:
-        return Mean(self.column, **self._rest())
+def _first_sentence(metric: type[Metric]) -> str:
+    return inspect.cleandoc(metric.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
 
 
-class VarianceMetric(MeanMetric):
-    """The population variance of a column."""
+MODELS = {kind: _model(kind, metric) for kind, metric in registry.metrics().items()}
+"""The model of each kind of metric."""
 
-    kind: Literal["variance"]  # type: ignore[assignment]  # another kind of the same shape
-
-    def build(self) -> Metric:
-        return Variance(self.column, **self._rest())
-
-
-class HistogramMetric(_MetricModel):
-    """The number of rows in each bin, or of each category."""
-
-    kind: Literal["histogram"]
-    column: str
-    edges: list[float] | None = None
-    categories: list[Scalar] | None = None
-
-    def build(self) -> Metric:
-        return Histogram(self.column, **self._rest())
-
-
-class MedianMetric(_MetricModel):
-    """The median of a column."""
-
-    kind: Literal["median"]
-    column: str
-    min_value: float
-    max_value: float
-
-    def build(self) -> Metric:
-        return Median(self.column, **self._rest())
-
-
-class MinMetric(MedianMetric):
-    """About the least value of a column: the lower end of what stands out of the noise."""
-
-    kind: Literal["min"]  # type: ignore[assignment]  # another kind of the same shape
-
-    def build(self) -> Metric:
-        return Min(self.column, **self._rest())
-
-
-class MaxMetric(MedianMetric):
-    """About the greatest value of a column: the upper end of what stands out of the noise."""
-
-    kind: Literal["max"]  # type: ignore[assignment]  # as above
-
-    def build(self) -> Metric:
-        return Max(self.column, **self._rest())
-
-
-class DistinctCountMetric(_MetricModel):
-    """The number of different values of a column."""
-
-    kind: Literal["distinct_count"]
-    column: str
-    max_values_per_partition: int | None = None
-
-    def build(self) -> Metric:
-        return DistinctCount(self.column, **self._rest())
-
-
-class QuantileMetric(_MetricModel):
-    """One quantile of a column, as one of some declared candidates."""
-
-    kind: Literal["quantile"]
-    column: str
-    quantile: float
-    candidates: list[float]
-    method: Method = "auto"
-
-    def build(self) -> Metric:
-        return Quantile(self.column, **self._rest())
-
-
-class QuantilesMetric(_MetricModel):
-    """Quantiles of a column: as many as wanted, for one price."""
-
-    kind: Literal["quantiles"]
-    column: str
-    quantiles: list[float]
-    min_value: float
-    max_value: float
-
-    def build(self) -> Metric:
-        return Quantiles(self.column, **self._rest())
-
-
-class VectorSumMetric(_MetricModel):
-    """The sum of lists of numbers; each unit's sum in each partition is clipped to a norm."""
-
-    kind: Literal["vector_sum"]
-    column: str
-    size: Annotated[int, Field(description="How many numbers a list has; others count as null.")]
-    norm: Norm = "l2"
-    max_norm: float
-
-    def build(self) -> Metric:
-        return VectorSum(self.column, **self._rest())
-
-
-class SecondMomentsMetric(_MetricModel):
-    """The sums of products of each two of some columns: the upper triangle of a matrix, row by row."""
-
-    kind: Literal["second_moments"]
-    columns: list[str]
-    bounds: Annotated[
-        dict[str, list[float]] | None, Field(description="For each column the least and the greatest value.")
-    ] = None
-    max_norm: Annotated[float | None, Field(description="Instead: the L2 norm to which each row is clipped.")] = None
-
-    def build(self) -> Metric:
-        return SecondMoment(**self._rest())
-
-
-AnyMetric = Annotated[
-    CountMetric
-    | PrivacyIdCountMetric
-    | SumMetric
-    | MeanMetric
-    | VarianceMetric
-    | HistogramMetric
-    | MedianMetric
-    | MinMetric
-    | MaxMetric
-    | DistinctCountMetric
-    | QuantileMetric
-    | QuantilesMetric
-    | VectorSumMetric
-    | SecondMomentsMetric,
-    Field(discriminator="kind"),
-]
-"""Any metric, told apart by its kind."""
-
-_MODELS: Mapping[type[Metric], type[_MetricModel]] = {
-    Count: CountMetric,
-    PrivacyIdCount: PrivacyIdCountMetric,
-    Sum: SumMetric,
-    Mean: MeanMetric,
-    Variance: VarianceMetric,
-    Histogram: HistogramMetric,
-    Median: MedianMetric,
-    Min: MinMetric,
-    Max: MaxMetric,
-    DistinctCount: DistinctCountMetric,
-    Quantile: QuantileMetric,
-    Quantiles: QuantilesMetric,
-    VectorSum: VectorSumMetric,
-    SecondMoment: SecondMomentsMetric,
-}
+if typing.TYPE_CHECKING:
+    AnyMetric = MetricModel
+else:
+    AnyMetric = Annotated[functools.reduce(operator.or_, MODELS.values()), Field(discriminator="kind")]
+    """Any metric, told apart by its kind."""
 
 
 def described(name: str, metric: Metric) -> dict[str, Any]:
@@ -256,13 +81,12 @@ def described(name: str, metric: Metric) -> dict[str, Any]:
     Raises:
         RequestError: job files know no such metric.
 
+    >>> from dp_pipelines import Sum
     >>> described("revenue", Sum("price", min_value=0, max_value=20))["kind"]
     'sum'
     """
-    model = _MODELS.get(type(metric))
-    if model is None:
+    if not registry.is_known(metric):
         rule, mend = f"is a {type(metric).__name__}, which job files do not know", "run it in a pipeline of your own"
         raise RequestError(field=f"metrics.{name}", rule=rule, mend=mend)
-    (kind,) = get_args(model.model_fields["kind"].annotation)
-    fields = {field: getattr(metric, field) for field in model.model_fields if field != "kind"}
-    return {"kind": kind, **{field: value for field, value in fields.items() if value is not None}}
+    fields = {field.name: getattr(metric, field.name) for field in registry.fields(type(metric))}
+    return {"kind": metric.kind, **{field: value for field, value in fields.items() if value is not None}}

@@ -332,8 +332,6 @@ def _is_command(sign: str) -> bool:
 
 def _with_error_bars(value: Any, stddev: Any) -> str:
     """One number with its error bar, or the first of a list."""
-    if stddev is None and isinstance(value, float):  # it was chosen, and has no error bar
-        return f"{value:.6g}"
     if not isinstance(value, list):
         return with_error_bar(value, stddev)
     shown = [with_error_bar(one, spread) for one, spread in zip(value[:FIRST_OF_LIST], stddev, strict=False)]

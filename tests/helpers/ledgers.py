@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.ledger.entries import Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn
-from dp_pipelines.metrics.base import Count
+from dp_pipelines.metrics.counts import Count
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, Query
 

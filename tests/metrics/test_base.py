@@ -13,19 +13,9 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import (
-    ROWS,
-    UNITS,
-    Basis,
-    Count,
-    Mean,
-    Metric,
-    Noisy,
-    PrivacyIdCount,
-    Release,
-    Sum,
-    Variance,
-)
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.sums import Mean, Sum, Variance
 
 BASES = [Basis(centred=centred, nullable=nullable) for centred in (False, True) for nullable in (False, True)]
 NO_NUMBERS = [math.nan, math.inf, -math.inf, True, "3", None, 1e300, -1e300, [1]]

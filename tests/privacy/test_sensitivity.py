@@ -24,7 +24,9 @@ from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shar
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.metrics.base import Count, Mean, Metric, PrivacyIdCount, Sum, Variance
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.sums import Mean, Sum, Variance
 from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import neighbours as nb

@@ -19,7 +19,7 @@ from dp_pipelines.kernels import bounding, contributions, distinct
 from dp_pipelines.kernels.cells import Bins, TreeLevel
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.distinct import DistinctCount
+from dp_pipelines.metrics.counts import DistinctCount
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.planning.stage import Choice, StageChoices, build_stage
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query

@@ -12,7 +12,8 @@ import pytest
 
 from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.metrics.base import Count, Mean, PrivacyIdCount, Sum, Variance
+from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.sums import Mean, Sum, Variance
 from dp_pipelines.query.query import LARGEST_BOUND, ContributionBounds, PrivatePartitions, PublicPartitions, Query
 
 BOUNDS = ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3)

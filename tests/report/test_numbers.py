@@ -13,8 +13,10 @@ ANY = st.one_of(st.none(), st.floats(), st.sampled_from([0.0, -0.0, 1e-320, 1e30
 @given(ANY, ANY)
 def test_no_value_and_no_error_crash_it(value: float | None, stddev: float | None) -> None:
     text = with_error_bar(value, stddev, grouped=True)
-    known = value is not None and stddev is not None and math.isfinite(value) and math.isfinite(ERROR_BAR * stddev)
+    chosen = stddev is None or math.isnan(stddev)  # among candidates: it has no error bar
+    known = value is not None and math.isfinite(value) and (chosen or math.isfinite(ERROR_BAR * stddev))
     assert (text == "-") != known
+    assert ("±" in text) == (known and not chosen)
     assert len(text) < 60
 
 

@@ -14,7 +14,7 @@ from dp_pipelines.kernels import accumulate, keys, shard
 from dp_pipelines.kernels.columns import hashing, long_text
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Count
+from dp_pipelines.metrics.counts import Count
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, Query
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards

@@ -1,23 +1,60 @@
-"""How many different values a column has in each partition: a metric.
+"""How many rows, privacy units or different values a partition has: the metrics `Count`, `PrivacyIdCount`, `DistinctCount`.
 
-In: a column and how many different values of one unit count. Out: the metric `DistinctCount`. Holds: of each unit and
-partition at most so many values count, chosen by a keyed hash among the different ones, so that repeated rows crowd nothing
-out and one unit moves each of its partitions by at most that many. Not covered: estimates of what the bound cuts off.
+In: for different values a column, and how many of one unit count. Out: metrics. Holds: of each unit and partition at most so
+many rows or different values count; of these, repeated rows crowd nothing out. Not covered: estimates of what bounds cut off.
 """
 
 import dataclasses
 from collections.abc import Mapping
 
-import numpy as np
 import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.kernels.distinct import check_values
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release, constant
 
 MOST_VALUES = 2**24
 """As many as a bound on contributions allows (`query.LARGEST_BOUND`)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Count(Metric):
+    """The number of rows.
+
+    >>> Count(weight=2).statistics(Basis(centred=False, nullable=True))[0].name
+    'rows'
+    """
+
+    kind, words = "count", "the number of rows"
+    ranks, tuned_as = True, "count"
+    takes_stddev = True
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (ROWS,)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        return constant(noisy[ROWS])
+
+
+@dataclasses.dataclass(frozen=True)
+class PrivacyIdCount(Metric):
+    """The number of different privacy units.
+
+    >>> PrivacyIdCount().needs_row_bound
+    False
+    """
+
+    kind, words = "privacy_id_count", "the number of units, each one {unit}"
+    ranks, tuned_as = True, "privacy_id_count"
+    needs_row_bound = False
+    takes_stddev = True
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (UNITS,)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        return constant(noisy[UNITS])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +73,8 @@ class DistinctCount(Metric):
     False
     """
 
+    kind, words = "distinct_count", "the number of different values"
+    ranks = True
     takes_stddev = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     max_values_per_partition: int | None = dataclasses.field(default=None, kw_only=True)
@@ -46,6 +85,10 @@ class DistinctCount(Metric):
         if self.max_values_per_partition is not None:
             most = checks.whole(self.max_values_per_partition, "max_values_per_partition", low=1, high=MOST_VALUES)
             object.__setattr__(self, "max_values_per_partition", most)
+
+    @property
+    def per_partition(self) -> str | None:
+        return "counts different values per partition"
 
     @property
     def needs_row_bound(self) -> bool:  # type: ignore[override]
@@ -59,5 +102,4 @@ class DistinctCount(Metric):
         return (Statistic(kind="distinct", column=self.column, most=self.max_values_per_partition),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
-        found = noisy[self.statistics(basis)[0]]
-        return found.values, np.full(len(found.values), found.stddev)
+        return constant(noisy[self.statistics(basis)[0]])

@@ -1,0 +1,276 @@
+"""Sums, means and variances of a column's values, each value (or each unit's sum) clamped to declared bounds.
+
+In: a column and its bounds, which are public or chosen from a noisy histogram. Out: the metrics `Sum`, `Mean`, `Variance`.
+Holds: metrics with one column and equal bounds share their sums and their basis. Not covered: what clamping cuts off.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, Release, constant
+
+AUTO: Literal["auto"] = "auto"
+"""A bound that is chosen from a noisy histogram, within a declared range."""
+
+Bound = float | Literal["auto"] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _OverColumn(Metric):
+    """A metric of one column's values, each clamped to [min_value, max_value]; `auto` is chosen within a declared range."""
+
+    column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
+    min_value: Bound = dataclasses.field(default=None, kw_only=True)
+    max_value: Bound = dataclasses.field(default=None, kw_only=True)
+    within: Sequence[float] | None = dataclasses.field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.name(self.column, "column")
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        for field in ("min_value", "max_value"):
+            if getattr(self, field) == AUTO:
+                continue
+            mend = "declare what a value can be, from public knowledge: what lies outside is clamped"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            object.__setattr__(self, field, bound + 0.0)  # -0.0 and 0.0 are one bound, so that metrics share their sums
+        self._check_within()
+        if not self.low <= self.high:
+            raise RequestError(field="min_value", rule="must not be above max_value", mend="swap the two")
+        if self.within is not None and not (self.within[0] <= self.low < self.high <= self.within[1]):
+            rule = "must hold the bound that is given, and leave room beside it"
+            raise RequestError(field="within", rule=rule, mend="widen it")
+
+    def _check_within(self) -> None:
+        if not self.auto:
+            if self.within is not None:
+                rule, mend = "is for bounds that are chosen", "drop it, or write max_value: auto"
+                raise RequestError(field="within", rule=rule, mend=mend)
+            return
+        mend = "write e.g. within: [0, 1000000], from public knowledge: what lies outside is clamped"
+        if self.stddev is not None:
+            rule = "stands beside bounds that are chosen, with which the noise grows"
+            raise RequestError(field="stddev", rule=rule, mend="write a weight instead, or the bounds")
+        if self.within is None:
+            raise RequestError(field="within", rule="is needed where a bound is auto", mend=mend)
+        if not isinstance(self.within, (list, tuple)) or len(self.within) != 2:
+            raise RequestError(field="within", rule="must be two numbers", mend=mend)
+        low, high = (checks.number(end, "within", above=-1e100, below=1e100, mend=mend) + 0.0 for end in self.within)
+        if not low < high or max(abs(low), abs(high)) < 1e-100:
+            raise RequestError(field="within", rule="must rise", mend=mend)
+        object.__setattr__(self, "within", (low, high))
+
+    @property
+    def auto(self) -> bool:  # type: ignore[override]
+        """Whether a bound is chosen from a noisy histogram."""
+        return AUTO in (self.min_value, self.max_value)
+
+    @property
+    def max_is_auto(self) -> bool:  # type: ignore[override]
+        """Whether the upper bound is chosen."""
+        return self.max_value == AUTO
+
+    def bounded(self, low: float, high: float) -> "Metric":
+        """The same metric with the bounds that were chosen."""
+        return dataclasses.replace(self, min_value=low, max_value=high, within=None)
+
+    @property
+    def low(self) -> float:
+        """The lower bound; where it is not chosen yet, the least that it can be."""
+        return self._end(self.min_value, 0)
+
+    @property
+    def high(self) -> float:
+        """The upper bound; where it is not chosen yet, the greatest that it can be."""
+        return self._end(self.max_value, 1)
+
+    def _end(self, bound: Bound, place: int) -> float:
+        if isinstance(bound, str):
+            assert self.within is not None
+            return self.within[place]
+        assert bound is not None
+        return bound
+
+    @property
+    def family(self) -> tuple[str, float, float] | None:
+        return (self.column, self.low, self.high)
+
+    def _count(self, basis: Basis) -> Statistic:
+        return Statistic(kind="not_null", column=self.column) if basis.nullable else ROWS
+
+    def _sum(self, basis: Basis) -> Statistic:
+        return Statistic(
+            kind="sum", column=self.column, lattice=Lattice.for_values(self.low, self.high, centred=basis.centred)
+        )
+
+    def _squares(self, basis: Basis) -> Statistic:
+        return Statistic(
+            kind="sum", column=self.column, lattice=Lattice.for_squares(self.low, self.high, centred=basis.centred)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum(_OverColumn):
+    """The sum of a column, nulls left out.
+
+    Args:
+        column: the column that is summed.
+        min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a tenth
+            of the stage's budget, by `dp-pipelines run`.
+        within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
+        min_sum_per_partition, max_sum_per_partition: instead of bounds of single values: the sum of one unit's values in one
+            partition is clipped to this range (all its rows count; a single value is first clamped to 65,536 times the larger
+            bound).
+
+    >>> Sum("amount", min_value=0, max_value=200).family
+    ('amount', 0.0, 200.0)
+    >>> Sum("amount", min_sum_per_partition=0, max_sum_per_partition=500).needs_row_bound
+    False
+    """
+
+    kind, words = "sum", "the sum of a column"
+    ranks, tuned_as = True, "sum"
+    takes_stddev = True
+    min_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
+    max_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
+
+    def _check_bounds(self) -> None:
+        if not self.clips_partition_sums:
+            super()._check_bounds()
+            if self.low == self.high == 0:
+                raise RequestError(field="max_value", rule="leaves only the value 0 to sum", mend="widen the range")
+            Lattice.for_values(self.low, self.high)
+            return
+        if self.min_value is not None or self.max_value is not None or self.within is not None:
+            raise RequestError(
+                field="min_sum_per_partition",
+                rule="clips sums and stands beside no bounds of single values",
+                mend="drop min_value and max_value, or the bounds of sums",
+            )
+        for field in ("min_sum_per_partition", "max_sum_per_partition"):
+            object.__setattr__(self, field, checks.number(getattr(self, field), field) + 0.0)  # as above
+        low, high = self._sum_bounds
+        if not low <= high:
+            raise RequestError(
+                field="min_sum_per_partition", rule="must not be above max_sum_per_partition", mend="swap the two"
+            )
+        SummandLattice.for_sums(low, high)
+
+    @property
+    def clips_partition_sums(self) -> bool:  # type: ignore[override]
+        """Whether a unit's sum per partition is clipped, instead of each value."""
+        return self.min_sum_per_partition is not None or self.max_sum_per_partition is not None
+
+    @property
+    def needs_row_bound(self) -> bool:  # type: ignore[override]
+        return not self.clips_partition_sums
+
+    @property
+    def _sum_bounds(self) -> tuple[float, float]:
+        assert self.min_sum_per_partition is not None
+        assert self.max_sum_per_partition is not None
+        return self.min_sum_per_partition, self.max_sum_per_partition
+
+    @property
+    def family(self) -> tuple[str, float, float] | None:
+        return None if self.clips_partition_sums else super().family
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        if self.clips_partition_sums:
+            lattice = SummandLattice.for_sums(*self._sum_bounds)
+            return (Statistic(kind="clipped_sum", column=self.column, lattice=lattice),)
+        return (self._sum(basis), self._count(basis)) if basis.centred else (self._sum(basis),)
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        statistic = self.statistics(basis)[0]
+        total = noisy[statistic]
+        if not basis.centred or self.clips_partition_sums:
+            return constant(total)
+        assert statistic.lattice is not None
+        count, centre = noisy[self._count(basis)], statistic.lattice.offset
+        stddev = float(np.hypot(total.stddev, centre * count.stddev))
+        return total.values + centre * count.values, np.full(len(total.values), stddev)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mean(_OverColumn):
+    """The mean of a column's values that are not null, within [min_value, max_value].
+
+    Args:
+        column: the column that is averaged.
+        min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
+        nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
+            and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
+
+    >>> Mean("amount", min_value=0, max_value=200, nullable=False).statistics(Basis(centred=True, nullable=False))[1].name
+    'rows'
+    """
+
+    kind, words = "mean", "the mean of a column"
+    tuned_as: ClassVar[str | None] = "mean"
+    stddev_is_public = False
+    nullable: bool = dataclasses.field(default=True, kw_only=True)
+
+    def _check_bounds(self) -> None:
+        super()._check_bounds()
+        if not isinstance(self.nullable, bool):
+            raise RequestError(field="nullable", rule="must be true or false")
+        if not self.low < self.high:
+            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+        Lattice.for_values(self.low, self.high)
+        Lattice.for_values(self.low, self.high, centred=True)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (self._sum(basis), self._count(basis))
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        statistic = self._sum(basis)
+        assert statistic.lattice is not None
+        total, count, centre = noisy[statistic], noisy[self._count(basis)], statistic.lattice.offset
+        rows = np.maximum(count.values, 1.0)
+        mean = np.clip(centre + total.values / rows, self.low, self.high)
+        return mean, np.hypot(total.stddev, (mean - centre) * count.stddev) / rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Variance(Mean):
+    """The population variance of a column's values that are not null; arguments as for `Mean`.
+
+    >>> len(Variance("amount", min_value=0, max_value=200).statistics(Basis(centred=True, nullable=True)))
+    3
+    """
+
+    kind, words = "variance", "the variance of a column"
+    tuned_as = None
+
+    def _check_bounds(self) -> None:
+        super()._check_bounds()
+        Lattice.for_squares(self.low, self.high)
+        Lattice.for_squares(self.low, self.high, centred=True)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        return (self._sum(basis), self._count(basis), self._squares(basis))
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+        statistic, of_squares = self._sum(basis), self._squares(basis)
+        assert isinstance(of_squares.lattice, Lattice)
+        total, squares, count = noisy[statistic], noisy[of_squares], noisy[self._count(basis)]
+        rows = np.maximum(count.values, 1.0)
+        # In distances y from the centre: variance = E[y^2] - E[y]^2, whatever the centre.
+        mean = total.values / rows
+        mean_square = squares.values / rows + of_squares.lattice.square_centre
+        half_width = (self.high - self.low) / 2
+        variance = np.clip(mean_square - mean * mean, 0.0, half_width * half_width)
+        # First order in the three noises; the derivative by the count is that of both quotients.
+        by_count = 2 * mean * mean - squares.values / rows
+        noise = squares.stddev**2 + (2 * mean * total.stddev) ** 2 + (by_count * count.stddev) ** 2
+        return variance, np.sqrt(noise) / rows
