@@ -1,7 +1,7 @@
 """Checks of public arguments: positive logic, so that NaN, bool and text never pass.
 
 In: one argument and its name. Out: the argument as a plain Python number or text. Holds: what is not plainly allowed is
-refused with a `RequestError` that names the field, the rule and the mend. May be imported by every room above errors.
+refused with a `RequestError` that names the field, what is wrong with it and a hint. May be imported by every room above errors.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 from dp_pipelines.errors import RequestError
 
 
-def number(value: Any, field: str, *, above: float = -math.inf, below: float = math.inf, mend: str = "") -> float:
+def number(value: Any, field: str, *, above: float = -math.inf, below: float = math.inf, hint: str = "") -> float:
     """A finite real number strictly between `above` and `below`.
 
     >>> number(0.5, "share", above=0)
@@ -24,18 +24,18 @@ def number(value: Any, field: str, *, above: float = -math.inf, below: float = m
     dp_pipelines.errors.RequestError: share: must be a number, not bool
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise RequestError(field=field, rule=f"must be a number, not {type(value).__name__}", mend=mend)
+        raise RequestError(field=field, message=f"must be a number, not {type(value).__name__}", hint=hint)
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not (math.isfinite(result) and above < result < below):
-        rule = "must be a finite number"
+        message = "must be a finite number"
         if above > -math.inf:
-            rule += f" above {above:g}"
+            message += f" above {above:g}"
         if below < math.inf:
-            rule += (" and" if above > -math.inf else "") + f" below {below:g}"
-        raise RequestError(field=field, rule=rule, mend=mend)
+            message += (" and" if above > -math.inf else "") + f" below {below:g}"
+        raise RequestError(field=field, message=message, hint=hint)
     return result
 
 
@@ -43,7 +43,7 @@ LONGEST_STAGE = 100
 """Characters of a stage's name: files are named after stages."""
 
 
-def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int:
+def whole(value: Any, field: str, *, low: int, high: int, hint: str = "") -> int:
     """A whole number from `low` to `high`, both included.
 
     >>> whole(3, "runs", low=1, high=10)
@@ -53,7 +53,7 @@ def whole(value: Any, field: str, *, low: int, high: int, mend: str = "") -> int
     dp_pipelines.errors.RequestError: runs: must be a whole number from 1 to 10
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
-        raise RequestError(field=field, rule=f"must be a whole number from {low} to {high}", mend=mend)
+        raise RequestError(field=field, message=f"must be a whole number from {low} to {high}", hint=hint)
     return int(value)
 
 
@@ -76,11 +76,11 @@ def name(value: Any, field: str) -> str:
     'amount'
     """
     if not isinstance(value, str) or not value:
-        raise RequestError(field=field, rule="must be a name: text that is not empty")
+        raise RequestError(field=field, message="must be a name: text that is not empty")
     if value.startswith("__"):
-        raise RequestError(field=field, rule="must not start with two underscores", mend="rename it")
+        raise RequestError(field=field, message="must not start with two underscores", hint="rename it")
     if any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in value):
-        raise RequestError(field=field, rule="must not hold line breaks or control characters", mend="rename it")
+        raise RequestError(field=field, message="must not hold line breaks or control characters", hint="rename it")
     return value
 
 
@@ -94,8 +94,8 @@ def plain(value: str, field: str) -> str:
     dp_pipelines.errors.RequestError: dataset: must not hold line breaks, control characters or signs of direction; rename it
     """
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") and sign not in JOINERS for sign in value):
-        rule = "must not hold line breaks, control characters or signs of direction"
-        raise RequestError(field=field, rule=rule, mend="rename it")
+        message = "must not hold line breaks, control characters or signs of direction"
+        raise RequestError(field=field, message=message, hint="rename it")
     return value
 
 
@@ -117,18 +117,18 @@ def stage_name(value: Any, field: str) -> str:
     dp_pipelines.errors.RequestError: stages: must not be 'Report': so a release calls a file of its own; rename it
     """
     if isinstance(value, str) and len(value) > LONGEST_STAGE:
-        rule = f"must be a name of at most {LONGEST_STAGE} characters"
-        raise RequestError(field=field, rule=rule, mend="shorten it")
+        message = f"must be a name of at most {LONGEST_STAGE} characters"
+        raise RequestError(field=field, message=message, hint="shorten it")
     plain(name(value, field), field)
-    rule = ""
+    message = ""
     if value.casefold() in PUBLISHED:
-        rule = f"must not be {value!r}: so a release calls a file of its own"
+        message = f"must not be {value!r}: so a release calls a file of its own"
     elif "/" in value or "\\" in value or value.startswith("."):
-        rule = "must not start with a dot or hold a slash: files are named after stages"
+        message = "must not start with a dot or hold a slash: files are named after stages"
     elif _DEVICES.fullmatch(value):
-        rule = f"must not be {value!r}: so some systems call a device, and files are named after stages"
-    if rule:
-        raise RequestError(field=field, rule=rule, mend="rename it")
+        message = f"must not be {value!r}: so some systems call a device, and files are named after stages"
+    if message:
+        raise RequestError(field=field, message=message, hint="rename it")
     return str(value)
 
 
@@ -144,8 +144,8 @@ def stage_names(values: Iterable[Any], field: str) -> None:
         for file in (stage_name(value, field), f"{value}.parquet"):  # a model's folder, a table's file
             other = taken.setdefault(file.casefold(), value)
             if other != value:
-                rule = f"hold {other!r} and {value!r}, whose files some systems take for the same"
-                raise RequestError(field=field, rule=rule, mend="rename one")
+                message = f"hold {other!r} and {value!r}, whose files some systems take for the same"
+                raise RequestError(field=field, message=message, hint="rename one")
 
 
 def names(value: Any, field: str) -> tuple[str, ...]:
@@ -156,8 +156,8 @@ def names(value: Any, field: str) -> tuple[str, ...]:
     """
     listed = (value,) if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not listed:
-        raise RequestError(field=field, rule="must be a column name or a list of column names, at least one")
+        raise RequestError(field=field, message="must be a column name or a list of column names, at least one")
     result = tuple(name(item, field) for item in listed)
     if len(set(result)) != len(result):
-        raise RequestError(field=field, rule="names a column twice", mend="name each column once")
+        raise RequestError(field=field, message="names a column twice", hint="name each column once")
     return result

@@ -7,7 +7,7 @@
       PublishError      a release could not be made visible (exit code 1)
       LedgerError       the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
 
-An error names the field (a column, a file, a line of the job file, an argument), the rule that it breaks and the mend.
+An error names the field (a column, a file, a line of the job file, an argument), what is wrong with it and a hint.
 It never holds a value from the rows: what stands in an error is public.
 """
 
@@ -23,22 +23,22 @@ class RequestError(DpError, ValueError):
 
     Args:
         field: what is wrong: an argument, a column, a file or `file:line`.
-        rule: the rule that it breaks, as a clause that follows the field.
-        mend: what to write instead, as an imperative; may be empty.
+        message: the rule that it breaks, as a clause that follows the field.
+        hint: what to write instead, as an imperative; may be empty.
 
-    >>> str(RequestError(field="epsilon", rule="must be a finite number above 0", mend="write e.g. epsilon: 1.0"))
+    >>> str(RequestError(field="epsilon", message="must be a finite number above 0", hint="write e.g. epsilon: 1.0"))
     'epsilon: must be a finite number above 0; write e.g. epsilon: 1.0'
     """
 
-    def __init__(self, *, field: str, rule: str, mend: str = "") -> None:
+    def __init__(self, *, field: str, message: str, hint: str = "") -> None:
         self.field = field
-        self.rule = rule
-        self.mend = mend
-        super().__init__(f"{field}: {rule}" + (f"; {mend}" if mend else ""))
+        self.message = message
+        self.hint = hint
+        super().__init__(f"{field}: {message}" + (f"; {hint}" if hint else ""))
 
     def __reduce__(self) -> tuple[object, tuple[object, ...], dict[str, str]]:
         # Errors cross process borders on portable runners; keyword-only arguments need telling how.
-        return (_rebuild, (type(self),), {"field": self.field, "rule": self.rule, "mend": self.mend})
+        return (_rebuild, (type(self),), {"field": self.field, "message": self.message, "hint": self.hint})
 
     def __setstate__(self, state: dict[str, Any] | None) -> None:
         RequestError.__init__(self, **(state or {}))

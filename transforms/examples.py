@@ -79,10 +79,10 @@ class BoundedExamples(beam.PTransform):
         checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
         self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
         if COLUMN in self.reads:  # whoever could fill it would say who is held out
-            raise RequestError(field="reads", rule=f"has a column {COLUMN!r}, a name of ours", mend="rename it")
+            raise RequestError(field="reads", message=f"has a column {COLUMN!r}, a name of ours", hint="rename it")
         self.folder = os.fspath(self.folder)
         if not pathlib.Path(self.folder).is_dir():
-            raise RequestError(field="folder", rule="does not exist", mend="make a private folder first")
+            raise RequestError(field="folder", message="does not exist", hint="make a private folder first")
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
 

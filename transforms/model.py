@@ -59,7 +59,7 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
                 yield PredictionResult(element, model.predict(element, jax_model=own), self._folder)
         listed = [element for element in batch if not isinstance(element, pa.Table)]
         if listed and len(listed) < len(batch):
-            raise RequestError(field="input", rule="holds tables and rows", mend="give one of the two")
+            raise RequestError(field="input", message="holds tables and rows", hint="give one of the two")
         if listed:
             said = model.predict(_table(listed, model.input_types), jax_model=own).to_pylist()
             for element, prediction in zip(listed, said, strict=True):
@@ -80,7 +80,7 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
     def validate_inference_args(self, inference_args: Mapping[str, Any] | None) -> None:
         """There are none."""
         if inference_args:
-            raise RequestError(field="inference_args", rule="must be empty", mend="leave them out")
+            raise RequestError(field="inference_args", message="must be empty", hint="leave them out")
 
 
 def _table(listed: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:

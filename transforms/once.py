@@ -41,8 +41,8 @@ class _Draws:
         if self._run:
             raise RequestError(
                 field=f"stage {drawn[0].name!r}",
-                rule="is released by another run already, and its plan pays for it once",
-                mend="build the pipeline anew with a new plan: the two budgets add up",
+                message="is released by another run already, and its plan pays for it once",
+                hint="build the pipeline anew with a new plan: the two budgets add up",
             )
         payment.pay((stage.name, stage.payment) for stage in drawn)
         self._run = True

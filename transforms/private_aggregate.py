@@ -84,13 +84,13 @@ class PrivateAggregate(beam.PTransform):
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
         count = places(self.num_shards) if self.stage.query.best is None else 1
-        steps = Steps.of(self.stage, self.num_shards, self.salt, count)
+        steps = StageSteps.of(self.stage, self.num_shards, self.salt, count)
         names = [field.name for field in dataclasses.fields(steps)]
         return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Steps:
+class StageSteps:
     """The functions of elements of a stage, in the data's order."""
 
     to_shards: beam.DoFn
@@ -99,7 +99,7 @@ class Steps:
     ungroup: beam.DoFn
 
     @classmethod
-    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int) -> "Steps":
+    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int) -> "StageSteps":
         """Those of a planned stage; `count` is the number of places."""
         return cls(
             to_shards=ToShards(stage.layout, num_shards, salt),
@@ -114,7 +114,7 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
 
     Args:
         pcoll: tables of events.
-        steps: a ParDo for each field of `Steps`.
+        steps: a ParDo for each field of `StageSteps`.
         count: how many places there are.
     """
     keyed = tuple[int, pa.Table]
@@ -165,8 +165,8 @@ class SelectPartitions(PrivateAggregate):
         if self.stage.query.metrics or self.stage.selection is None:
             raise RequestError(
                 field="stage",
-                rule="must have no metrics and private partitions",
-                mend="use PrivateAggregate for metrics",
+                message="must have no metrics and private partitions",
+                hint="use PrivateAggregate for metrics",
             )
 
 
@@ -212,44 +212,44 @@ def check_input(pcoll: beam.PCollection[Any]) -> None:
         RequestError: for an unbounded or windowed PCollection, one with a trigger, or one that is known not to hold Arrow tables.
     """
     if not pcoll.is_bounded:
-        raise RequestError(field="input", rule="is unbounded", mend="release batches: read a bounded source")
+        raise RequestError(field="input", message="is unbounded", hint="release batches: read a bounded source")
     if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
         raise RequestError(
-            field="input", rule="is windowed", mend="partition by a time column instead, in the global window"
+            field="input", message="is windowed", hint="partition by a time column instead, in the global window"
         )
     if not isinstance(pcoll.windowing.triggerfn, DefaultTrigger):
-        rule = "has a trigger, which may release the same rows again and again"
-        raise RequestError(field="input", rule=rule, mend="put WindowInto(GlobalWindows()) before it")
+        message = "has a trigger, which may release the same rows again and again"
+        raise RequestError(field="input", message=message, hint="put WindowInto(GlobalWindows()) before it")
     if isinstance(pcoll.element_type, type) and pcoll.element_type not in (pa.Table, object):
         raise RequestError(
             field="input",
-            rule=f"holds {pcoll.element_type.__name__}, not pyarrow tables",
-            mend="put FromRows(types=...) before it",
+            message=f"holds {pcoll.element_type.__name__}, not pyarrow tables",
+            hint="put FromRows(types=...) before it",
         )
 
 
 def _check_stage(stage: object) -> None:
     if isinstance(stage, Plan):
-        raise RequestError(field="stage", rule="is a whole plan", mend='name the stage: plan["..."]')
+        raise RequestError(field="stage", message="is a whole plan", hint='name the stage: plan["..."]')
     if not isinstance(stage, StagePlan):
-        raise RequestError(field="stage", rule="must be a stage of a Plan", mend='write plan["..."]')
+        raise RequestError(field="stage", message="must be a stage of a Plan", hint='write plan["..."]')
     if isinstance(stage.query.partitions, ReleasedPartitions) and not stage.query.partitions.known:
         raise RequestError(
             field=f"stage {stage.name!r}",
-            rule="is released over partitions that other pipelines select first",
-            mend="run it with `dp-pipelines run`, or take another strategy than sips",
+            message="is released over partitions that other pipelines select first",
+            hint="run it with `dp-pipelines run`, or take another strategy than sips",
         )
     if stage.query.group is not None or any(isinstance(s.vectors, ClippedVectors) for s in stage.statistics):
         raise RequestError(
             field=f"stage {stage.name!r}",
-            rule="is a part of a train stage, which reads a part of the units alone",
-            mend="train with dp_pipelines.training.fit.train, or with `dp-pipelines run`",
+            message="is a part of a train stage, which reads a part of the units alone",
+            hint="train with dp_pipelines.training.fit.train, or with `dp-pipelines run`",
         )
     if resolve.is_open(stage):
         raise RequestError(
             field=f"stage {stage.name!r}",
-            rule="has bounds that another pipeline must release first",
-            mend="run it with `dp-pipelines run`, or write the bounds as numbers",
+            message="has bounds that another pipeline must release first",
+            hint="run it with `dp-pipelines run`, or write the bounds as numbers",
         )
 
 
@@ -265,8 +265,8 @@ def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
     if key in drawn:
         raise RequestError(
             field=f"stage {stage.name!r}",
-            rule="is released twice in this pipeline, but its plan pays for it once",
-            mend="use the output of the first PrivateAggregate, or put a second stage into the plan",
+            message="is released twice in this pipeline, but its plan pays for it once",
+            hint="use the output of the first PrivateAggregate, or put a second stage into the plan",
         )
     drawn.add(key)
 

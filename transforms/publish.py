@@ -78,7 +78,7 @@ class PublishRelease(beam.PTransform):
             producer = producer.parent
         if producer is None:
             raise RequestError(
-                field="input", rule="is not the output of PrivateAggregate", mend="put PublishRelease right after it"
+                field="input", message="is not the output of PrivateAggregate", hint="put PublishRelease right after it"
             )
         staging.refuse_existing(staging.local_path(self.output))
         stage = producer.transform.stage

@@ -95,7 +95,7 @@ class ReadCsv(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         if not isinstance(self.quoted, bool):
-            raise RequestError(field="quoted", rule="must be true or false")
+            raise RequestError(field="quoted", message="must be true or false")
 
     def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[pa.Table]:
         """One element per file, then its tables."""
@@ -117,7 +117,7 @@ def matching(files: str | Sequence[str]) -> list[str]:
     found: set[str] = set()
     for pattern, match in zip(patterns, FileSystems.match(patterns), strict=True):
         if not match.metadata_list:
-            raise RequestError(field=f"files {pattern!r}", rule="match no file", mend="check the path")
+            raise RequestError(field=f"files {pattern!r}", message="match no file", hint="check the path")
         found.update(metadata.path for metadata in match.metadata_list)
     return sorted(found)
 

@@ -40,8 +40,8 @@ class FromRows(beam.PTransform):
         if not self.types or not all(isinstance(kind, pa.DataType) for kind in self.types.values()):
             raise RequestError(
                 field="types",
-                rule="must map column names to pyarrow types",
-                mend='write e.g. {"customer": pa.string()}',
+                message="must map column names to pyarrow types",
+                hint='write e.g. {"customer": pa.string()}',
             )
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:

@@ -56,12 +56,12 @@ class SampleAndAggregate(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         if not isinstance(self.blocks, Blocks):
-            raise RequestError(field="blocks", rule="must be Blocks")
+            raise RequestError(field="blocks", message="must be Blocks")
         if not isinstance(self.stage, StagePlan) or query_to_json(self.stage.query) != query_to_json(self.blocks.query):
             raise RequestError(
                 field="stage",
-                rule="was not made from these blocks",
-                mend='write Plan(stages={"name": blocks.query}) and plan["name"]',
+                message="was not made from these blocks",
+                hint='write Plan(stages={"name": blocks.query}) and plan["name"]',
             )
         self.columns = checks.names(
             list(self.columns) if not isinstance(self.columns, str) else self.columns, "columns"

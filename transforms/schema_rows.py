@@ -69,8 +69,8 @@ def arrow_schema(element_type: Any) -> tuple[pa.Schema, dict[str, str]]:
     if not isinstance(rows, row_type.RowTypeConstraint):
         raise RequestError(
             field="input",
-            rule="holds no rows with a schema",
-            mend="put a transform with declared types before it, e.g. MapToFields, or with_output_types(...)",
+            message="holds no rows with a schema",
+            hint="put a transform with declared types before it, e.g. MapToFields, or with_output_types(...)",
         )
     known, others = {}, {}
     for name, kind in rows._fields:

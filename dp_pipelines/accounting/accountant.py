@@ -217,7 +217,7 @@ def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition
     from dp_pipelines.accounting import composition, dominating_pairs, subsampled_gaussian
 
     squares: list[float] = []
-    bounded: collections.Counter[dominating_pairs.Bounded] = collections.Counter()
+    bounded: collections.Counter[dominating_pairs.BoundedLoss] = collections.Counter()
     samples: collections.Counter[dominating_pairs.Pair] = collections.Counter()
     log_not_failed: list[float] = []
     up = 1 + 2.0**-50  # more than the divisions below round down

@@ -25,8 +25,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dp_pipelines.accounting.convolution import MOST_NODES, MOST_OF_SAMPLED, ROUNDING, Tilted, Window, compose
-from dp_pipelines.accounting.dominating_pairs import Bounded, Floats, Gaussian, Pair
+from dp_pipelines.accounting.convolution import MOST_NODES, MOST_OF_SAMPLED, ROUNDING, NodeWindow, Tilted, compose
+from dp_pipelines.accounting.dominating_pairs import BoundedLoss, Floats, Gaussian, Pair
 
 LARGEST_EPSILON = 500.0
 """Above this an epsilon is no number to be accurate about: the closed forms answer alone."""
@@ -57,7 +57,7 @@ class Composition:
     """
 
     mu: float = 0.0
-    bounded: Mapping[Bounded, int] = dataclasses.field(default_factory=dict)
+    bounded: Mapping[BoundedLoss, int] = dataclasses.field(default_factory=dict)
     sampled: Mapping[Pair, int] = dataclasses.field(default_factory=dict)
     failure: float = 0.0
 
@@ -257,7 +257,7 @@ class Composition:
         accuracy: float,
         lowest: float,
         steepness: float | None = None,
-    ) -> "Window | None":
+    ) -> "NodeWindow | None":
         """Compose on a grid that knows delta down to `lowest`; None where that would be too long, or mere rounding."""
         counts = self._counts()
         interval = _interval(counts, theta, log_delta, epsilon, accuracy, steepness)
@@ -296,7 +296,7 @@ def _interval(
         (moved / (2 * spread)) ** (1 / 3),
         max(window, *spans.values()) / (MOST_NODES if steepness is None else MOST_OF_SAMPLED),
     )
-    bounded = [pair for pair in counts if isinstance(pair, Bounded)]
+    bounded = [pair for pair in counts if isinstance(pair, BoundedLoss)]
     if bounded:
         # Atoms that lie on nodes are not spread at all: align with the pair that is composed most often, a little wider so
         # that the highest node is not below the atom.

@@ -1,6 +1,6 @@
 """The convolution of masses on one grid: tilted, transformed, and all that this may have lost added again.
 
-In: pairs, how often each is composed, an interval, a tilt. Out: a `Window` of composed masses that answers for epsilon and delta.
+In: pairs, how often each is composed, an interval, a tilt. Out: a `NodeWindow` of composed masses, asked for epsilon and delta.
 Holds: answers are at or above those of the masses that were composed, with rounding counted in (docs/proofs/accounting.md, 4).
 Not covered: which interval and which tilt (accounting.composition).
 
@@ -80,7 +80,7 @@ class Tilted:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Window:
+class NodeWindow:
     """Composed masses in a window of nodes, not tilted, and what must be added to a delta computed from them.
 
     Args:
@@ -136,7 +136,7 @@ class Window:
         return max(0.0, float(self.losses[node]), epsilon)
 
 
-def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bool = False) -> Window | None:
+def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bool = False) -> NodeWindow | None:
     """Convolve, in a window that holds all that decides delta from the epsilon `lowest` on; None where it is too long."""
     interval, theta = parts[0].interval, parts[0].theta
     log_z = math.fsum(part.count * part.log_z for part in parts)
@@ -178,7 +178,7 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
     on_the_way = (of_transform + 8 * ROUNDING * (composed + len(parts))) * math.sqrt(_dot(masses, masses))
     losses = nodes(bottom, top, interval)
     infinite = -math.expm1(math.fsum(part.count * math.log1p(-part.masses.infinite) for part in parts))
-    return Window(
+    return NodeWindow(
         losses=losses,
         # Where the exponent is cut off, `log_noise` alone makes delta 1.
         masses=masses * np.exp(np.minimum(log_z - theta * losses, 600)),

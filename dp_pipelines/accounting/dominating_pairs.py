@@ -83,7 +83,7 @@ class Gaussian(Pair):
 
 
 @dataclasses.dataclass(frozen=True)
-class Bounded(Pair):
+class BoundedLoss(Pair):
     """A pair whose loss is from -largest to largest."""
 
     largest: float
@@ -104,7 +104,7 @@ class Bounded(Pair):
 
 
 @dataclasses.dataclass(frozen=True)
-class Laplace(Bounded):
+class Laplace(BoundedLoss):
     """Laplace(0, 1) and Laplace(largest, 1).
 
     >>> float(Laplace(1.0).profile(np.array([0.5]))[0][0]) == -math.expm1(-0.25)
@@ -123,7 +123,7 @@ class Laplace(Bounded):
 
 
 @dataclasses.dataclass(frozen=True)
-class Response(Bounded):
+class Response(BoundedLoss):
     """Randomized response: the truth e^largest times as often as the lie. It dominates every (largest, 0)-DP mechanism.
 
     Source: Kairouz, Oh, Viswanath 2015, theorem 3.2. (With a chance delta to fail besides, every (largest, delta)-DP one.)
@@ -145,7 +145,7 @@ class Response(Bounded):
 
 
 @dataclasses.dataclass(frozen=True)
-class BoundedRange(Bounded):
+class BoundedRange(BoundedLoss):
     """A loss of density exp(l / 2) on its range. It dominates mechanisms whose loss lies in some interval of that length.
 
     Source: Dong, Durfee, Rogers 2020, whose two-point laws it covers for every place of the interval

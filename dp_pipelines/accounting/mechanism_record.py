@@ -92,17 +92,17 @@ class Mechanism:
     def __post_init__(self) -> None:
         for field in ("stage", "name"):
             if not isinstance(getattr(self, field), str) or not getattr(self, field):
-                raise RequestError(field=f"mechanism.{field}", rule="must be text that is not empty")
+                raise RequestError(field=f"mechanism.{field}", message="must be text that is not empty")
         if self.kind not in get_args(Kind):
-            raise RequestError(field="mechanism.kind", rule="must be one of " + ", ".join(get_args(Kind)))
+            raise RequestError(field="mechanism.kind", message="must be one of " + ", ".join(get_args(Kind)))
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
-            raise RequestError(field="mechanism.group", rule="must be text that is not empty, or left out")
+            raise RequestError(field="mechanism.group", message="must be text that is not empty, or left out")
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None} - {"group"}
         wanted = {"stage", "name", "kind", *FIELDS[self.kind]}
         if given != wanted:
             raise RequestError(
                 field=f"mechanism.{min(given ^ wanted)}",
-                rule=f"kind {self.kind} has exactly the fields " + ", ".join(FIELDS[self.kind]),
+                message=f"kind {self.kind} has exactly the fields " + ", ".join(FIELDS[self.kind]),
             )
         for field in ("l2_squared", "linf", "l0", "l1"):
             if getattr(self, field) is not None:
@@ -156,7 +156,7 @@ class Mechanism:
         known = {f.name for f in dataclasses.fields(cls)}
         if not isinstance(fields, Mapping) or not {"stage", "name", "kind"} <= set(fields) <= known:
             raise RequestError(
-                field="mechanism", rule="must be an object with stage, name, kind and the fields of its kind"
+                field="mechanism", message="must be an object with stage, name, kind and the fields of its kind"
             )
         values = dict(fields)
         if "scale" in values:
@@ -168,12 +168,12 @@ def _scale(scale: Any) -> Fraction:
     """A positive rational number of steps whose denominator is a power of two."""
     field = "mechanism.scale"
     if isinstance(scale, bool) or not isinstance(scale, (int, Fraction)):
-        raise RequestError(field=field, rule=f"must be a fractions.Fraction, not {type(scale).__name__}")
+        raise RequestError(field=field, message=f"must be a fractions.Fraction, not {type(scale).__name__}")
     if not 0 < scale <= MOST:
-        raise RequestError(field=field, rule="must be above 0")
+        raise RequestError(field=field, message="must be above 0")
     if not scale.denominator & (scale.denominator - 1) == 0:
         raise RequestError(
-            field=field, rule="must have a power of two as denominator", mend="round it up to a 64th step"
+            field=field, message="must have a power of two as denominator", hint="round it up to a 64th step"
         )
     return Fraction(scale)
 
@@ -182,7 +182,7 @@ def _parsed(text: Any) -> Fraction:
     numerator, slash, denominator = text.partition("/") if isinstance(text, str) else ("", "", "")
     # Digits only: int() alone would take spaces, underscores and signs, and two texts of one record differ in digest.
     if not (slash and all(part.isascii() and part.isdigit() for part in (numerator, denominator)) and int(denominator)):
-        raise RequestError(field="mechanism.scale", rule='must be written as "numerator/denominator"')
+        raise RequestError(field="mechanism.scale", message='must be written as "numerator/denominator"')
     return Fraction(int(numerator), int(denominator))
 
 

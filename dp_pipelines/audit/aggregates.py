@@ -21,7 +21,7 @@ from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.sparse_counts import Spread
 from dp_pipelines.kernels.statistics import DECIDED, Statistic
 from dp_pipelines.kernels.vectors import Parts
-from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.planning.stage import Noise, Selection, StagePlan
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
@@ -47,7 +47,7 @@ class Probe(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return ()
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         self.seen.update(noisy)
         size = max((len(one.values) for one in noisy.values()), default=0)
         return np.zeros(size), np.zeros(size)

@@ -175,7 +175,7 @@ def _certain(
             for part, of_part in fitted.findings(plan, name).items():
                 found[part] += of_part
         except RequestError as error:
-            notes.append(f"{name}: its training on made-up examples: {error.rule}")
+            notes.append(f"{name}: its training on made-up examples: {error.message}")
     return found, notes
 
 

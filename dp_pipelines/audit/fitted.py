@@ -24,7 +24,7 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit import made_up, steps
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
-from dp_pipelines.audit.steps import Kept
+from dp_pipelines.audit.steps import KeptInMemory
 from dp_pipelines.errors import DpError
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.plan_stages import training_parts
@@ -154,7 +154,7 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
         examples: what from.
         before: the draws that are given again.
     """
-    noting, kept, told = Noting(stages, before), Kept(), list[str]()
+    noting, kept, told = Noting(stages, before), KeptInMemory(), list[str]()
     made = examples.table()
 
     def tables() -> Iterator[pa.Table]:

@@ -15,7 +15,7 @@ from typing import Any
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.sensitivity import Steps
+from dp_pipelines.kernels.sensitivity import LatticeSteps
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import FlooredLaplace
@@ -93,12 +93,12 @@ def _of_stage(
     wanted = running(stage, group, vectors)
     wrong: dict[str, list[str]] = {}
     for records in both:
-        for record, rule in compared(wanted, [each for each in records if each.stage == stage.name]):
-            wrong.setdefault(record, []).append(rule)
+        for record, message in compared(wanted, [each for each in records if each.stage == stage.name]):
+            wrong.setdefault(record, []).append(message)
     for chosen in ready:
         for one, needed in zip(wanted, running(chosen, group, vectors), strict=True):
-            for rule in _too_little(one, needed):
-                wrong.setdefault(one["name"], []).append(rule)
+            for message in _too_little(one, needed):
+                wrong.setdefault(one["name"], []).append(message)
     if wrong:
         return tuple(
             Finding(what=f"record of {record}{when}", found="; ".join(dict.fromkeys(rules)), evidence=math.inf)
@@ -126,7 +126,7 @@ def compared(wanted: Sequence[Fields], records: Iterable[Mechanism]) -> list[tup
         if name not in said:
             wrong.append((name, "missing in the plan"))
         else:
-            wrong += [(name, rule) for rule in differences(said.pop(name), fields)]
+            wrong += [(name, message) for message in differences(said.pop(name), fields)]
     wrong += [(name, "nothing that runs is described by it") for name in said]
     wrong += [(name, f"{count} of one name") for name, count in named.items() if count > 1]
     return wrong
@@ -204,7 +204,7 @@ def _of_statistic(stage: StagePlan, place: int | None, noise: Noise, vectors: Cl
     return fields | {"linf": moved.linf, "l0": moved.l0, "l1": moved.l1}
 
 
-def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> Steps:
+def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> LatticeSteps:
     """How far a unit moves a statistic in the steps of its noise, by the bounds that kernels are given."""
     if stage.query.bounds.auto or name in auto_statistics(stage.query, stage.choices.centred):
         return shape_of(statistic, stage.query).ideally(stage.choices.noises[name].steps)

@@ -299,7 +299,7 @@ def _steps(watch: _Watch, task: TrainModel, add: _Add, multiplier: Fraction) -> 
         kernel = steps.kernel_for(task)
         reach = steps.reach_of_kernel(task, kernel)
     except RequestError as error:
-        watch.notes.append(f"the clip of the model: {error.rule}")
+        watch.notes.append(f"the clip of the model: {error.message}")
     if kernel is not None:
         _clip(watch, reach, 1 + kernel.slack)
     vector, rate = max(reach, steps.REACHED), task.steps.sampling_rate

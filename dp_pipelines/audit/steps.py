@@ -122,7 +122,7 @@ class _Places:
         return Chunk(np.zeros((len(units), 1), np.float32), units.astype(np.float64), np.arange(len(units) + 1))
 
 
-class Kept:
+class KeptInMemory:
     """Keeps what later steps depend on, in memory, where an audit can see it."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ def trials(
             slack=0.0 if kernel is None else kernel.slack,
             units_per_chunk=getattr(kernel, "units_per_chunk", trainer.UNITS_PER_CHUNK),
         )
-        kept = Kept()
+        kept = KeptInMemory()
         units = others + (each.size if with_unit else 0)
         trainer.train(
             each,
@@ -173,7 +173,7 @@ def trials(
             name="replay",
         )
         noise = NoisySum(size=each.size, norm=clip_norm, multiplier=multiplier, slack=trainer._slack(each))
-        last = trainer.State.from_bytes(kept.content[f"replay.step-{steps.steps}"])
+        last = trainer.TrainingState.from_bytes(kept.content[f"replay.step-{steps.steps}"])
         yield Trial(
             sums=_noisy_sums([*each.seen, last.parameters], steps, DIVISOR) / clip_norm,
             drawn=noise.stddev / clip_norm,

@@ -60,18 +60,18 @@ def checked(candidates: Any, largest: int) -> tuple[int, ...]:
     >>> checked([1, 4, 16], 2**24)
     (1, 4, 16)
     """
-    field, mend = "partition_candidates", "write e.g. partition_candidates: [1, 2, 4, 8, 16, 32], from public knowledge"
+    field, hint = "partition_candidates", "write e.g. partition_candidates: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
-        raise RequestError(field=field, rule="is needed where max_partitions_contributed is auto", mend=mend)
+        raise RequestError(field=field, message="is needed where max_partitions_contributed is auto", hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
-        raise RequestError(field=field, rule="must be a list of whole numbers", mend=mend)
+        raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
     if not 2 <= len(candidates) <= MOST_CANDIDATES:
-        raise RequestError(field=field, rule=f"must be a list of 2 to {MOST_CANDIDATES}", mend=mend)
+        raise RequestError(field=field, message=f"must be a list of 2 to {MOST_CANDIDATES}", hint=hint)
     kept: list[int] = []
     for index, candidate in enumerate(candidates):
         kept.append(checks.whole(candidate, f"{field}[{index}]", low=1, high=largest))
         if kept[1:] and not kept[-2] < kept[-1]:
-            raise RequestError(field=f"{field}[{index}]", rule="must be above the one before", mend="sort them")
+            raise RequestError(field=f"{field}[{index}]", message="must be above the one before", hint="sort them")
     return tuple(kept)
 
 
@@ -90,22 +90,24 @@ def refuse(strategy: str | None, best: object, columns: Iterable[str], metrics: 
     beside, fixed = "stands beside a bound on partitions that is chosen", f"write {NAME} as a number"
     for column in (value_bounds.COLUMN, COLUMN):
         if column in columns:
-            rule = f"is chosen, for which no column may be called {column!r}"
-            raise RequestError(field=NAME, rule=rule, mend="rename that column")
+            message = f"is chosen, for which no column may be called {column!r}"
+            raise RequestError(field=NAME, message=message, hint="rename that column")
     if best is not None:
-        raise RequestError(field="best", rule=beside, mend=fixed)
+        raise RequestError(field="best", message=beside, hint=fixed)
     if strategy in ("truncated_geometric", "sips"):
-        mend = f"take auto, laplace, gaussian or weighted_gaussian, or {fixed}"
-        raise RequestError(field="strategy", rule=f"is {strategy}, which {beside}", mend=mend)
+        hint = f"take auto, laplace, gaussian or weighted_gaussian, or {fixed}"
+        raise RequestError(field="strategy", message=f"is {strategy}, which {beside}", hint=hint)
     for name, metric in metrics.items():
         field = f"metrics.{name}"
         if metric.stddev is not None:
-            raise RequestError(field=f"{field}.stddev", rule=beside, mend=f"write a weight instead, or {fixed}")
+            raise RequestError(field=f"{field}.stddev", message=beside, hint=f"write a weight instead, or {fixed}")
         if name == NAME:
-            raise RequestError(field=field, rule="is what bounds.json calls the bound on partitions", mend="rename it")
+            raise RequestError(
+                field=field, message="is what bounds.json calls the bound on partitions", hint="rename it"
+            )
         if not all(s.follows_partitions for s in metric.statistics(Basis(centred=False, nullable=True))):
-            mend = f"{fixed}, or put it into a stage of its own"
-            raise RequestError(field=field, rule=f"is a choice, or a norm, which {beside}", mend=mend)
+            hint = f"{fixed}, or put it into a stage of its own"
+            raise RequestError(field=field, message=f"is a choice, or a norm, which {beside}", hint=hint)
 
 
 def edges(candidates: Sequence[int]) -> tuple[float, ...]:

@@ -106,15 +106,15 @@ class Categories:
         if pa.types.is_floating(plain) or pa.types.is_nested(plain):
             raise RequestError(
                 field=f"column {column!r}",
-                rule=f"has type {plain}, which has no categories",
-                mend="declare edges instead, or cast it",
+                message=f"has type {plain}, which has no categories",
+                hint="declare edges instead, or cast it",
             )
         if not pa.types.is_null(plain):
             try:
                 public_column(column, plain, self.values)
             except RequestError as error:
                 raise RequestError(
-                    field=f"column {column!r}", rule=f"has categories: {error.rule}", mend=error.mend
+                    field=f"column {column!r}", message=f"has categories: {error.message}", hint=error.hint
                 ) from None
 
 

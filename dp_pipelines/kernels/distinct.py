@@ -31,16 +31,16 @@ def check_values(kind: pa.DataType, column: str) -> None:
     if pa.types.is_floating(plain):
         raise RequestError(
             field=f"column {column!r}",
-            rule=f"is a float ({plain}), of which different values cannot be counted",
-            mend=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DECIMAL(18, 2))"}}',
+            message=f"is a float ({plain}), of which different values cannot be counted",
+            hint=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DECIMAL(18, 2))"}}',
         )
     try:
         keys.check_key_type(kind, column, partition=True)
     except RequestError:
         raise RequestError(
             field=f"column {column!r}",
-            rule=f"has type {plain}, of which different values cannot be counted",
-            mend="use a plain column",
+            message=f"has type {plain}, of which different values cannot be counted",
+            hint="use a plain column",
         ) from None
 
 

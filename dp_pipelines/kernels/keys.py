@@ -60,15 +60,15 @@ def check_key_type(data_type: pa.DataType, column: str, *, partition: bool) -> N
         if partition:
             raise RequestError(
                 field=f"column {column!r}",
-                rule=f"is a float ({kind}) and cannot partition",
-                mend=f'cast or bucket it first, e.g. columns: {{{column}_bucket: "CAST(floor({column} / 10) AS INTEGER)"}}',
+                message=f"is a float ({kind}) and cannot partition",
+                hint=f'cast or bucket it first, e.g. columns: {{{column}_bucket: "CAST(floor({column} / 10) AS INTEGER)"}}',
             )
         return
     single = pa.types.is_primitive(kind) or _is_bytes(kind) or pa.types.is_null(kind)
     if pa.types.is_nested(kind) or pa.types.is_interval(kind) or not single:
         role = "partition" if partition else "privacy unit"
         raise RequestError(
-            field=f"column {column!r}", rule=f"has type {kind}, which cannot be a {role}", mend="use a plain column"
+            field=f"column {column!r}", message=f"has type {kind}, which cannot be a {role}", hint="use a plain column"
         )
 
 

@@ -76,8 +76,8 @@ class Lattice:
         if not (SMALLEST < magnitude < math.inf):
             raise RequestError(
                 field="min_value, max_value",
-                rule="span a range that is empty, or whose size (for a variance: its square) overflows or vanishes",
-                mend="choose finite bounds with min_value below max_value",
+                message="span a range that is empty, or whose size (for a variance: its square) overflows or vanishes",
+                hint="choose finite bounds with min_value below max_value",
             )
         # frexp: magnitude = m * 2**e with 0.5 <= m < 1, hence magnitude * 2**(bits - e) < 2**bits.
         return dataclasses.replace(self, exponent=bits - math.frexp(magnitude)[1])
@@ -158,8 +158,8 @@ class SummandLattice:
         if not (SMALLEST < magnitude < 2.0**1000):
             raise RequestError(
                 field="min_sum_per_partition, max_sum_per_partition",
-                rule="must be finite, not both zero, and of a size between 2**-1000 and 2**1000",
-                mend="choose finite bounds, e.g. 0 and 500",
+                message="must be finite, not both zero, and of a size between 2**-1000 and 2**1000",
+                hint="choose finite bounds, e.g. 0 and 500",
             )
         return cls(low=low, high=high, exponent=SUMMAND_BITS - math.frexp(magnitude)[1])
 

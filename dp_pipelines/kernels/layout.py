@@ -170,8 +170,8 @@ class Layout:
             except (pa.ArrowException, OverflowError, UnicodeError):
                 raise RequestError(
                     field=f"public, column {name!r}",
-                    rule="lists values of different kinds",
-                    mend="use one kind of value",
+                    message="lists values of different kinds",
+                    hint="use one kind of value",
                 ) from None
             check_listed_length(name, column)
             columns.append(column)
@@ -200,7 +200,7 @@ class Layout:
         # Codes are given in order of first appearance: those of the list are 0, 1, 2, ...
         codes = keys.dense(both).codes
         if not np.array_equal(codes[:length], np.arange(length)):
-            raise RequestError(field="public", rule="lists a partition twice", mend="list each partition once")
+            raise RequestError(field="public", message="lists a partition twice", hint="list each partition once")
         return codes[length:], length
 
 
@@ -213,8 +213,8 @@ def check_listed_length(name: str, column: pa.Array) -> None:
     if is_text(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_KEY:
         raise RequestError(
             field=f"public, column {name!r}",
-            rule=f"lists a key of more than {LONGEST_KEY:,} bytes",
-            mend="leave it out: such a key counts as null in rows",
+            message=f"lists a key of more than {LONGEST_KEY:,} bytes",
+            hint="leave it out: such a key counts as null in rows",
         )
 
 
@@ -227,7 +227,7 @@ def _check_columns(schema: pa.Schema, layout: Layout) -> None:
         names.append(layout.row_id)
     for name in names:
         if len(schema.get_all_field_indices(name)) != 1:
-            raise RequestError(field=f"column {name!r}", rule="is not a column of the input, or not a single one")
+            raise RequestError(field=f"column {name!r}", message="is not a column of the input, or not a single one")
     for name in layout.units:
         keys.check_key_type(schema.field(name).type, name, partition=False)
     for name in layout.partitions:

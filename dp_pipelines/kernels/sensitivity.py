@@ -1,8 +1,8 @@
 """How far one privacy unit moves a statistic: on its fine lattice, and in steps of the lattice of its release.
 
-In: whole numbers that a statistic declares. Out: `Shape` and, after coarse rounding, `Steps`. Holds: `steps` bounds the change of
-`floor((a + step // 2) / step)` in each coordinate, in number of coordinates, in L1 and in L2 (docs/proofs/sensitivity.md, 4;
-docs/proofs/vectors.md, 3).
+In: whole numbers that a statistic declares. Out: `Shape` and, after coarse rounding, `LatticeSteps`. Holds: `steps` bounds the
+change of `floor((a + step // 2) / step)` in each coordinate, in number of coordinates, in L1 and in L2
+(docs/proofs/sensitivity.md, 4; docs/proofs/vectors.md, 3).
 """
 
 import dataclasses
@@ -10,7 +10,7 @@ import math
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Steps:
+class LatticeSteps:
     """How one unit's rows can move a statistic on the lattice of its release.
 
     Args:
@@ -51,11 +51,11 @@ class Shape:
         # Hoelder: the squares add up to at most the largest times the sum.
         return self.per_coordinate * self.in_total if self.squares is None else self.squares
 
-    def steps(self, step: int) -> Steps:
+    def steps(self, step: int) -> LatticeSteps:
         """The change in steps of `step` fine lattice steps.
 
         >>> Shape(unit=100, coordinates=8, per_coordinate=1, in_total=8).steps(30)
-        Steps(l0=8, linf=4, l1=32, l2_squared=128)
+        LatticeSteps(l0=8, linf=4, l1=32, l2_squared=128)
         >>> Shape(unit=100, coordinates=8, per_coordinate=1, in_total=3, squares=1).steps(1).l2_squared
         10000
         """
@@ -63,18 +63,20 @@ class Shape:
             # Rounding turns r units in one partition into at most r * ceil(unit / step) steps.
             whole = -(-self.unit // step)
             linf, l1 = self.per_coordinate * whole, self.in_total * whole
-            return Steps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=linf * l1)
+            return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=linf * l1)
         linf = -(-self.per_coordinate * self.unit // step)
         # A change by w becomes at most ceil(w / step) <= (w + step - 1) / step.
         l1 = (self.in_total * self.unit + self.coordinates * (step - 1)) // step
         before, rounding = self.squares * self.unit**2, self.coordinates * (step - 1) ** 2
         l2_squared = (before + rounding + _root_above(4 * before * rounding)) // step**2
-        return Steps(l0=self.coordinates, linf=linf, l1=max(l1, linf), l2_squared=max(1, min(l2_squared, linf * l1)))
+        return LatticeSteps(
+            l0=self.coordinates, linf=linf, l1=max(l1, linf), l2_squared=max(1, min(l2_squared, linf * l1))
+        )
 
-    def ideally(self, steps: int) -> Steps:
+    def ideally(self, steps: int) -> LatticeSteps:
         """The change where one unit is so many steps exactly, and rounding adds nothing: to compare plans with."""
         linf, l1 = self.per_coordinate * steps, self.in_total * steps
-        return Steps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=self.l2_squared * steps**2)
+        return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=self.l2_squared * steps**2)
 
     def rounding(self, law: str) -> float:
         """How many steps a unit of change must have so that rounding to the release lattice may double it; 0: it cannot."""

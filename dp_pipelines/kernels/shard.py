@@ -97,7 +97,9 @@ def joined(tables: Sequence[pa.Table]) -> pa.Table:
         integers = all(pa.types.is_integer(kind) for kind in kinds)
         if len(kinds) > 1 and not (integers and (pa.uint64() not in kinds or not _signed(kinds))):
             raise RequestError(
-                field="input", rule="has tables that disagree on the type of a key column", mend="cast the column first"
+                field="input",
+                message="has tables that disagree on the type of a key column",
+                hint="cast the column first",
             )
     return pa.concat_tables(tables, promote_options="permissive")
 

@@ -145,8 +145,8 @@ class Anchor:
         if known.get("ledger") != self._ledger:
             raise RequestError(
                 field=f"account {account!r}",
-                rule="is kept by another ledger that has the same anchor; two ledgers would each spend the whole budget",
-                mend=f"use that ledger ({path} names it)",
+                message="is kept by another ledger that has the same anchor; two ledgers would each spend the whole budget",
+                hint=f"use that ledger ({path} names it)",
             )
 
     def _gone(self) -> LedgerError:

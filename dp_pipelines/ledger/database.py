@@ -173,7 +173,7 @@ class Database:
 
     def _there(self) -> RequestError:
         return RequestError(
-            field=f"ledger {self.shown}", rule="exists already", mend="open another account in it, or name another"
+            field=f"ledger {self.shown}", message="exists already", hint="open another account in it, or name another"
         )
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class Database:
                 )
             except ModuleNotFoundError:
                 raise RequestError(
-                    field="--ledger", rule="PostgreSQL needs psycopg", mend="pip install 'dp-pipelines[postgres]'"
+                    field="--ledger", message="PostgreSQL needs psycopg", hint="pip install 'dp-pipelines[postgres]'"
                 ) from None
         # mode=rw: a file that has gone is an error, never a new and empty ledger.
         place = f"file:{urllib.parse.quote(str(path))}?mode=rw"

@@ -23,7 +23,7 @@ Mark = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Place:
+class AccountPlace:
     """An account of a ledger, to which files are charged.
 
     Args:
@@ -37,7 +37,7 @@ class Place:
     shown: str
 
 
-def remember(place: Place, pattern: str, files: Sequence[str], option: str) -> list[str]:
+def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: str) -> list[str]:
     """Write down that files are charged to an account; a warning for each other account that has had one of them.
 
     Args:
@@ -63,12 +63,12 @@ def remember(place: Place, pattern: str, files: Sequence[str], option: str) -> l
     return warnings
 
 
-def charged_before(place: Place, files: Sequence[str], option: str) -> list[str]:
+def charged_before(place: AccountPlace, files: Sequence[str], option: str) -> list[str]:
     """A warning for each other account that has had one of these files; nothing is written down. Arguments as for `remember`."""
     return _warnings(place, _marks(files), option)
 
 
-def _warnings(place: Place, new: Mapping[str, Mark], option: str, pattern: str | None = None) -> list[str]:
+def _warnings(place: AccountPlace, new: Mapping[str, Mark], option: str, pattern: str | None = None) -> list[str]:
     others = (
         {other for other, held in _notes() if not _same_account(other, place) and _shared(new, held)} if new else set()
     )
@@ -82,7 +82,7 @@ def _warnings(place: Place, new: Mapping[str, Mark], option: str, pattern: str |
     ]
 
 
-def _same_account(one: Place, other: Place) -> bool:
+def _same_account(one: AccountPlace, other: AccountPlace) -> bool:
     return (one.ledger, one.account) == (other.ledger, other.account)
 
 
@@ -117,42 +117,42 @@ def _mark(name: str) -> Mark:
     return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
-def _known(place: Place) -> dict[str, Mark]:
+def _known(place: AccountPlace) -> dict[str, Mark]:
     found = _read(_folder() / _name(place))
     return found[1] if found is not None and _same_account(found[0], place) else {}
 
 
-def _notes() -> Iterator[tuple[Place, dict[str, Mark]]]:
+def _notes() -> Iterator[tuple[AccountPlace, dict[str, Mark]]]:
     for path in sorted(_folder().glob("files-*.json")):
         found = _read(path)
         if found is not None:
             yield found
 
 
-def _read(path: pathlib.Path) -> tuple[Place, dict[str, Mark]] | None:
+def _read(path: pathlib.Path) -> tuple[AccountPlace, dict[str, Mark]] | None:
     held = read_object(path) or {}
     texts = {name: held.get(name) for name in ("account", "ledger", "shown")}
     files = held.get("files")
     if not isinstance(files, dict) or not all(isinstance(text, str) for text in texts.values()):
         return None
     marks = {name: mark if isinstance(mark, list) else [] for name, mark in files.items()}
-    return Place(**texts), {  # type: ignore[arg-type]  # all are texts
+    return AccountPlace(**texts), {  # type: ignore[arg-type]  # all are texts
         name: tuple(mark) if len(mark) == 3 and all(type(part) is int for part in mark) else ()
         for name, mark in marks.items()
     }
 
 
-def _older(place: Place, pattern: str) -> Place | None:
+def _older(place: AccountPlace, pattern: str) -> AccountPlace | None:
     """Another ledger that version 0.1.0 has noted, which knew an account's name with the pattern of its files."""
     name = hashlib.sha256(json.dumps([place.account, pattern]).encode()).hexdigest()[:32]
     held = read_object(_folder() / f"source-{name}.json") or {}
     shown, ledger = held.get("shown"), held.get("ledger")
     if not isinstance(shown, str) or not isinstance(ledger, str) or ledger == place.ledger:
         return None
-    return Place(account=place.account, ledger=ledger, shown=shown)
+    return AccountPlace(account=place.account, ledger=ledger, shown=shown)
 
 
-def _name(place: Place) -> str:
+def _name(place: AccountPlace) -> str:
     return f"files-{hashlib.sha256(json.dumps([place.ledger, place.account]).encode()).hexdigest()[:32]}.json"
 
 

@@ -55,8 +55,8 @@ def refuse_network(path: pathlib.Path) -> None:
     if NETWORK.fullmatch(kind):
         raise RequestError(
             field=f"ledger {str(path)!r}",
-            rule=f"is on a network file system ({kind}), where SQLite cannot keep two writers apart",
-            mend="use a local disk, or PostgreSQL with --ledger postgresql://...",
+            message=f"is on a network file system ({kind}), where SQLite cannot keep two writers apart",
+            hint="use a local disk, or PostgreSQL with --ledger postgresql://...",
         )
 
 

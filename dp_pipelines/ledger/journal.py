@@ -174,7 +174,9 @@ class Journal:
         journal = cls(Database(url), clock, pins.named(anchor))
         if not journal._database.exists():
             raise RequestError(
-                field=f"ledger {journal.shown}", rule="does not exist", mend="make it with `dp-pipelines ledger init`"
+                field=f"ledger {journal.shown}",
+                message="does not exist",
+                hint="make it with `dp-pipelines ledger init`",
             )
         return journal
 

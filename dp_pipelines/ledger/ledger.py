@@ -62,8 +62,8 @@ class Ledger(Journal):
             known = ", ".join(self.state.accounts) or "none"
             raise RequestError(
                 field=f"dataset {name!r}",
-                rule=f"has no account in the ledger {self.shown}",
-                mend=f"open one with `dp-pipelines ledger init --dataset`; there are: {known}",
+                message=f"has no account in the ledger {self.shown}",
+                hint=f"open one with `dp-pipelines ledger init --dataset`; there are: {known}",
             )
         return self.state.accounts[name]
 
@@ -104,13 +104,13 @@ class Ledger(Journal):
             RequestError: an argument is wrong, the account exists, or a source belongs to another one.
         """
         if not isinstance(name, str) or not name:
-            raise RequestError(field="dataset", rule="must be a name", mend="write e.g. --dataset grocery")
+            raise RequestError(field="dataset", message="must be a name", hint="write e.g. --dataset grocery")
         checks.plain(name, "dataset")
         if rule not in RULES:
-            raise RequestError(field="rule", rule="must be one of " + ", ".join(RULES))
+            raise RequestError(field="rule", message="must be one of " + ", ".join(RULES))
         if not unit or not all(isinstance(column, str) and column for column in unit):
             raise RequestError(
-                field="unit", rule="must name the columns of the privacy unit", mend="write e.g. --unit CUSTOMER"
+                field="unit", message="must name the columns of the privacy unit", hint="write e.g. --unit CUSTOMER"
             )
         if window is not None:
             refusals.check_window(window)
@@ -119,8 +119,8 @@ class Ledger(Journal):
             if name in self.state.accounts:
                 raise RequestError(
                     field=f"dataset {name!r}",
-                    rule=f"has an account in the ledger {self.shown} already",
-                    mend="its cap can be raised with `dp-pipelines ledger raise`",
+                    message=f"has an account in the ledger {self.shown} already",
+                    hint="its cap can be raised with `dp-pipelines ledger raise`",
                 )
             for pattern in patterns:
                 self.refuse_foreign(name, pattern, files)
@@ -148,11 +148,11 @@ class Ledger(Journal):
         """
         account = self.account(name)
         if account.order:
-            raise RequestError(field=f"dataset {name!r}", rule="has the rule filter, whose cap is fixed")
+            raise RequestError(field=f"dataset {name!r}", message="has the rule filter, whose cap is fixed")
         cap, _ = rules.cap_of(account.rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
         with self._writing() as add:
             if not self.account(name).cap.within(cap):
-                raise RequestError(field=f"dataset {name!r}", rule="its cap can only be raised")
+                raise RequestError(field=f"dataset {name!r}", message="its cap can only be raised")
             add(
                 events.CAP_RAISED,
                 {"account": name, "epsilon": float(epsilon), "delta": float(delta), "cap": cap.to_json()},
@@ -223,8 +223,8 @@ class Ledger(Journal):
             if block is not None and block.plan != plan.digest:
                 raise RequestError(
                     field=f"run {run_id!r}",
-                    rule="its plan is not the one that the ledger has frozen for this job",
-                    mend="run the same command again, with the version of dp_pipelines that made the plan",
+                    message="its plan is not the one that the ledger has frozen for this job",
+                    hint="run the same command again, with the version of dp_pipelines that made the plan",
                 )
             if known is not None and known.state != "abandoned":
                 return known
@@ -237,9 +237,9 @@ class Ledger(Journal):
             if free is None:
                 raise BudgetError(
                     field=f"run {run_id!r}",
-                    rule=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used, "
+                    message=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used, "
                     f"the last by run {block.rounds[block.runs]!r}",
-                    mend="use the id of one of them to get its release again, or plan for more runs under the account's cap",
+                    hint="use the id of one of them to get its release again, or plan for more runs under the account's cap",
                 )
             cost = rules.run_cost(owner, records(free))
             rules.refuse_above(owner, window, cost)
@@ -355,10 +355,10 @@ class Ledger(Journal):
             known = self.state.runs[run.account, run.run_id]
             ended = all(attempt.ended for attempt in known.attempts)
             if known.committed or known.state == "abandoned" or not ended:
-                rule = "has an attempt that has not ended"
+                message = "has an attempt that has not ended"
                 if ended:
-                    rule = "has its release" if known.committed else "is abandoned already"
-                raise RequestError(field=f"run {run.run_id!r}", rule=f"{rule}, and cannot be abandoned")
+                    message = "has its release" if known.committed else "is abandoned already"
+                raise RequestError(field=f"run {run.run_id!r}", message=f"{message}, and cannot be abandoned")
             given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
         return self.state.runs[run.account, run.run_id]

@@ -92,8 +92,8 @@ def refuse_gone(shown: str) -> NoReturn:
     """
     raise RequestError(
         field=f"ledger {shown}",
-        rule="is gone: this user has seen a ledger here, and what was spent is written in it",
-        mend="bring it back, or make a new one with `dp-pipelines ledger init`",
+        message="is gone: this user has seen a ledger here, and what was spent is written in it",
+        hint="bring it back, or make a new one with `dp-pipelines ledger init`",
     )
 
 

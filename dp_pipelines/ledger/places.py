@@ -19,24 +19,24 @@ def parse(url: str) -> sa.URL:
     >>> parse("ledger.sqlite").get_backend_name(), parse("postgresql://db/budget").drivername
     ('sqlite', 'postgresql+psycopg')
     """
-    mend = "write a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+    hint = "write a path, sqlite:///PATH or postgresql://USER@HOST/DATABASE"
     if "://" not in url:
         if not url:
-            raise RequestError(field="--ledger", rule="is empty", mend=mend)
+            raise RequestError(field="--ledger", message="is empty", hint=hint)
         if url.startswith(("postgres:", "postgresql:", "postgresql+psycopg:", "sqlite:")) or "\0" in url:
-            raise RequestError(field="--ledger", rule="is neither a path nor a URL", mend=mend)
+            raise RequestError(field="--ledger", message="is neither a path nor a URL", hint=hint)
         return sa.URL.create("sqlite", database=url)
     try:
         parsed = sa.make_url(url)
     except (SQLAlchemyError, ValueError):
-        raise RequestError(field="--ledger", rule="is no URL", mend=mend) from None
+        raise RequestError(field="--ledger", message="is no URL", hint=hint) from None
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
-        raise RequestError(field="--ledger", rule="must be SQLite or PostgreSQL", mend=mend)
+        raise RequestError(field="--ledger", message="must be SQLite or PostgreSQL", hint=hint)
     if parsed.drivername == "sqlite" and (parsed.database in (None, "", ":memory:") or parsed.query):
-        rule = "must be a file, without options: what is in memory forgets"
-        raise RequestError(field="--ledger", rule=rule, mend=mend)
+        message = "must be a file, without options: what is in memory forgets"
+        raise RequestError(field="--ledger", message=message, hint=hint)
     return parsed
 
 

@@ -23,8 +23,8 @@ def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
     what = "another plan" if run.plan != asked else "another job or other parameters"
     raise RequestError(
         field=f"run {run.run_id!r}",
-        rule=f"was charged for {what}; one run id stands for one release",
-        mend="give this run another --run-id",
+        message=f"was charged for {what}; one run id stands for one release",
+        hint="give this run another --run-id",
     )
 
 
@@ -33,19 +33,19 @@ def above(value: float, field: str) -> float:
     cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
     example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
     if cap <= 0 or (field == "delta" and value >= 1):
-        rule = "must be above 0" if cap <= 0 else "must be below 1"
-        raise RequestError(field=field, rule=rule, mend=example)
+        message = "must be above 0" if cap <= 0 else "must be below 1"
+        raise RequestError(field=field, message=message, hint=example)
     return float(value)
 
 
 def check_window(window: Window) -> None:
     """Refuse a window that is none."""
     if not window.column or type(window.days) is not int or window.days < 1:
-        raise RequestError(field="window", rule="must have a column and at least one day")
+        raise RequestError(field="window", message="must have a column and at least one day")
     try:
         datetime.date.fromisoformat(window.origin)
     except (TypeError, ValueError):
-        raise RequestError(field="window.origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
+        raise RequestError(field="window.origin", message="must be a date", hint="write e.g. 2026-01-05") from None
 
 
 def refuse_window(account: Account, window: str) -> None:
@@ -55,13 +55,13 @@ def refuse_window(account: Account, window: str) -> None:
     if account.window is None:
         raise RequestError(
             field=f"window {window!r}",
-            rule=f"the account {account.name!r} has no windows: its unit is all rows of {account.words}",
-            mend="leave the window out of the job",
+            message=f"the account {account.name!r} has no windows: its unit is all rows of {account.words}",
+            hint="leave the window out of the job",
         )
     raise RequestError(
         field=f"dataset {account.name!r}",
-        rule=f"has a budget for each window of {account.window.days} days, and this run names none",
-        mend="say in the job which window it reads",
+        message=f"has a budget for each window of {account.window.days} days, and this run names none",
+        hint="say in the job which window it reads",
     )
 
 
@@ -78,6 +78,6 @@ def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence
         if theirs:
             raise RequestError(
                 field=f"source {source!r}",
-                rule=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
-                mend=f"write dataset: {other.name}",
+                message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
+                hint=f"write dataset: {other.name}",
             )

@@ -52,8 +52,8 @@ def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
     if allowed <= 0:
         raise RequestError(
             field="rule",
-            rule=f"filter has no room under epsilon {epsilon:g} and delta {delta:g}",
-            mend="use rule reserved",
+            message=f"filter has no room under epsilon {epsilon:g} and delta {delta:g}",
+            hint="use rule reserved",
         )
     return Cost(epsilon=allowed, delta=units.delta_cap(delta) * 3 // 4), str(order)
 
@@ -102,10 +102,10 @@ def refuse_above(account: Account, window: str, cost: Cost) -> None:
     field = f"account {account.name!r}" + (f", window {window}" if window else "")
     described = _reserved if account.rule == RESERVED else _filter
     needs, rest, fits = described(account, left, cost)
-    rule = f"this needs {needs}, and left are {rest}"
+    message = f"this needs {needs}, and left are {rest}"
     nothing = left.epsilon <= 0 or left.delta <= 0
-    mend = "nothing fits any more" if nothing else f"what would fit: {fits}"
-    raise BudgetError(field=field, rule=rule, mend=f"{mend}; `dp-pipelines ledger show` says who has spent it")
+    hint = "nothing fits any more" if nothing else f"what would fit: {fits}"
+    raise BudgetError(field=field, message=message, hint=f"{hint}; `dp-pipelines ledger show` says who has spent it")
 
 
 def _reserved(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:

@@ -83,7 +83,7 @@ def delta_of(units: int) -> float:
 
 def _sound(value: float, field: str, most: int) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == math.inf:
-        raise RequestError(field=field, rule="must be a finite number", mend=f"write e.g. {field}: 0.5")
+        raise RequestError(field=field, message="must be a finite number", hint=f"write e.g. {field}: 0.5")
     if not 0 <= value <= most:
-        raise RequestError(field=field, rule=f"must be from 0 to {most}")
+        raise RequestError(field=field, message=f"must be from 0 to {most}")
     return written(value)

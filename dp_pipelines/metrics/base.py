@@ -44,7 +44,7 @@ class Noisy:
     stddev: float
 
 
-Release = tuple[Floats, Floats]
+ReleasedValues = tuple[Floats, Floats]
 """Published values and the standard deviation of their noise, one of each per partition."""
 
 
@@ -99,11 +99,11 @@ class Metric:
         if self.stddev is None:
             return
         if not self.takes_stddev:
-            rule = f"is not for {type(self).__name__}, whose error depends on how many rows a partition has"
-            raise RequestError(field="stddev", rule=rule, mend="write a weight instead")
+            message = f"is not for {type(self).__name__}, whose error depends on how many rows a partition has"
+            raise RequestError(field="stddev", message=message, hint="write a weight instead")
         object.__setattr__(self, "stddev", checks.number(self.stddev, "stddev", above=0, below=1e300))
         if self.weight != 1.0:
-            raise RequestError(field="stddev", rule="stands beside a weight", mend="write one of the two")
+            raise RequestError(field="stddev", message="stands beside a weight", hint="write one of the two")
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         """The statistics that this metric is made of."""
@@ -117,7 +117,7 @@ class Metric:
         """The same metric with bounds that were chosen, where `auto` asks for them."""
         raise NotImplementedError
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         """The published values and their standard deviations, from noisy statistics alone."""
         raise NotImplementedError
 
@@ -146,6 +146,6 @@ class Metric:
         return None
 
 
-def constant(noisy: Noisy) -> Release:
+def constant(noisy: Noisy) -> ReleasedValues:
     """The values of a statistic as they are, each with the deviation of its noise."""
     return noisy.values, np.full(len(noisy.values), noisy.stddev)

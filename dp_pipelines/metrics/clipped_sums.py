@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,5 +40,5 @@ class ClippedSums(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (Statistic(kind="clipped_vectors", vectors=self.vectors),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         raise NotImplementedError("dp_pipelines.training releases these sums")

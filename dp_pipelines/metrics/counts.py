@@ -12,7 +12,7 @@ import pyarrow as pa
 from dp_pipelines import checks
 from dp_pipelines.kernels.distinct import check_values
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release, constant
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues, constant
 
 MOST_VALUES = 2**24
 """As many as a bound on contributions allows (`query.LARGEST_BOUND`)."""
@@ -33,7 +33,7 @@ class Count(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[ROWS])
 
 
@@ -53,7 +53,7 @@ class PrivacyIdCount(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (UNITS,)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[UNITS])
 
 
@@ -101,5 +101,5 @@ class DistinctCount(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (Statistic(kind="distinct", column=self.column, most=self.max_values_per_partition),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[self.statistics(basis)[0]])

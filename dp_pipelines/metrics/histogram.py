@@ -15,7 +15,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import MOST_CELLS, Bins, Categories
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 
 MOST_BINS = 4096
 assert MOST_BINS <= MOST_CELLS
@@ -51,15 +51,15 @@ class Histogram(Metric):
         super().__post_init__()
         checks.name(self.column, "column")
         if (self.edges is None) == (self.categories is None):
-            raise RequestError(field="edges", rule="or categories must be given, one of the two", mend="declare one")
+            raise RequestError(field="edges", message="or categories must be given, one of the two", hint="declare one")
         field = "edges" if self.edges is not None else "categories"
         declared = self.edges if self.edges is not None else self.categories
         if isinstance(declared, (str, bytes)) or not isinstance(declared, (list, tuple)):
-            raise RequestError(field=field, rule="must be a list")
+            raise RequestError(field=field, message="must be a list")
         most = MOST_BINS + (self.edges is not None)
         if not (2 if self.edges is not None else 1) <= len(declared) <= most:
             raise RequestError(
-                field=field, rule=f"must be a list of at least {most - MOST_BINS + 1} and at most {most}"
+                field=field, message=f"must be a list of at least {most - MOST_BINS + 1} and at most {most}"
             )
         object.__setattr__(self, field, self._edges(declared) if self.edges is not None else self._values(declared))
         if self.categories is not None:
@@ -72,7 +72,7 @@ class Histogram(Metric):
             value = checks.number(edge, f"edges[{index}]") + 0.0
             if edges and not value > edges[-1]:
                 raise RequestError(
-                    field=f"edges[{index}]", rule="must be above the edge before it", mend="sort the edges"
+                    field=f"edges[{index}]", message="must be above the edge before it", hint="sort the edges"
                 )
             edges.append(value)
         return tuple(edges)
@@ -86,15 +86,17 @@ class Histogram(Metric):
         ):
             raise RequestError(
                 field="categories",
-                rule="must be values of one kind, no nulls and no floats",
-                mend="use edges for numbers",
+                message="must be values of one kind, no nulls and no floats",
+                hint="use edges for numbers",
             )
         try:
             different = len(set(declared))
         except TypeError:
-            raise RequestError(field="categories", rule="must be plain values", mend="write text or numbers") from None
+            raise RequestError(
+                field="categories", message="must be plain values", hint="write text or numbers"
+            ) from None
         if different != len(declared):
-            raise RequestError(field="categories", rule="lists a value twice", mend="list each once")
+            raise RequestError(field="categories", message="lists a value twice", hint="list each once")
         return tuple(declared)
 
     def check_column(self, kind: pa.DataType) -> None:
@@ -109,6 +111,6 @@ class Histogram(Metric):
         assert self.categories is not None
         return (Statistic(kind="cells", column=self.column, cells=Categories(values=tuple(self.categories))),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         counts = noisy[self.statistics(basis)[0]]
         return counts.values, np.full(counts.values.shape, counts.stddev)

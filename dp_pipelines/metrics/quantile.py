@@ -21,7 +21,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantiles import BRANCHING, DEPTH, Quantiles
 
 Method = Literal["auto", "tree", "exponential"]
@@ -62,10 +62,10 @@ class Quantile(Metric):
         checks.name(self.column, "column")
         quantile = checks.number(self.quantile, "quantile") + 0.0
         if not 0 <= quantile <= 1:
-            raise RequestError(field="quantile", rule="must be a number from 0 to 1")
+            raise RequestError(field="quantile", message="must be a number from 0 to 1")
         object.__setattr__(self, "quantile", quantile)
         if self.method not in get_args(Method):
-            raise RequestError(field="method", rule="must be one of " + ", ".join(get_args(Method)))
+            raise RequestError(field="method", message="must be one of " + ", ".join(get_args(Method)))
         object.__setattr__(self, "candidates", _rising(self.candidates))
         if self.method == "tree":
             self._tree()
@@ -87,7 +87,7 @@ class Quantile(Metric):
         around = Around(candidates=tuple(self.candidates), part=at.numerator, whole=at.denominator)
         return (Statistic(kind="ranks", column=self.column, cells=around),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         listed = np.array(self.candidates)
         if self.method == "tree":
             found = self._tree().finish(noisy, basis)[0][:, 0]
@@ -101,7 +101,7 @@ class Quantile(Metric):
         low, high = self.candidates[0], self.candidates[-1]
         if len(self.candidates) < 2:
             raise RequestError(
-                field="candidates", rule="must be at least two with method tree", mend="take exponential"
+                field="candidates", message="must be at least two with method tree", hint="take exponential"
             )
         return Quantiles(self.column, quantiles=[self.quantile], min_value=low, max_value=high)
 
@@ -133,15 +133,17 @@ def expected_rank_errors(candidates: int, quantile: float, partitions: int, rows
 
 def _rising(candidates: Any) -> tuple[float, ...]:
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
-        raise RequestError(field="candidates", rule="must be a list of numbers")
+        raise RequestError(field="candidates", message="must be a list of numbers")
     if not 1 <= len(candidates) <= MOST_CANDIDATES:
-        raise RequestError(field="candidates", rule=f"must be a list of 1 to {MOST_CANDIDATES}", mend="declare fewer")
+        raise RequestError(
+            field="candidates", message=f"must be a list of 1 to {MOST_CANDIDATES}", hint="declare fewer"
+        )
     kept: list[float] = []
     for index, candidate in enumerate(candidates):
         value = checks.number(candidate, f"candidates[{index}]", above=-1e300, below=1e300) + 0.0
         if kept and not value > kept[-1]:
             raise RequestError(
-                field=f"candidates[{index}]", rule="must be above the one before", mend="sort them, each once"
+                field=f"candidates[{index}]", message="must be above the one before", hint="sort them, each once"
             )
         kept.append(value)
     return tuple(kept)

@@ -24,7 +24,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import TreeLevel
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release, Shown
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, Shown
 
 BRANCHING, DEPTH = 4, 6
 """Of the trees with 4,096 leaves about the best on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
@@ -74,27 +74,27 @@ class Quantiles(Metric):
         super().__post_init__()
         checks.name(self.column, "column")
         for field in ("min_value", "max_value"):
-            mend = "declare what a value can be, from public knowledge: what lies outside counts as the end"
-            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            hint = "declare what a value can be, from public knowledge: what lies outside counts as the end"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, hint=hint)
             object.__setattr__(self, field, bound + 0.0)
         if not self.min_value < self.max_value:
-            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         leaf = self._leaf
         if not self.min_value < self.min_value + leaf < self.max_value - leaf < self.max_value:
-            rule = f"must be far enough below max_value for {BRANCHING**DEPTH} different numbers between them"
-            raise RequestError(field="min_value", rule=rule, mend="widen the range")
+            message = f"must be far enough below max_value for {BRANCHING**DEPTH} different numbers between them"
+            raise RequestError(field="min_value", message=message, hint="widen the range")
         if isinstance(self.quantiles, (str, bytes)) or not isinstance(self.quantiles, (list, tuple)):
-            raise RequestError(field="quantiles", rule="must be a list of numbers from 0 to 1")
+            raise RequestError(field="quantiles", message="must be a list of numbers from 0 to 1")
         if not 1 <= len(self.quantiles) <= MOST_QUANTILES:
-            raise RequestError(field="quantiles", rule=f"must be a list of 1 to {MOST_QUANTILES}")
+            raise RequestError(field="quantiles", message=f"must be a list of 1 to {MOST_QUANTILES}")
         last = -1.0
         for index, quantile in enumerate(self.quantiles):
             value = checks.number(quantile, f"quantiles[{index}]") + 0.0
             if not 0 <= value <= 1 or not value > last:
                 raise RequestError(
                     field=f"quantiles[{index}]",
-                    rule="must be a number from 0 to 1 and above the one before",
-                    mend="sort them",
+                    message="must be a number from 0 to 1 and above the one before",
+                    hint="sort them",
                 )
             last = value
         object.__setattr__(self, "quantiles", tuple(float(quantile) + 0.0 for quantile in self.quantiles))
@@ -109,7 +109,7 @@ class Quantiles(Metric):
             for level in range(1, DEPTH + 1)
         )
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         levels = [noisy[statistic] for statistic in self.statistics(basis)]
         tree, spreads, spread = consistent([level.values for level in levels], [level.stddev for level in levels])
         ends = [
@@ -159,7 +159,7 @@ class Median(Quantiles):
     many = False
     quantiles: Sequence[float] = dataclasses.field(default=(0.5,), init=False)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         values, stddevs = super().finish(noisy, basis)
         return values[:, 0], stddevs[:, 0]
 

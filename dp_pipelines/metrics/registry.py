@@ -24,7 +24,7 @@ FORMER = MappingProxyType({"second_moment": "second_moments"})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Field:
+class MetricField:
     """What one can say of a metric.
 
     Args:
@@ -76,15 +76,15 @@ def is_known(metric: Metric) -> bool:
     return metrics().get(metric.kind) is type(metric)
 
 
-def fields(kind: type[Metric]) -> list[Field]:
+def fields(kind: type[Metric]) -> list[MetricField]:
     """What one can say of a metric, in the order of its arguments.
 
     >>> [field.name for field in fields(metrics()["median"])]
-    ['weight', 'stddev', 'column', 'min_value', 'max_value']
+    ['column', 'weight', 'stddev', 'min_value', 'max_value']
     """
     hints, described = typing.get_type_hints(kind), descriptions(kind)
     return [
-        Field(name=f.name, type=hints[f.name], default=f.default, description=described.get(f.name, ""))
+        MetricField(name=f.name, type=hints[f.name], default=f.default, description=described.get(f.name, ""))
         for f in dataclasses.fields(kind)
         if f.init
     ]

@@ -14,7 +14,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, Release, constant
+from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
 
 AUTO: Literal["auto"] = "auto"
 """A bound that is chosen from a noisy histogram, within a declared range."""
@@ -40,33 +40,33 @@ class _OverColumn(Metric):
         for field in ("min_value", "max_value"):
             if getattr(self, field) == AUTO:
                 continue
-            mend = "declare what a value can be, from public knowledge: what lies outside is clamped"
-            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            hint = "declare what a value can be, from public knowledge: what lies outside is clamped"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, hint=hint)
             object.__setattr__(self, field, bound + 0.0)  # -0.0 and 0.0 are one bound, so that metrics share their sums
         self._check_within()
         if not self.low <= self.high:
-            raise RequestError(field="min_value", rule="must not be above max_value", mend="swap the two")
+            raise RequestError(field="min_value", message="must not be above max_value", hint="swap the two")
         if self.within is not None and not (self.within[0] <= self.low < self.high <= self.within[1]):
-            rule = "must hold the bound that is given, and leave room beside it"
-            raise RequestError(field="within", rule=rule, mend="widen it")
+            message = "must hold the bound that is given, and leave room beside it"
+            raise RequestError(field="within", message=message, hint="widen it")
 
     def _check_within(self) -> None:
         if not self.auto:
             if self.within is not None:
-                rule, mend = "is for bounds that are chosen", "drop it, or write max_value: auto"
-                raise RequestError(field="within", rule=rule, mend=mend)
+                message, hint = "is for bounds that are chosen", "drop it, or write max_value: auto"
+                raise RequestError(field="within", message=message, hint=hint)
             return
-        mend = "write e.g. within: [0, 1000000], from public knowledge: what lies outside is clamped"
+        hint = "write e.g. within: [0, 1000000], from public knowledge: what lies outside is clamped"
         if self.stddev is not None:
-            rule = "stands beside bounds that are chosen, with which the noise grows"
-            raise RequestError(field="stddev", rule=rule, mend="write a weight instead, or the bounds")
+            message = "stands beside bounds that are chosen, with which the noise grows"
+            raise RequestError(field="stddev", message=message, hint="write a weight instead, or the bounds")
         if self.within is None:
-            raise RequestError(field="within", rule="is needed where a bound is auto", mend=mend)
+            raise RequestError(field="within", message="is needed where a bound is auto", hint=hint)
         if not isinstance(self.within, (list, tuple)) or len(self.within) != 2:
-            raise RequestError(field="within", rule="must be two numbers", mend=mend)
-        low, high = (checks.number(end, "within", above=-1e100, below=1e100, mend=mend) + 0.0 for end in self.within)
+            raise RequestError(field="within", message="must be two numbers", hint=hint)
+        low, high = (checks.number(end, "within", above=-1e100, below=1e100, hint=hint) + 0.0 for end in self.within)
         if not low < high or max(abs(low), abs(high)) < 1e-100:
-            raise RequestError(field="within", rule="must rise", mend=mend)
+            raise RequestError(field="within", message="must rise", hint=hint)
         object.__setattr__(self, "within", (low, high))
 
     @property
@@ -147,21 +147,21 @@ class Sum(_OverColumn):
         if not self.clips_partition_sums:
             super()._check_bounds()
             if self.low == self.high == 0:
-                raise RequestError(field="max_value", rule="leaves only the value 0 to sum", mend="widen the range")
+                raise RequestError(field="max_value", message="leaves only the value 0 to sum", hint="widen the range")
             Lattice.for_values(self.low, self.high)
             return
         if self.min_value is not None or self.max_value is not None or self.within is not None:
             raise RequestError(
                 field="min_sum_per_partition",
-                rule="clips sums and stands beside no bounds of single values",
-                mend="drop min_value and max_value, or the bounds of sums",
+                message="clips sums and stands beside no bounds of single values",
+                hint="drop min_value and max_value, or the bounds of sums",
             )
         for field in ("min_sum_per_partition", "max_sum_per_partition"):
             object.__setattr__(self, field, checks.number(getattr(self, field), field) + 0.0)  # as above
         low, high = self._sum_bounds
         if not low <= high:
             raise RequestError(
-                field="min_sum_per_partition", rule="must not be above max_sum_per_partition", mend="swap the two"
+                field="min_sum_per_partition", message="must not be above max_sum_per_partition", hint="swap the two"
             )
         SummandLattice.for_sums(low, high)
 
@@ -190,7 +190,7 @@ class Sum(_OverColumn):
             return (Statistic(kind="clipped_sum", column=self.column, lattice=lattice),)
         return (self._sum(basis), self._count(basis)) if basis.centred else (self._sum(basis),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic = self.statistics(basis)[0]
         total = noisy[statistic]
         if not basis.centred or self.clips_partition_sums:
@@ -223,16 +223,16 @@ class Mean(_OverColumn):
     def _check_bounds(self) -> None:
         super()._check_bounds()
         if not isinstance(self.nullable, bool):
-            raise RequestError(field="nullable", rule="must be true or false")
+            raise RequestError(field="nullable", message="must be true or false")
         if not self.low < self.high:
-            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         Lattice.for_values(self.low, self.high)
         Lattice.for_values(self.low, self.high, centred=True)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (self._sum(basis), self._count(basis))
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic = self._sum(basis)
         assert statistic.lattice is not None
         total, count, centre = noisy[statistic], noisy[self._count(basis)], statistic.lattice.offset
@@ -260,7 +260,7 @@ class Variance(Mean):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (self._sum(basis), self._count(basis), self._squares(basis))
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic, of_squares = self._sum(basis), self._squares(basis)
         assert isinstance(of_squares.lattice, Lattice)
         total, squares, count = noisy[statistic], noisy[of_squares], noisy[self._count(basis)]

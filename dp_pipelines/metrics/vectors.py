@@ -22,7 +22,7 @@ from dp_pipelines.kernels.moments import MOST_FEATURES, Moments
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.kernels.vectors import MOST_COORDINATES, VectorLattice
 from dp_pipelines.kernels.vectors import Norm as Norm
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 
 LARGEST_NORM = 2.0**900
 """Of a vector's norm; and its inverse: lattice steps and their inverses then are float64."""
@@ -63,10 +63,10 @@ class VectorSum(Metric):
         _refuse_stddev(self)
         super().__post_init__()
         checks.name(self.column, "column")
-        mend = "declare how many numbers each list has"
-        object.__setattr__(self, "size", checks.whole(self.size, "size", low=1, high=MOST_COORDINATES, mend=mend))
+        hint = "declare how many numbers each list has"
+        object.__setattr__(self, "size", checks.whole(self.size, "size", low=1, high=MOST_COORDINATES, hint=hint))
         if not isinstance(self.norm, str) or self.norm not in get_args(Norm):
-            raise RequestError(field="norm", rule="must be one of " + ", ".join(get_args(Norm)))
+            raise RequestError(field="norm", message="must be one of " + ", ".join(get_args(Norm)))
         object.__setattr__(self, "max_norm", _max_norm(self.max_norm, LARGEST_NORM))
 
     def check_column(self, kind: pa.DataType) -> None:
@@ -77,7 +77,7 @@ class VectorSum(Metric):
         lattice = VectorLattice(size=self.size, norm=self.norm, max_norm=self.max_norm)
         return (Statistic(kind="vector_sum", column=self.column, vectors=lattice),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         sums = noisy[self.statistics(basis)[0]]
         return sums.values, np.full(sums.values.shape, sums.stddev)
 
@@ -111,10 +111,10 @@ class SecondMoment(Metric):
         super().__post_init__()
         columns = checks.names(self.columns, "columns")
         if len(columns) > MOST_FEATURES:
-            raise RequestError(field="columns", rule=f"must be at most {MOST_FEATURES}", mend="choose fewer")
+            raise RequestError(field="columns", message=f"must be at most {MOST_FEATURES}", hint="choose fewer")
         object.__setattr__(self, "columns", tuple(columns))
         if (self.bounds is None) == (self.max_norm is None):
-            raise RequestError(field="bounds", rule="or max_norm must be given, one of the two", mend="declare one")
+            raise RequestError(field="bounds", message="or max_norm must be given, one of the two", hint="declare one")
         if self.max_norm is not None:
             object.__setattr__(self, "max_norm", _max_norm(self.max_norm, LARGEST_FEATURE))
         else:
@@ -127,8 +127,8 @@ class SecondMoment(Metric):
         if not isinstance(bounds, Mapping) or set(bounds) != set(self.columns):
             raise RequestError(
                 field="bounds",
-                rule="must map each of the columns, and no other, to its least and greatest value",
-                mend="write e.g. {age: [0, 120]}",
+                message="must map each of the columns, and no other, to its least and greatest value",
+                hint="write e.g. {age: [0, 120]}",
             )
         return tuple(self._range(column, bounds[column]) for column in self.columns)
 
@@ -136,14 +136,16 @@ class SecondMoment(Metric):
     def _range(column: str, ends: Any) -> tuple[float, float]:
         field = f"bounds.{column}"
         if not isinstance(ends, (list, tuple)) or len(ends) != 2:
-            raise RequestError(field=field, rule="must be two numbers", mend="write [least, greatest]")
+            raise RequestError(field=field, message="must be two numbers", hint="write [least, greatest]")
         low, high = (checks.number(end, field, above=-LARGEST_FEATURE, below=LARGEST_FEATURE) + 0.0 for end in ends)
         if not low <= high:
             raise RequestError(
-                field=field, rule="must not have its least value above the greatest", mend="swap the two"
+                field=field, message="must not have its least value above the greatest", hint="swap the two"
             )
         if not max(abs(low), abs(high)) > 1 / LARGEST_FEATURE:
-            raise RequestError(field=field, rule="leaves only the value 0", mend="widen the range, or drop the column")
+            raise RequestError(
+                field=field, message="leaves only the value 0", hint="widen the range, or drop the column"
+            )
         return low, high
 
     @property
@@ -158,7 +160,7 @@ class SecondMoment(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (Statistic(kind="second_moments", vectors=self._moments),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         sums, scales = noisy[self.statistics(basis)[0]], np.array(self._moments.scales)
         first, second = np.triu_indices(len(scales))
         # One after the other: the product of two scales may leave float64 where the result does not.
@@ -168,13 +170,13 @@ class SecondMoment(Metric):
 
 def _refuse_stddev(metric: Metric) -> None:
     if metric.stddev is not None:
-        rule = f"is not for {type(metric).__name__}"
-        raise RequestError(field="stddev", rule=rule, mend="write a weight instead")
+        message = f"is not for {type(metric).__name__}"
+        raise RequestError(field="stddev", message=message, hint="write a weight instead")
 
 
 def _max_norm(value: Any, largest: float) -> float:
-    mend = "declare how long a vector can be, from public knowledge: a longer one is scaled down"
-    return checks.number(value, "max_norm", above=1 / largest, below=largest, mend=mend)
+    hint = "declare how long a vector can be, from public knowledge: a longer one is scaled down"
+    return checks.number(value, "max_norm", above=1 / largest, below=largest, hint=hint)
 
 
 assert math.frexp(LARGEST_NORM)[1] < 1000

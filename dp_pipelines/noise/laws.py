@@ -58,11 +58,11 @@ class Law(abc.ABC):
         if isinstance(self.scale, bool) or not isinstance(self.scale, (int, Fraction)):
             raise RequestError(
                 field="scale",
-                rule=f"must be a fractions.Fraction or an int, not {type(self.scale).__name__}",
-                mend="write e.g. Fraction(1024)",
+                message=f"must be a fractions.Fraction or an int, not {type(self.scale).__name__}",
+                hint="write e.g. Fraction(1024)",
             )
         if not Fraction(1, LARGEST_SCALE) <= self.scale <= LARGEST_SCALE:
-            raise RequestError(field="scale", rule="must be above 0: from 2**-62 to 2**62 lattice steps")
+            raise RequestError(field="scale", message="must be above 0: from 2**-62 to 2**62 lattice steps")
         object.__setattr__(self, "scale", Fraction(self.scale))
 
     @abc.abstractmethod

@@ -47,7 +47,7 @@ Digits = tuple[tuple[int, alias_tables.AliasTable], ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Layout:
+class TableLayout:
     """How a word becomes a draw.
 
     Args:
@@ -105,7 +105,7 @@ class Layout:
 
 def lay_out(
     law: Law, *, word_bits: int = 64, further_words: int | None = None, one_digit_columns: int = ONE_DIGIT_COLUMNS
-) -> Layout:
+) -> TableLayout:
     """Builds the tables of a law. Options are for tests, which build them for words so short that all can be tried.
 
     Args:
@@ -127,7 +127,7 @@ def lay_out(
         tails = magnitudes.tails(law, bits)
         table = alias_tables.build(tails, word_bits=word_bits, field_bits=field_bits, further_words=further_words or 1)
         digits = ((0, table),)
-    return Layout(word_bits=word_bits, digits=digits, mirror=law.offset == 0)
+    return TableLayout(word_bits=word_bits, digits=digits, mirror=law.offset == 0)
 
 
 def _two_digits(law: FlooredLaplace, low_bits: int, word_bits: int, further_words: int) -> Digits:
@@ -145,17 +145,17 @@ def _two_digits(law: FlooredLaplace, low_bits: int, word_bits: int, further_word
 def _refuse_large(law: Law) -> None:
     largest = LARGEST_SCALES.get(type(law))
     if largest is None:
-        raise RequestError(field="law", rule="must be a RoundedGaussian, FlooredLaplace or DiscreteGaussian")
+        raise RequestError(field="law", message="must be a RoundedGaussian, FlooredLaplace or DiscreteGaussian")
     if law.scale > largest:
         raise RequestError(
             field="scale",
-            rule=f"must be at most {largest} lattice steps to be drawn",
-            mend="release on a coarser lattice",
+            message=f"must be at most {largest} lattice steps to be drawn",
+            hint="release on a coarser lattice",
         )
 
 
 @functools.lru_cache(maxsize=32)
-def _layout(law: Law) -> Layout:
+def _layout(law: Law) -> TableLayout:
     layout = lay_out(law)
     if not layout.total_variation_bound <= TOTAL_VARIATION_BOUND:
         raise AssertionError("the tables of a law are coarser than we promise")
@@ -204,7 +204,7 @@ class Sampler:
         """How far one draw is, at most, from the law: computed from the finished tables, below 2**-100."""
         return self._tables().total_variation_bound
 
-    def _tables(self) -> Layout:
+    def _tables(self) -> TableLayout:
         # One build at a time: the threads of a worker would otherwise all build the same tables.
         with interval_arithmetic.building():
             return _layout(self.law)

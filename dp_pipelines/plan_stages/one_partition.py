@@ -24,7 +24,7 @@ def query(
 ) -> Query:
     """Metrics over all rows, of which each unit has at most so many.
 
-    >>> from dp_pipelines.metrics.base import PrivacyIdCount
+    >>> from dp_pipelines import PrivacyIdCount
     >>> query("customer", {"users": PrivacyIdCount()}).partition_columns
     ('_all',)
     """

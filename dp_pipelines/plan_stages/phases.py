@@ -92,7 +92,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
             for part, asked_of in training_parts.parts(name, query, shares[name]).items():
                 if part in asked and part != name:
                     raise RequestError(
-                        field=f"stages.{part}", rule=f"is what a part of {name!r} is called", mend="rename it"
+                        field=f"stages.{part}", message=f"is what a part of {name!r} is called", hint="rename it"
                     )
                 queries[part], parts[part] = asked_of.query, asked_of.share
             continue
@@ -107,7 +107,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         for before, released in first.items():
             if before in asked:
                 raise RequestError(
-                    field=f"stages.{before}", rule=f"is what the bounds of {name!r} are called", mend="rename it"
+                    field=f"stages.{before}", message=f"is what the bounds of {name!r} are called", hint="rename it"
                 )
             queries[before] = released
             parts[before] = shares[name] * value_bounds.PART
@@ -120,7 +120,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         for selection in names:
             if selection in asked:
                 raise RequestError(
-                    field=f"stages.{selection}", rule=f"is what a round of {name!r} is called", mend="rename it"
+                    field=f"stages.{selection}", message=f"is what a round of {name!r} is called", hint="rename it"
                 )
         of_metrics = math.fsum(metric.weight for metric in query.metrics.values() if metric.stddev is None)
         of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)

@@ -161,18 +161,20 @@ def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> No
     for name in names:
         below = [other for other in stages if other.startswith(f"{name}.")]
         if below:
-            rule = f"begins like the parts of the train stage {name!r}"
-            raise RequestError(field=f"stages.{below[0]}", rule=rule, mend="rename it")
+            message = f"begins like the parts of the train stage {name!r}"
+            raise RequestError(field=f"stages.{below[0]}", message=message, hint="rename it")
         if name.endswith((".parquet", ".json", ".html")):
-            rule = "is the name of a folder in the release, and looks like that of a file"
-            raise RequestError(field=f"stages.{name}", rule=rule, mend="rename it")
+            message = "is the name of a folder in the release, and looks like that of a file"
+            raise RequestError(field=f"stages.{name}", message=message, hint="rename it")
         if tasks[name].unit_columns != tasks[names[0]].unit_columns:
-            rule = f"differs from that of {names[0]!r}: a unit would train in one stage and be held out in the other"
-            raise RequestError(field=f"stages.{name}.privacy_unit", rule=rule, mend="write the same columns in both")
+            message = f"differs from that of {names[0]!r}: a unit would train in one stage and be held out in the other"
+            raise RequestError(
+                field=f"stages.{name}.privacy_unit", message=message, hint="write the same columns in both"
+            )
     for name in names[1:]:
         if tasks[name].held_out != tasks[names[0]].held_out:
-            rule = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
-            raise RequestError(field=f"stages.{name}.held_out", rule=rule, mend="hold out the same part in both")
+            message = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
+            raise RequestError(field=f"stages.{name}.held_out", message=message, hint="hold out the same part in both")
 
 
 def _statistics(query: Query) -> int:

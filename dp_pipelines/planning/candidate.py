@@ -20,7 +20,7 @@ from dp_pipelines.planning.stage import StageChoices
 from dp_pipelines.query.query import Query
 from dp_pipelines.selection.exponential import Choosing
 
-MEND = "raise epsilon or delta, lower the contribution bounds or the number of runs, or release fewer metrics"
+HINT = "raise epsilon or delta, lower the contribution bounds or the number of runs, or release fewer metrics"
 
 Families = tuple[tuple[str, float, float], ...]
 
@@ -38,7 +38,7 @@ SELECTION_DELTA = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
+class TotalBudget:
     """What may be spent by all runs of a plan together."""
 
     epsilon: float
@@ -95,7 +95,7 @@ class Candidate:
     sums: FrozenMapping[ClippedVectors] = FrozenMapping({})
     medians: bool = False
 
-    def multiplier(self, item: str, level: float, budget: Budget) -> float:
+    def multiplier(self, item: str, level: float, budget: TotalBudget) -> float:
         """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
         if item in self.fixed:
             return self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0)
@@ -140,7 +140,7 @@ Chosen = dict[str, Candidate]
 
 
 def ideal(
-    name: str, query: Query, candidate: Candidate, level: float, budget: Budget, stages: int
+    name: str, query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int
 ) -> Iterator[Mechanism]:
     """Records at a noise level, on a lattice so fine that steps do not matter."""
     steps = 4096
@@ -159,6 +159,6 @@ def ideal(
         yield stage.grouped(stage.selection_failure(name, query, candidate.strategy, epsilon, delta), query)
 
 
-def selection_delta(budget: Budget, stages: int) -> float:
+def selection_delta(budget: TotalBudget, stages: int) -> float:
     """The probability with which the selection of one stage and run may fail, or what its medians get of delta."""
     return SELECTION_DELTA * budget.delta / (budget.runs * stages)

@@ -21,12 +21,12 @@ from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.planning import decision_cost, fixed_noise, noise_search, reserve, stage, training_noise
 from dp_pipelines.planning.candidate import (
     SELECTION_DELTA,
-    Budget,
     Calibrated,
     Candidate,
     Chosen,
     Families,
     Queries,
+    TotalBudget,
     coins,
     selection_delta,
 )
@@ -35,7 +35,7 @@ from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.query import PrivatePartitions, Query
 
 
-def search(queries: Queries, shares: Mapping[str, float], budget: Budget, split: Split) -> Calibrated:
+def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, split: Split) -> Calibrated:
     """Choices for all stages (for round 1), with the smallest expected error among the candidates.
 
     Raises:
@@ -52,7 +52,7 @@ def search(queries: Queries, shares: Mapping[str, float], budget: Budget, split:
     return settle(queries, chosen, budget, split, _level(queries, chosen, budget))
 
 
-def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: Chosen, budget: Budget) -> Chosen:
+def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: Chosen, budget: TotalBudget) -> Chosen:
     """Each stage in turn takes the candidate that is best beside those of the others."""
     for _ in range(1 if len(queries) == 1 else 2):
         for name, of_stage in options.items():
@@ -61,7 +61,7 @@ def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: 
     return chosen
 
 
-def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate]:
+def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
     """The ways to run a stage in which all released statistics have one law."""
     partitions = query.partitions
     strategies: list[str | None] = [None]
@@ -69,8 +69,8 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
         if budget.delta == 0:
             raise RequestError(
                 field="delta",
-                rule="must be above 0 where partitions are selected privately",
-                mend="set it, e.g. delta: 1.0e-6, or list public partitions",
+                message="must be above 0 where partitions are selected privately",
+                hint="set it, e.g. delta: 1.0e-6, or list public partitions",
             )
         strategies = [partitions.strategy]
         if partitions.strategy == "auto":
@@ -83,16 +83,16 @@ def candidates(query: Query, share: float, budget: Budget) -> Iterator[Candidate
         return
     if any(isinstance(s.vectors, ClippedVectors) for s in stage.released_statistics(query, ()).values()):
         if budget.delta == 0:
-            rule, mend = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
-            raise RequestError(field="delta", rule=rule, mend=mend)
+            message, hint = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
+            raise RequestError(field="delta", message=message, hint=hint)
         yield _candidate(query, share, "gaussian", None, ())
         return
     if decision_cost.takes_delta(query) and budget.delta == 0:
-        rule, mend = (
+        message, hint = (
             "must be above 0 for a median with smooth sensitivity",
             "set it, e.g. delta: 1.0e-6, or take method ranks",
         )
-        raise RequestError(field="delta", rule=rule, mend=mend)
+        raise RequestError(field="delta", message=message, hint=hint)
     centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
     laws: tuple[str, ...] = ("gaussian", "laplace")
     if budget.delta == 0:
@@ -167,7 +167,7 @@ def centring_pays(query: Query, family: tuple[str, float, float]) -> bool:
     return gain > 0 and not alone
 
 
-def _with_single_flips(queries: Queries, chosen: Chosen, budget: Budget) -> Chosen:
+def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) -> Chosen:
     """Let single statistics take the other law where that lowers the expected error."""
     if budget.delta == 0:
         return chosen
@@ -189,7 +189,7 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: Budget) -> Chos
     return chosen
 
 
-def _score(queries: Queries, chosen: Chosen, budget: Budget) -> float:
+def _score(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
     """The weighted logarithms of expected errors; infinite where the budget cannot be met."""
     try:
         level = _level(queries, chosen, budget)
@@ -210,7 +210,7 @@ def _score(queries: Queries, chosen: Chosen, budget: Budget) -> float:
     return score
 
 
-def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: Budget, stages: int) -> float:
+def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int) -> float:
     """About how many users a partition needs to be kept as often as not, above `min_users`, for comparisons.
 
     For weighted selection the users are taken to have half of the partitions that they may have.
@@ -232,7 +232,7 @@ def expected_half_keep(query: Query, candidate: Candidate, level: float, budget:
     return 1 + noise * tail
 
 
-def _level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
+def _level(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
     """About the noise level that meets the budget, by the rough account."""
     free = [_terms(queries[name], chosen[name], budget, len(queries), asked=False) for name in chosen]
     asked = [_terms(queries[name], chosen[name], budget, len(queries), asked=True) for name in chosen]
@@ -243,11 +243,11 @@ def _level(queries: Queries, chosen: Chosen, budget: Budget) -> float:
     if not any(candidate.weights for candidate in chosen.values()):
         if cost(1.0) <= budget.epsilon:
             return 1 / budget.epsilon
-        raise BudgetError(field="budget", rule="is exceeded by the noise that metrics ask for")
+        raise BudgetError(field="budget", message="is exceeded by the noise that metrics ask for")
     return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
 
 
-def _terms(query: Query, candidate: Candidate, budget: Budget, stages: int, *, asked: bool) -> Terms:
+def _terms(query: Query, candidate: Candidate, budget: TotalBudget, stages: int, *, asked: bool) -> Terms:
     """What a candidate does at noise level 1: by noise that was asked for, or by all the rest."""
     squares, losses = 0.0, []
     for item, law in candidate.laws.items():

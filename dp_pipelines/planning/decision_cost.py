@@ -12,7 +12,7 @@ from fractions import Fraction
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.sensitivity import Steps
+from dp_pipelines.kernels.sensitivity import LatticeSteps
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.query.query import Query
 
@@ -71,12 +71,12 @@ def spread_of_ranks(cells: Around, rows: int) -> int:
     return 2 * rows * max(cells.part, cells.whole - cells.part)
 
 
-def epsilon_of_ranks(scale: Fraction, moved: Steps) -> Fraction:
+def epsilon_of_ranks(scale: Fraction, moved: LatticeSteps) -> Fraction:
     """Epsilon of the choice in one partition: what Laplace noise of this scale would cost there."""
     return moved.linf / scale
 
 
-def record_of_ranks(stage: str, name: str, scale: Fraction, moved: Steps) -> Mechanism:
+def record_of_ranks(stage: str, name: str, scale: Fraction, moved: LatticeSteps) -> Mechanism:
     """The record of a choice in each partition of a unit, with epsilon rounded up."""
     epsilon = math.nextafter(float(epsilon_of_ranks(scale, moved)), math.inf)
     return Mechanism(stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=moved.l0)
@@ -93,7 +93,7 @@ def takes_delta(query: Query) -> bool:
     return any(metric.takes_delta for metric in query.metrics.values())
 
 
-def record_of_median(stage: str, name: str, scale: Fraction, moved: Steps, delta: float) -> Mechanism:
+def record_of_median(stage: str, name: str, scale: Fraction, moved: LatticeSteps, delta: float) -> Mechanism:
     """The record of a median in each partition of a unit, with epsilon rounded up."""
     ranked = record_of_ranks(stage, name, scale, moved)
     return dataclasses.replace(ranked, delta=delta)

@@ -13,7 +13,7 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.planning import noise_search, stage
-from dp_pipelines.planning.candidate import LARGEST_SCALE, SCALE_GRID, Budget, Queries
+from dp_pipelines.planning.candidate import LARGEST_SCALE, SCALE_GRID, Queries, TotalBudget
 from dp_pipelines.query.query import PrivatePartitions, Query
 
 LAWS = ("gaussian", "laplace")
@@ -41,20 +41,20 @@ def check(name: str, query: Query) -> None:
         if seen.setdefault(statistic.name, metric.stddev) != metric.stddev:
             raise RequestError(
                 field=field,
-                rule="differs from that of a metric with the same noise",
-                mend="ask for the same, or drop one",
+                message="differs from that of a metric with the same noise",
+                hint="ask for the same, or drop one",
             )
         most = LARGEST_SCALE["gaussian"]
         if not in_units(statistic, query, metric.stddev) <= most:
             at_most = _rounded(most * metric.stddev / in_units(statistic, query, metric.stddev), up=False)
             raise RequestError(
                 field=field,
-                rule="is thousands of times the effect of one unit",
-                mend=f"ask for at most {at_most}, or for a weight",
+                message="is thousands of times the effect of one unit",
+                hint=f"ask for at most {at_most}, or for a weight",
             )
 
 
-def refuse_above(queries: Queries, budget: Budget) -> None:
+def refuse_above(queries: Queries, budget: TotalBudget) -> None:
     """Refuse noise levels that alone cost more than the budget.
 
     Raises:
@@ -79,14 +79,14 @@ def refuse_above(queries: Queries, budget: Budget) -> None:
     fits = ", ".join(f"{field.removeprefix('stages.')}: {_rounded(stddev * factor)}" for field, stddev in metrics)
     raise BudgetError(
         field=metrics[0][0],
-        rule="asks for less noise than the budget can pay for"
+        message="asks for less noise than the budget can pay for"
         if len(metrics) == 1
         else f"and {len(metrics) - 1} more ask for less noise than the budget can pay for",
-        mend=f"{fits} would fit" + ("" if alone else " and leave half of epsilon to the rest"),
+        hint=f"{fits} would fit" + ("" if alone else " and leave half of epsilon to the rest"),
     )
 
 
-def _cost(queries: Queries, budget: Budget, factor: float) -> float:
+def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
     """The least epsilon of the noise that is asked for, times a factor, by all ways to choose its laws that are tried."""
     items = [(name, item) for name, query in queries.items() for item in stage.fixed_noise(query)]
     if budget.delta == 0:

@@ -14,14 +14,14 @@ from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.planning import noise_search, rounds, stage
 from dp_pipelines.planning.candidate import (
+    HINT,
     LARGEST_SCALE,
-    MEND,
     SCALE_GRID,
     TARGET_SCALE,
-    Budget,
     Calibrated,
     Chosen,
     Queries,
+    TotalBudget,
     ideal,
     selection_delta,
 )
@@ -29,7 +29,7 @@ from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import Choice, StageChoices
 from dp_pipelines.planning.training_noise import FINEST
 
-Number = TypeVar("Number", int, float)
+Real = TypeVar("Real", int, float)
 
 FINENESS = 64
 """Rounding the vectors of a unit to the release lattice is to add at most about a part in so many to the noise."""
@@ -38,12 +38,12 @@ FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
 
 
-def searched(find: Callable[[], Number]) -> Number:
+def searched(find: Callable[[], Real]) -> Real:
     """What a search for noise finds, or its refusal with what to do about it."""
     try:
         return find()
     except BudgetError as error:
-        raise BudgetError(field="budget", rule=error.rule, mend=MEND) from None
+        raise BudgetError(field="budget", message=error.message, hint=HINT) from None
 
 
 def records_of(queries: Queries, calibrated: Calibrated) -> tuple[Mechanism, ...]:
@@ -61,7 +61,7 @@ def all_records(
     return tuple((records_of(queries, rounds.at(calibrated, part)), 1) for part in parts)
 
 
-def settle(queries: Queries, chosen: Chosen, budget: Budget, split: Split, start: float) -> Calibrated:
+def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, start: float) -> Calibrated:
     """The choices of round 1, with the smallest noise that meets the budget over all rounds.
 
     Args:
@@ -77,16 +77,16 @@ def settle(queries: Queries, chosen: Chosen, budget: Budget, split: Split, start
     if not any(candidate.weights for candidate in chosen.values()):
         calibrated = _choices(queries, chosen, budget, 1.0)(FINE)
         if not _cost(queries, calibrated, budget, split) <= budget.epsilon:
-            raise BudgetError(field="budget", rule="is exceeded by the noise that metrics ask for", mend=MEND)
+            raise BudgetError(field="budget", message="is exceeded by the noise that metrics ask for", hint=HINT)
         return calibrated
     level = _exact_level(queries, chosen, budget, start)
     if split != "constant" and budget.runs > 1:
         # Losses add up between linearly and by their squares: two steps of a proportion come near enough.
         parts = [float(rounds.ratio(split, budget.runs, number)) for number in range(1, budget.runs + 1)]
         level *= math.sqrt(math.fsum(part * part for part in parts) / len(parts))
-        mend = f"{MEND}; the first round of a split gets the smallest part: write split: constant"
+        hint = f"{HINT}; the first round of a split gets the smallest part: write split: constant"
         for _ in range(2):
-            cost = _cost(queries, _choices(queries, chosen, budget, level, mend)(FINE), budget, split)
+            cost = _cost(queries, _choices(queries, chosen, budget, level, hint)(FINE), budget, split)
             level *= min(max(cost / budget.epsilon, 0.25), 4.0)
     choices = _choices(queries, chosen, budget, level)
 
@@ -97,14 +97,14 @@ def settle(queries: Queries, chosen: Chosen, budget: Budget, split: Split, start
     return choices(fine)
 
 
-def _cost(queries: Queries, calibrated: Calibrated, budget: Budget, split: Split) -> float:
+def _cost(queries: Queries, calibrated: Calibrated, budget: TotalBudget, split: Split) -> float:
     groups = all_records(queries, calibrated, split, budget.runs)
     if len(groups) == 1:
         return budget.cost(groups[0][0])
     return budget.cost([record for records, _ in groups for record in records], runs=1)
 
 
-def _exact_level(queries: Queries, chosen: Chosen, budget: Budget, start: float) -> float:
+def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: float) -> float:
     """The noise level that meets the budget, on records so fine that steps do not matter."""
 
     def cost(level: float) -> float:
@@ -115,7 +115,7 @@ def _exact_level(queries: Queries, chosen: Chosen, budget: Budget, start: float)
 
 
 def _choices(
-    queries: Queries, chosen: Chosen, budget: Budget, level: float, mend: str = MEND
+    queries: Queries, chosen: Chosen, budget: TotalBudget, level: float, hint: str = HINT
 ) -> Callable[[int], Calibrated]:
     """Choices in integers at a noise level, to be moved in steps of 1 / FINE.
 
@@ -146,8 +146,8 @@ def _choices(
         if scales[law] > LARGEST_SCALE[law]:
             raise BudgetError(
                 field="budget",
-                rule="leaves a statistic with noise thousands of times the effect of one unit",
-                mend=mend,
+                message="leaves a statistic with noise thousands of times the effect of one unit",
+                hint=hint,
             )
     steps = {}
     for (name, item), multiplier in multipliers.items():
@@ -156,10 +156,10 @@ def _choices(
         allowed = scales[law] / multiplier - rounding
         if rounding > 0 and allowed < max(1.0, rounding):
             # No noise table is fine enough: rounding to the release lattice would more than double the noise.
-            rule = (
+            message = (
                 "leaves long vectors, or a wide list of candidates, with noise hundreds of times the effect of one unit"
             )
-            raise BudgetError(field="budget", rule=rule, mend=f"{mend}; or fewer coordinates, or candidates")
+            raise BudgetError(field="budget", message=message, hint=f"{hint}; or fewer coordinates, or candidates")
         steps[name, item] = max(1, round(allowed))
 
     def choices(fine: int) -> Calibrated:

@@ -26,10 +26,10 @@ class Payment:
     run: int
 
 
-Key = tuple[str, int, str]
+PaidKey = tuple[str, int, str]
 
 _lock = threading.Lock()
-_paid: set[Key] = set()
+_paid: set[PaidKey] = set()
 
 
 def named_run(stage: str, payment: Payment | None) -> None:
@@ -45,8 +45,8 @@ def named_run(stage: str, payment: Payment | None) -> None:
     if payment is not None and payment.run == 0:
         raise RequestError(
             field=f"stage {stage!r}",
-            rule="is of a plan for several runs",
-            mend=f"say which: plan[{stage!r}, 1], or the next one",
+            message="is of a plan for several runs",
+            hint=f"say which: plan[{stage!r}, 1], or the next one",
         )
 
 
@@ -59,8 +59,8 @@ def refuse_paid(stage: str, payment: Payment | None) -> None:
     if payment is not None and (payment.plan, payment.run, stage) in _paid:
         raise RequestError(
             field=f"stage {stage!r}",
-            rule="is released by another run already, and its plan pays for it once",
-            mend="take the output of that run, or make a new plan: the two budgets add up",
+            message="is released by another run already, and its plan pays for it once",
+            hint="take the output of that run, or make a new plan: the two budgets add up",
         )
 
 

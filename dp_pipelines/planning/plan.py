@@ -24,7 +24,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.plan_stages import phases
 from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds
-from dp_pipelines.planning.candidate import Budget, Calibrated
+from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
@@ -144,29 +144,29 @@ class Plan:
         split: Any,
         expect: Expectation | None,
     ) -> None:
-        self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, mend="write e.g. epsilon: 1.0")
+        self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, hint="write e.g. epsilon: 1.0")
         if delta == 0 and not isinstance(delta, bool):
             self.delta = 0.0
         else:
-            mend = "write e.g. delta: 1.0e-6, well below one in the number of people"
-            self.delta = checks.number(delta, "delta", above=1e-50, below=1, mend=mend)
+            hint = "write e.g. delta: 1.0e-6, well below one in the number of people"
+            self.delta = checks.number(delta, "delta", above=1e-50, below=1, hint=hint)
         self.runs = checks.whole(runs, "runs", low=1, high=10**6)
         self.split = rounds.check(split, self.runs)
         if not isinstance(stages, Mapping) or not stages:
-            raise RequestError(field="stages", rule="must map names to queries, at least one")
+            raise RequestError(field="stages", message="must map names to queries, at least one")
         checks.stage_names(stages, "stages")
         for name, query in stages.items():
             if isinstance(query, Query):
                 if query.group is not None:
-                    rule = "belongs to a group of units, which only a part of a train stage can"
-                    raise RequestError(field=f"stages.{name}.group", rule=rule, mend="leave it out")
+                    message = "belongs to a group of units, which only a part of a train stage can"
+                    raise RequestError(field=f"stages.{name}.group", message=message, hint="leave it out")
                 fixed_noise.check(name, query)
             elif not isinstance(query, TrainModel):
-                raise RequestError(field=f"stages.{name}", rule="must be a Query or a TrainModel")
+                raise RequestError(field=f"stages.{name}", message="must be a Query or a TrainModel")
         _refuse_several_units(stages)
         given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
         if set(given) != set(stages):
-            raise RequestError(field="shares", rule="must name exactly the stages")
+            raise RequestError(field="shares", message="must name exactly the stages")
         asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
         self._asked = asked
         expanded = phases.expand(stages, asked)
@@ -175,9 +175,9 @@ class Plan:
         self.trained = expanded.trained
         self.auto_partitions = expanded.auto_partitions
         if expect is not None and not isinstance(expect, Expectation):
-            raise RequestError(field="expect", rule="must be an Expectation")
+            raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect
-        self._budget = Budget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
+        self._budget = TotalBudget(epsilon=self.epsilon, delta=self.delta, runs=self.runs)
 
     def _finish(self, calibrated: Calibrated) -> None:
         self.calibrated, self._name = calibrated, uuid.uuid4().hex
@@ -249,7 +249,7 @@ class Plan:
             RequestError: the records cost more than the budget.
         """
         if not self.accounted["epsilon"] <= self.epsilon:
-            raise RequestError(field="plan", rule="costs more than its budget", mend="plan anew")
+            raise RequestError(field="plan", message="costs more than its budget", hint="plan anew")
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -269,7 +269,7 @@ class Plan:
         name, number = asked if isinstance(asked, tuple) and len(asked) == 2 else (asked, None)
         if not isinstance(name, str) or name not in self.stages:
             raise RequestError(
-                field=f"stage {name!r}", rule="is not in the plan", mend="stages: " + ", ".join(self.stages)
+                field=f"stage {name!r}", message="is not in the plan", hint="stages: " + ", ".join(self.stages)
             )
         if number is None:
             named_run(name, self.stages[name].payment)
@@ -327,7 +327,7 @@ class Plan:
         plan = cls.__new__(cls)
         plan._take(epsilon, delta, stages, shares, runs, split, expect)
         if frozen.get("split", "constant") != split:
-            raise RequestError(field="plan", rule="was made for another split over its runs", mend="plan anew")
+            raise RequestError(field="plan", message="was made for another split over its runs", hint="plan anew")
         stored = frozen["calibrated"]
         choices = {}
         for name in plan.queries:
@@ -392,7 +392,7 @@ def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:
         if tuple(stages[name].unit_columns) != unit:
             raise RequestError(
                 field=f"stages.{name}.privacy_unit",
-                rule=f"is {', '.join(stages[name].unit_columns)}, and that of stage {first!r} {', '.join(unit)}: "
+                message=f"is {', '.join(stages[name].unit_columns)}, and that of stage {first!r} {', '.join(unit)}: "
                 "a plan states its total for one privacy unit",
-                mend="write the same columns in the same order, or make two plans, whose budgets add up",
+                hint="write the same columns in the same order, or make two plans, whose budgets add up",
             )

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from dp_pipelines.kernels.sensitivity import Shape, Steps
+from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 
 POWERS = {"gaussian": 0.5, "laplace": 1.0}
 """With which power of the bound on partitions noise grows."""
@@ -23,7 +23,7 @@ class Reserved(Shape):
     In L1 and L2 as far as with that one, but in one number as far as the smallest candidate leaves to each.
     """
 
-    def steps(self, step: int) -> Steps:
+    def steps(self, step: int) -> LatticeSteps:
         """Not on a lattice that is known: see `ideally`."""
         raise AssertionError("the lattice follows from the bound on partitions, which is not chosen yet")
 
@@ -40,7 +40,7 @@ def reserved(shape: Shape, candidates: Sequence[int]) -> Reserved:
         candidates: rising.
 
     >>> reserved(Shape(unit=8, coordinates=16, per_coordinate=1, in_total=16), [2, 16]).ideally(10)
-    Steps(l0=16, linf=80, l1=160, l2_squared=1600)
+    LatticeSteps(l0=16, linf=80, l1=160, l2_squared=1600)
     """
     assert shape.squares is None
     return Reserved(

@@ -22,7 +22,7 @@ from dp_pipelines.metrics.base import UNITS, Metric
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.stage import WEIGHTS, Noise, StagePlan, basis_of, build_stage, record, shape_of
 
-Pair = tuple[float, float]
+Ends = tuple[float, float]
 Families = dict[tuple[str, float, float], tuple[str, float, float]]
 
 
@@ -68,7 +68,7 @@ def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
     return dataclasses.replace(ready, mechanisms=stage.mechanisms, statement=stage.statement, payment=stage.payment)
 
 
-def resolve(stage: StagePlan, bounds: Mapping[str, Pair]) -> StagePlan:
+def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
     """The stage with these bounds.
 
     Args:
@@ -118,7 +118,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Pair]) -> StagePlan:
     )
 
 
-def _bounded(stage: StagePlan, bounds: Mapping[str, Pair]) -> tuple[dict[str, Metric], Families]:
+def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Metric], Families]:
     """The metrics with their bounds, and the families that have become others. No family becomes one that is there already."""
     taken = {metric.family for metric in stage.query.metrics.values() if not metric.auto}
     families: Families = {}

@@ -41,12 +41,14 @@ def check(split: Any, runs: int) -> Split:
         RequestError: it is not.
     """
     if split not in get_args(Split):
-        raise RequestError(field="split", rule="must be one of " + ", ".join(get_args(Split)), mend="or leave it out")
+        raise RequestError(
+            field="split", message="must be one of " + ", ".join(get_args(Split)), hint="or leave it out"
+        )
     if split != "constant" and runs > MOST_ROUNDS:
         raise RequestError(
             field="split",
-            rule=f"is {split}, which is for at most {MOST_ROUNDS} runs",
-            mend="write split: constant, or fewer runs",
+            message=f"is {split}, which is for at most {MOST_ROUNDS} runs",
+            hint="write split: constant, or fewer runs",
         )
     known: Split = split
     return known
@@ -61,8 +63,8 @@ def number_in(number: Any, runs: int) -> int:
     >>> number_in(52, 52)
     52
     """
-    mend = f"the plan is for {runs} runs: plan anew for more" if runs > 1 else "the plan is for one run: plan anew"
-    return checks.whole(number, "round", low=1, high=runs, mend=mend)
+    hint = f"the plan is for {runs} runs: plan anew for more" if runs > 1 else "the plan is for one run: plan anew"
+    return checks.whole(number, "round", low=1, high=runs, hint=hint)
 
 
 def ratio(split: Split, runs: int, number: int) -> Fraction:

@@ -18,7 +18,7 @@ from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
-from dp_pipelines.kernels.sensitivity import Shape, Steps
+from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.metrics.base import UNITS, Basis, Metric
@@ -295,7 +295,7 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
     # A choice by ranks, and a median, have their epsilon from the scale of the Laplace law.
     fits &= all(laws.get(key) == FIXED_LAWS.get(s.kind, laws.get(key)) for key, s in released.items())
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
-        raise RequestError(field="plan", rule="was made for another query", mend="plan anew")
+        raise RequestError(field="plan", message="was made for another query", hint="plan anew")
 
 
 def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> frozenset[str]:
@@ -344,7 +344,7 @@ def grouped(record: Mechanism, query: Query) -> Mechanism:
     return record if query.group is None else dataclasses.replace(record, group=query.group)
 
 
-def record(stage: str, name: str, law: str, scale: Fraction, moved: Steps) -> Mechanism:
+def record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> Mechanism:
     """The record of one noisy statistic that one unit moves by so many steps."""
     if law == "gaussian":
         squared = moved.l2_squared

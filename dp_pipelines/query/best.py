@@ -47,21 +47,23 @@ class Best:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", checks.whole(self.k, "best.k", low=1, high=MOST_CHOICES))
         if self.mechanism not in get_args(Choosing):
-            raise RequestError(field="best.mechanism", rule="must be one of " + ", ".join(get_args(Choosing)))
+            raise RequestError(field="best.mechanism", message="must be one of " + ", ".join(get_args(Choosing)))
         by = SHORT.get(self.by) if isinstance(self.by, str) else self.by
         if not isinstance(by, Metric):
-            raise RequestError(field="best.by", rule="must be users, rows or a metric", mend='write e.g. by="users"')
+            raise RequestError(field="best.by", message="must be users, rows or a metric", hint='write e.g. by="users"')
         object.__setattr__(self, "by", by)
         if by.many or len(_statistics(by)) != 1 or _statistics(by)[0].width is not None:
             raise RequestError(
                 field="best.by",
-                rule="must be a metric that is one count or sum",
-                mend="take a count, a sum, or a count of users",
+                message="must be a metric that is one count or sum",
+                hint="take a count, a sum, or a count of users",
             )
         if by.auto:
-            raise RequestError(field="best.by", rule="has bounds that are chosen", mend="write its bounds as numbers")
+            raise RequestError(
+                field="best.by", message="has bounds that are chosen", hint="write its bounds as numbers"
+            )
         if by.stddev is not None:
-            raise RequestError(field="best.by", rule="gets no noise, so no stddev", mend="drop it")
+            raise RequestError(field="best.by", message="gets no noise, so no stddev", hint="drop it")
 
     @property
     def metric(self) -> Metric:
@@ -81,10 +83,10 @@ class Best:
             RequestError: there are fewer than k, or more than a million.
         """
         if candidates < self.k:
-            raise RequestError(field="best.k", rule="must be at most the number of partitions", mend="lower it")
+            raise RequestError(field="best.k", message="must be at most the number of partitions", hint="lower it")
         if candidates > MOST_CANDIDATES:
             raise RequestError(
-                field="best", rule=f"chooses among at most {MOST_CANDIDATES} partitions", mend="list fewer"
+                field="best", message=f"chooses among at most {MOST_CANDIDATES} partitions", hint="list fewer"
             )
 
 

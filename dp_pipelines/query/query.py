@@ -61,21 +61,21 @@ class ContributionBounds:
         elif self.partition_candidates is not None:
             raise RequestError(
                 field="partition_candidates",
-                rule="is for a bound that is chosen",
-                mend="drop it, or write max_partitions_contributed: auto",
+                message="is for a bound that is chosen",
+                hint="drop it, or write max_partitions_contributed: auto",
             )
         if self.max_contributions is not None:
             if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
                 raise RequestError(
                     field="max_contributions",
-                    rule="bounds a unit's rows in all and stands alone",
-                    mend="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
+                    message="bounds a unit's rows in all and stands alone",
+                    hint="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
                 )
         elif self.max_partitions_contributed is None:
             raise RequestError(
                 field="bounds",
-                rule="must say how much one privacy unit may contribute",
-                mend="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+                message="must say how much one privacy unit may contribute",
+                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
             )
 
     @property
@@ -133,14 +133,14 @@ class PrivatePartitions:
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
-            raise RequestError(field="strategy", rule="must be one of " + ", ".join(get_args(Strategy)))
+            raise RequestError(field="strategy", message="must be one of " + ", ".join(get_args(Strategy)))
         object.__setattr__(self, "min_users", checks.whole(self.min_users, "min_users", low=0, high=2**40))
         object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
         if self.strategy in ("weighted_gaussian", "sips") and self.min_users > 1:
             raise RequestError(
                 field="min_users",
-                rule=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
-                mend="take another strategy, or leave min_users out",
+                message=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
+                hint="take another strategy, or leave min_users out",
             )
 
 
@@ -172,17 +172,17 @@ class PublicPartitions:
 
     def __post_init__(self) -> None:
         if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
-            raise RequestError(field="public", rule="must be a list with one list of values for each partition")
+            raise RequestError(field="public", message="must be a list with one list of values for each partition")
         for index, key in enumerate(self.keys):
             if isinstance(key, (str, bytes)) or not isinstance(key, (list, tuple)):
                 raise RequestError(
-                    field=f"public[{index}]", rule="must be a list with one value for each partition column"
+                    field=f"public[{index}]", message="must be a list with one value for each partition column"
                 )
             if any(isinstance(value, (list, tuple, dict, set)) for value in key):
-                raise RequestError(field=f"public[{index}]", rule="must hold plain values, not lists or mappings")
+                raise RequestError(field=f"public[{index}]", message="must hold plain values, not lists or mappings")
         object.__setattr__(self, "keys", tuple(tuple(key) for key in self.keys))
         if not self.keys:
-            raise RequestError(field="public", rule="must name at least one partition")
+            raise RequestError(field="public", message="must name at least one partition")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ class Query:
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
-        RequestError: at once, with field, rule and mend.
+        RequestError: at once, with field, message and hint.
 
     >>> from dp_pipelines import Count, Query, ContributionBounds
     >>> query = Query(
@@ -243,13 +243,13 @@ class Query:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
         object.__setattr__(self, "partition_by", checks.names(self.partition_by, "partition_by"))
         if not isinstance(self.bounds, ContributionBounds):
-            raise RequestError(field="bounds", rule="must be ContributionBounds")
+            raise RequestError(field="bounds", message="must be ContributionBounds")
         if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions, ReleasedPartitions)):
-            raise RequestError(field="partitions", rule="must be PrivatePartitions or PublicPartitions")
+            raise RequestError(field="partitions", message="must be PrivatePartitions or PublicPartitions")
         if self.row_id is not None:
             checks.name(self.row_id, "row_id")
         if not isinstance(self.metrics, Mapping):
-            raise RequestError(field="metrics", rule="must map names to metrics")
+            raise RequestError(field="metrics", message="must map names to metrics")
         object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
         self._check_metrics()
         bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
@@ -261,20 +261,20 @@ class Query:
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
-            rule = "has neither metrics nor private partitions: it would publish the list alone"
-            raise RequestError(field="metrics", rule=rule, mend="add a metric")
+            message = "has neither metrics nor private partitions: it would publish the list alone"
+            raise RequestError(field="metrics", message=message, hint="add a metric")
         if set(self.unit_columns) <= set(self.partition_columns):
             raise RequestError(
                 field="partition_by",
-                rule="holds the whole privacy unit, so that each partition would be one unit",
-                mend="partition by something that many units share",
+                message="holds the whole privacy unit, so that each partition would be one unit",
+                hint="partition by something that many units share",
             )
         if isinstance(self.partitions, PublicPartitions):
             for index, key in enumerate(self.partitions.keys):
                 if len(key) != len(self.partition_columns):
                     raise RequestError(
                         field=f"public[{index}]",
-                        rule=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
+                        message=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
                     )
 
     def _check_metrics(self) -> None:
@@ -284,15 +284,15 @@ class Query:
             if not isinstance(metric, Metric):
                 raise RequestError(
                     field=f"metrics.{metric_name}",
-                    rule="must be a metric",
-                    mend="write e.g. Count() or Sum('amount', ...)",
+                    message="must be a metric",
+                    hint="write e.g. Count() or Sum('amount', ...)",
                 )
             for column in (metric_name, f"{metric_name}_stddev"):
                 if column in taken:
                     raise RequestError(
                         field=f"metrics.{metric_name}",
-                        rule=f"would publish column {column!r} twice",
-                        mend="rename the metric",
+                        message=f"would publish column {column!r} twice",
+                        hint="rename the metric",
                     )
                 taken.add(column)
             self._check_bounds(f"metrics.{metric_name}", metric)
@@ -301,21 +301,21 @@ class Query:
         if metric.needs_row_bound and not self.bounds.bounds_rows:
             raise RequestError(
                 field="max_contributions_per_partition",
-                rule=f"is needed by {field}, which looks at rows",
-                mend="set it in the bounds",
+                message=f"is needed by {field}, which looks at rows",
+                hint="set it in the bounds",
             )
         if metric.per_partition is not None and self.bounds.max_contributions is not None:
             raise RequestError(
                 field=field,
-                rule=f"{metric.per_partition}, which max_contributions does not bound",
-                mend="bound with max_partitions_contributed",
+                message=f"{metric.per_partition}, which max_contributions does not bound",
+                hint="bound with max_partitions_contributed",
             )
 
     def _check_auto(self) -> None:
         auto = [name for name, metric in self.metrics.items() if metric.auto]
         if auto and value_bounds.COLUMN in self.columns:
-            rule = f"has bounds that are chosen, for which no column may be called {value_bounds.COLUMN!r}"
-            raise RequestError(field=f"metrics.{auto[0]}", rule=rule, mend="rename that column")
+            message = f"has bounds that are chosen, for which no column may be called {value_bounds.COLUMN!r}"
+            raise RequestError(field=f"metrics.{auto[0]}", message=message, hint="rename that column")
         declared = ("min_value", "max_value", "within")
         for name in auto:
             for other, metric in self.metrics.items():
@@ -323,37 +323,37 @@ class Query:
                 if same and any(getattr(metric, f) != getattr(self.metrics[name], f) for f in declared):
                     raise RequestError(
                         field=f"metrics.{name}.within",
-                        rule=f"declares the range of {other!r} over the same column in another way",
-                        mend="write the same bounds for both, or another range",
+                        message=f"declares the range of {other!r} over the same column in another way",
+                        hint="write the same bounds for both, or another range",
                     )
 
     def _check_top(self) -> None:
         if self.top is None:
             return
         if not isinstance(self.top, Top):
-            raise RequestError(field="top", rule="must be a Top", mend='write Top(k=20, by="...")')
+            raise RequestError(field="top", message="must be a Top", hint='write Top(k=20, by="...")')
         if self.top.by not in self.metrics or self.metrics[self.top.by].many:
             numbers = [name for name, metric in self.metrics.items() if not metric.many]
-            mend = "name one of " + ", ".join(numbers) if numbers else "add e.g. a count"
-            raise RequestError(field="top.by", rule="must be a metric that is a single number", mend=mend)
+            hint = "name one of " + ", ".join(numbers) if numbers else "add e.g. a count"
+            raise RequestError(field="top.by", message="must be a metric that is a single number", hint=hint)
 
     def _check_best(self) -> None:
         if self.best is None:
             return
         if not isinstance(self.best, Best):
-            raise RequestError(field="best", rule="must be a Best", mend='write Best(k=3, by="users")')
+            raise RequestError(field="best", message="must be a Best", hint='write Best(k=3, by="users")')
         if not isinstance(self.partitions, PublicPartitions):
             raise RequestError(
                 field="best",
-                rule="chooses among public partitions",
-                mend="list them, or take top, which compares released values",
+                message="chooses among public partitions",
+                hint="list them, or take top, which compares released values",
             )
         if self.metrics or self.top is not None:
-            rule = "publishes no values and stands beside no metrics and no top"
-            raise RequestError(field="best", rule=rule, mend="put them into a stage of their own")
+            message = "publishes no values and stands beside no metrics and no top"
+            raise RequestError(field="best", message=message, hint="put them into a stage of their own")
         if RANK in self.partition_columns:
-            rule = f"would publish column {RANK!r} twice"
-            raise RequestError(field="best", rule=rule, mend="give the partition column another name")
+            message = f"would publish column {RANK!r} twice"
+            raise RequestError(field="best", message=message, hint="give the partition column another name")
         self.best.check(len(self.partitions.keys))
         self._check_bounds("best.by", self.best.metric)
 

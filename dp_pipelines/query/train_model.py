@@ -61,27 +61,29 @@ class Number:
     def __post_init__(self) -> None:
         checks.name(self.column, "column")
         for field in ("min_value", "max_value"):
-            mend = "declare what a value can be, from public knowledge"
-            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, mend=mend)
+            hint = "declare what a value can be, from public knowledge"
+            bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, hint=hint)
             object.__setattr__(self, field, bound + 0.0)
         if not self.min_value < self.max_value:
-            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         if self.edges is not None and self.bins is not None:
-            raise RequestError(field="edges", rule="stand beside bins", mend="write one of the two")
+            raise RequestError(field="edges", message="stand beside bins", hint="write one of the two")
         if not isinstance(self.scaled, bool):
-            raise RequestError(field="scaled", rule="must be true or false")
+            raise RequestError(field="scaled", message="must be true or false")
         if self.edges is None:
             bins = 10 if self.bins is None else self.bins
             object.__setattr__(self, "bins", checks.whole(bins, "bins", low=1, high=100))
             if self.bins == 1 and not self.scaled:
                 rule = "is 1 without scaled: the model would see only whether there is a value"
-                raise RequestError(field="bins", rule=rule, mend="write scaled: true for a straight line, or bins: 2")
+                raise RequestError(
+                    field="bins", message=rule, hint="write scaled: true for a straight line, or bins: 2"
+                )
             return
         if isinstance(self.edges, (str, bytes)) or not isinstance(self.edges, (list, tuple)):
-            raise RequestError(field="edges", rule="must be a list of numbers")
+            raise RequestError(field="edges", message="must be a list of numbers")
         cuts = tuple(checks.number(edge, "edges", above=self.min_value, below=self.max_value) for edge in self.edges)
         if not 1 <= len(cuts) < 100 or any(not a < b for a, b in itertools.pairwise(cuts)):
-            raise RequestError(field="edges", rule="must be 1 to 99 rising numbers inside the range")
+            raise RequestError(field="edges", message="must be 1 to 99 rising numbers inside the range")
         object.__setattr__(self, "edges", cuts)
 
     @property
@@ -120,13 +122,13 @@ class Category:
     def __post_init__(self) -> None:
         checks.name(self.column, "column")
         if (self.categories is None) == (self.most is None):
-            mend = "list the categories, or say how many are found privately: most: 50"
-            raise RequestError(field="categories", rule="or most must be given, one of the two", mend=mend)
+            hint = "list the categories, or say how many are found privately: most: 50"
+            raise RequestError(field="categories", message="or most must be given, one of the two", hint=hint)
         if self.most is not None:
             object.__setattr__(self, "most", checks.whole(self.most, "most", low=1, high=500))
             return
         if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
-            raise RequestError(field="categories", rule="must be a list")
+            raise RequestError(field="categories", message="must be a list")
         _distinct(self.categories, "categories", 1)
         object.__setattr__(self, "categories", tuple(self.categories))
 
@@ -166,7 +168,7 @@ class ClassLabel:
     def __post_init__(self) -> None:
         checks.name(self.column, "label")
         if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
-            raise RequestError(field="classes", rule="must be a list")
+            raise RequestError(field="classes", message="must be a list")
         _distinct(self.classes, "classes", 2)
         object.__setattr__(self, "classes", tuple(self.classes))
 
@@ -194,7 +196,7 @@ class NumberLabel:
         low = checks.number(self.min_value, "min_value", above=-1e300, below=1e300)
         high = checks.number(self.max_value, "max_value", above=-1e300, below=1e300)
         if not low < high:
-            raise RequestError(field="min_value", rule="must be below max_value", mend="widen the range")
+            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
 
     outputs = 1
 
@@ -229,7 +231,7 @@ class MLP:
 
     def __post_init__(self) -> None:
         if not isinstance(self.hidden, (list, tuple)) or not 1 <= len(self.hidden) <= 8:
-            raise RequestError(field="hidden", rule="must be a list of 1 to 8 layer sizes")
+            raise RequestError(field="hidden", message="must be a list of 1 to 8 layer sizes")
         sizes = tuple(checks.whole(units, "hidden", low=1, high=4096) for units in self.hidden)
         object.__setattr__(self, "hidden", sizes)
 
@@ -256,7 +258,7 @@ class JaxModel:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or self.name.count(":") != 1:
-            raise RequestError(field="model.name", rule="must be module:attribute")
+            raise RequestError(field="model.name", message="must be module:attribute")
         checks.whole(self.parameters, "model.parameters", low=1, high=2**22)
         checks.whole(self.microbatch, "model.microbatch", low=1, high=2**16)
 
@@ -342,37 +344,39 @@ class TrainModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
         for column in OURS & set(self.privacy_unit):
-            raise RequestError(field="privacy_unit", rule=f"has a column {column!r}, a name of ours", mend="rename it")
+            raise RequestError(
+                field="privacy_unit", message=f"has a column {column!r}, a name of ours", hint="rename it"
+            )
         if not isinstance(self.label, Label):
-            raise RequestError(field="label", rule="must be a BinaryLabel, ClassLabel or NumberLabel")
+            raise RequestError(field="label", message="must be a BinaryLabel, ClassLabel or NumberLabel")
         if not isinstance(self.features, Mapping) or not self.features:
-            raise RequestError(field="features", rule="must map names to features, at least one")
+            raise RequestError(field="features", message="must map names to features, at least one")
         for name, feature in self.features.items():
             checks.plain(checks.name(name, "features"), "features")
             if not isinstance(feature, Feature):
-                raise RequestError(field=f"features.{name}", rule="must be a Number or a Category")
+                raise RequestError(field=f"features.{name}", message="must be a Number or a Category")
             if feature.column == COLUMN:
                 raise RequestError(
-                    field=f"features.{name}", rule=f"is column {COLUMN!r}, a name of ours", mend="rename it"
+                    field=f"features.{name}", message=f"is column {COLUMN!r}, a name of ours", hint="rename it"
                 )
             if feature.column == self.label.column:
                 raise RequestError(
-                    field=f"features.{name}", rule="is the label itself", mend="drop it, or name another column"
+                    field=f"features.{name}", message="is the label itself", hint="drop it, or name another column"
                 )
         object.__setattr__(self, "features", FrozenMapping(self.features))
         if not isinstance(self.model, Model):
-            raise RequestError(field="model", rule="must be a LinearModel, MLP or JaxModel")
+            raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")
         if not isinstance(self.steps, Steps):
-            raise RequestError(field="steps", rule="must be Steps")
+            raise RequestError(field="steps", message="must be Steps")
         if not isinstance(self.whiten, bool):
-            raise RequestError(field="whiten", rule="must be true or false")
+            raise RequestError(field="whiten", message="must be true or false")
         checks.whole(self.max_examples_per_unit, "max_examples_per_unit", low=1, high=MOST_EXAMPLES)
-        checks.number(self.held_out, "held_out", above=0, below=1, mend="write e.g. held_out: 0.2")
+        checks.number(self.held_out, "held_out", above=0, below=1, hint="write e.g. held_out: 0.2")
         checks.whole(self.evaluation_cells, "evaluation_cells", low=2, high=1024)
         checks.whole(self.evaluation_examples, "evaluation_examples", low=1, high=MOST_EXAMPLES)
         if self.width > MOST_WIDTH:
             rule = f"become {self.width} columns, more than {MOST_WIDTH}"
-            raise RequestError(field="features", rule=rule, mend="take fewer, or fewer bins")
+            raise RequestError(field="features", message=rule, hint="take fewer, or fewer bins")
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -400,7 +404,7 @@ class TrainModel:
 def _distinct(values: Sequence[Any], field: str, least: int) -> None:
     plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
     if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
-        raise RequestError(field=field, rule=f"must be {least} to 500 different plain values")
+        raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
     if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
-        mend = "leave it out: no column of text can hold it"
-        raise RequestError(field=field, rule="has half of a character, which is no text", mend=mend)
+        hint = "leave it out: no column of text can hold it"
+        raise RequestError(field=field, message="has half of a character, which is no text", hint=hint)

@@ -113,7 +113,7 @@ def staging_folder(output: str | os.PathLike[str], attempt: str | None = None) -
         folder.mkdir(mode=0o700)
     except OSError:
         raise RequestError(
-            field=f"output {str(output)!r}", rule="cannot be created", mend="choose a folder that can be written"
+            field=f"output {str(output)!r}", message="cannot be created", hint="choose a folder that can be written"
         ) from None
     try:
         yield folder
@@ -130,7 +130,7 @@ def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
     text = os.fspath(output)
     if "://" in text:
         raise RequestError(
-            field=f"output {text!r}", rule="is not a local folder", mend="write locally, then copy the folder"
+            field=f"output {text!r}", message="is not a local folder", hint="write locally, then copy the folder"
         )
     return pathlib.Path(os.path.abspath(text))
 
@@ -139,7 +139,7 @@ def refuse_existing(target: pathlib.Path) -> None:
     """Raise RequestError where something stands at the output's place."""
     if os.path.lexists(target):
         raise RequestError(
-            field=f"output {str(target)!r}", rule="exists already", mend="choose a new folder, or remove it"
+            field=f"output {str(target)!r}", message="exists already", hint="choose a new folder, or remove it"
         )
 
 

@@ -53,7 +53,7 @@ _TOKEN = re.compile(r">K(\d+)K<")
 _NUMBER = re.compile(r"-?\d+\.\d+")
 
 
-class Texts:
+class TextTokens:
     """Texts of keys behind tokens, so that matplotlib never reads one."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def _defaults() -> Any:
 
 
 @contextlib.contextmanager
-def drawing(width: float, height: float) -> "Iterator[tuple[Figure, Texts]]":
+def drawing(width: float, height: float) -> "Iterator[tuple[Figure, TextTokens]]":
     """A figure of a size in pixels, drawn under fixed settings; matplotlib says nothing on stderr meanwhile."""
     logger = logging.getLogger("matplotlib")
     before = logger.level
@@ -86,7 +86,7 @@ def drawing(width: float, height: float) -> "Iterator[tuple[Figure, Texts]]":
             from matplotlib.figure import Figure
 
             with matplotlib.rc_context(_defaults()):
-                yield Figure(figsize=(width / 72, height / 72), dpi=72), Texts()
+                yield Figure(figsize=(width / 72, height / 72), dpi=72), TextTokens()
     finally:
         logger.setLevel(before)
 
@@ -102,7 +102,7 @@ def bare_axes(figure: "Figure", *, left: float, right: float, top: float, bottom
     return axes
 
 
-def grid(axes: "Axes", bounds: tuple[float, float], texts: Texts, *, vertical: bool) -> None:
+def grid(axes: "Axes", bounds: tuple[float, float], texts: TextTokens, *, vertical: bool) -> None:
     """Thin lines with numbers at round places; the line of zero is darker."""
     from matplotlib.ticker import MaxNLocator
 
@@ -154,7 +154,7 @@ def boxes(axes: "Axes", corners: Sequence[tuple[float, float]], gap_x: float, ga
         axes.add_patch(PathPatch(path, facecolor=colour, edgecolor="none", linewidth=0))
 
 
-def finished(figure: "Figure", texts: Texts, title: str) -> Markup:
+def finished(figure: "Figure", texts: TextTokens, title: str) -> Markup:
     """The drawing as an element of a page: no header, no names, no addresses; the page's colours and font."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -219,7 +219,7 @@ def period_ends(marks: Mapping[float, str]) -> list[tuple[float, str, str]]:
     return ends
 
 
-def mark_ends(axes: "Axes", texts: Texts, marks: Mapping[float, str], most: int | None = None) -> None:
+def mark_ends(axes: "Axes", texts: TextTokens, marks: Mapping[float, str], most: int | None = None) -> None:
     """The texts of `period_ends` below an axis, cut to `most` letters."""
     for place, text, side in period_ends(marks):
         axes.annotate(
@@ -229,7 +229,9 @@ def mark_ends(axes: "Axes", texts: Texts, marks: Mapping[float, str], most: int 
         )  # fmt: skip
 
 
-def axes_over_time(figure: "Figure", texts: Texts, marks: Mapping[float, str], bounds: tuple[float, float]) -> "Axes":
+def axes_over_time(
+    figure: "Figure", texts: TextTokens, marks: Mapping[float, str], bounds: tuple[float, float]
+) -> "Axes":
     """The axes of one panel over time.
 
     Args:

@@ -17,7 +17,7 @@ from dp_pipelines.report.figures import (
     MARK,
     QUIET,
     Floats,
-    Texts,
+    TextTokens,
     bar_ends,
     bare_axes,
     drawable,
@@ -123,7 +123,7 @@ def _points(across: Floats, up: Floats) -> list[tuple[float, float]]:
 
 
 def _square(
-    figure: "Figure", texts: Texts, across: tuple[float, float], up: tuple[float, float], below: str, beside: str
+    figure: "Figure", texts: TextTokens, across: tuple[float, float], up: tuple[float, float], below: str, beside: str
 ) -> "Axes":
     """Axes with numbers on both sides, and with words for them."""
     axes = bare_axes(figure, left=40, right=12, top=26, bottom=40)
@@ -139,7 +139,7 @@ def _square(
     return axes
 
 
-def _mark(axes: "Axes", texts: Texts, places: list[float]) -> None:
+def _mark(axes: "Axes", texts: TextTokens, places: list[float]) -> None:
     for place in places:
         side = "left" if place == places[0] else "right" if place == places[-1] else "center"
         axes.annotate(

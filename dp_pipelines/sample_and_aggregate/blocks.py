@@ -36,7 +36,7 @@ from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.grid_cells import STEPS, Points
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantile import Quantile
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from dp_pipelines.sample_and_aggregate import child_process
@@ -72,7 +72,7 @@ class BlockMean(Metric):
         lattice = Lattice.for_values(self.low, self.high, centred=True)
         return (Statistic(kind="sum", column=self.column, lattice=lattice),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         (statistic,) = self.statistics(basis)
         assert statistic.lattice is not None
         total = noisy[statistic]
@@ -99,21 +99,21 @@ class SmoothMedian(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not np.spacing(max(abs(self.low), abs(self.high))) * STEPS <= self.high - self.low:
-            rule = f"is too near to high for {STEPS} steps between them"
-            raise RequestError(field="low", rule=rule, mend="widen the range, or take method ranks")
+            message = f"is too near to high for {STEPS} steps between them"
+            raise RequestError(field="low", message=message, hint="widen the range, or take method ranks")
 
     def settled(self, *, partitions: int, rows: int) -> "SmoothMedian":
         """Itself, if its record holds under these bounds of one unit."""
         if partitions != 1 or rows != 1:
-            rule = "of a median with smooth sensitivity must be 1: one unit has one value"
-            raise RequestError(field="max_contributions_per_partition", rule=rule, mend="write 1 for both bounds")
+            message = "of a median with smooth sensitivity must be 1: one unit has one value"
+            raise RequestError(field="max_contributions_per_partition", message=message, hint="write 1 for both bounds")
         return self
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         points = Points(low=self.low, high=self.high, numbers=self.blocks)
         return (Statistic(kind="smooth_median", column=self.column, cells=points),)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         (statistic,) = self.statistics(basis)
         assert isinstance(statistic.cells, Points)
         values = statistic.cells.value(noisy[statistic].values)
@@ -156,20 +156,22 @@ class Blocks:
         for field in ("low", "high"):
             object.__setattr__(self, field, checks.number(getattr(self, field), field, above=-1e300, below=1e300) + 0.0)
         if not self.low < self.high:
-            raise RequestError(field="low", rule="must be below high", mend="declare what a result can be")
+            raise RequestError(field="low", message="must be below high", hint="declare what a result can be")
         middle = self.low / 2 + self.high / 2
         default = middle if self.default is None else checks.number(self.default, "default") + 0.0
         if not self.low <= default <= self.high:
-            raise RequestError(field="default", rule="must be from low to high")
+            raise RequestError(field="default", message="must be from low to high")
         object.__setattr__(self, "default", default)
         if self.aggregate not in get_args(Aggregate):
-            raise RequestError(field="aggregate", rule="must be one of " + ", ".join(get_args(Aggregate)))
+            raise RequestError(field="aggregate", message="must be one of " + ", ".join(get_args(Aggregate)))
         if self.method not in get_args(Method):
-            raise RequestError(field="method", rule="must be one of " + ", ".join(get_args(Method)))
+            raise RequestError(field="method", message="must be one of " + ", ".join(get_args(Method)))
         if self.aggregate != "median" and self.method != "ranks":
-            raise RequestError(field="method", rule="is for a median", mend='write aggregate="median", or leave it out')
+            raise RequestError(
+                field="method", message="is for a median", hint='write aggregate="median", or leave it out'
+            )
         if {BLOCKS, OUTPUT} & set(self.units):
-            raise RequestError(field="privacy_unit", rule=f"must not be {BLOCKS!r} or {OUTPUT!r}", mend="rename it")
+            raise RequestError(field="privacy_unit", message=f"must not be {BLOCKS!r} or {OUTPUT!r}", hint="rename it")
         self._metric()
 
     @property
@@ -234,7 +236,9 @@ class Blocks:
         """
         for name in (*self.units, *columns):
             if len(table.schema.get_all_field_indices(name)) != 1:
-                raise RequestError(field=f"column {name!r}", rule="is not a column of the input, or not a single one")
+                raise RequestError(
+                    field=f"column {name!r}", message="is not a column of the input, or not a single one"
+                )
             keys.check_key_type(table.schema.field(name).type, name, partition=False)
         wire = {f"u{i}": keys.plain_unit(table.column(name)) for i, name in enumerate(self.units)}
         wire |= {f"c{i}": keys.plain(table.column(name)) for i, name in enumerate(columns)}
@@ -271,18 +275,18 @@ def check_function(function: object) -> bytes:
     Raises:
         RequestError: it is none, or not one that stands at the top of a module.
     """
-    mend = "define it at the top of a module that workers can import"
+    hint = "define it at the top of a module that workers can import"
     if not callable(function):
-        raise RequestError(field="function", rule="must be a function of one pyarrow table", mend=mend)
+        raise RequestError(field="function", message="must be a function of one pyarrow table", hint=hint)
     try:
         pickled = pickle.dumps(function)
     except (pickle.PicklingError, AttributeError, TypeError):
-        raise RequestError(field="function", rule="cannot be sent to another process", mend=mend) from None
+        raise RequestError(field="function", message="cannot be sent to another process", hint=hint) from None
     if getattr(function, "__module__", None) == "__main__" or b"__main__" in pickled:
-        raise RequestError(field="function", rule="stands in the script that is run", mend=mend)
+        raise RequestError(field="function", message="stands in the script that is run", hint=hint)
     if _in_child(pickled, b"", memory_mb=4096, seconds=LOADING) is None:
         # Every block would have the default, and nobody would know why.
-        raise RequestError(field="function", rule="cannot be imported by another process", mend=mend)
+        raise RequestError(field="function", message="cannot be imported by another process", hint=hint)
     return pickled
 
 

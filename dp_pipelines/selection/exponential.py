@@ -119,7 +119,7 @@ def top_k(
     [1, 2]
     """
     if mechanism not in CHOICES:
-        raise RequestError(field="mechanism", rule="must be one of " + ", ".join(CHOICES))
+        raise RequestError(field="mechanism", message="must be one of " + ", ".join(CHOICES))
     k = checks.whole(k, "k", low=1, high=len(scores))
     left, chosen = np.arange(len(scores)), np.empty(k, np.int64)
     for number in range(k):
@@ -133,12 +133,14 @@ def _checked(scores: Any, spread: Any, epsilon: Any) -> tuple[Integers, Fraction
     """The scores as int64 and epsilon / spread, exactly."""
     kept = np.asarray(scores)
     if kept.dtype != np.int64 or kept.ndim != 2 or not kept.shape[1]:
-        raise RequestError(field="scores", rule="must be whole numbers (int64), one row of candidates for each choice")
-    checks.whole(kept.shape[1], "candidates", low=1, high=MOST_CANDIDATES, mend="declare fewer")
+        raise RequestError(
+            field="scores", message="must be whole numbers (int64), one row of candidates for each choice"
+        )
+    checks.whole(kept.shape[1], "candidates", low=1, high=MOST_CANDIDATES, hint="declare fewer")
     if kept.size and not (kept.min() >= -LARGEST_SCORE and kept.max() <= LARGEST_SCORE):
-        raise RequestError(field="scores", rule="must be from -2**61 to 2**61")
+        raise RequestError(field="scores", message="must be from -2**61 to 2**61")
     if isinstance(epsilon, bool) or not isinstance(epsilon, (int, Fraction)) or not epsilon > 0:
         raise RequestError(
-            field="epsilon", rule="must be a fractions.Fraction above 0", mend="write e.g. Fraction(1, 2)"
+            field="epsilon", message="must be a fractions.Fraction above 0", hint="write e.g. Fraction(1, 2)"
         )
     return kept, Fraction(epsilon) / checks.whole(spread, "spread", low=1, high=2**62)

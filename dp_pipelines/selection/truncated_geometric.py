@@ -56,7 +56,7 @@ def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floa
     """
     counts = np.asarray(users)
     if counts.dtype.kind not in "iu":
-        raise RequestError(field="users", rule="must be whole numbers")
+        raise RequestError(field="users", message="must be whole numbers")
     epsilon, delta = _checked(epsilon, delta)
     first, last, at_first = _crossovers(epsilon, delta)
     n = np.clip(counts.astype(np.float64), 0, last + 1)
@@ -116,14 +116,14 @@ def _table(epsilon: float, delta: float) -> Thresholds:
     if not grain >= 1:
         raise RequestError(
             field="selection.delta",
-            rule="must be at least 2**-64 for one partition",
-            mend="raise delta or lower the bounds",
+            message="must be at least 2**-64 for one partition",
+            hint="raise delta or lower the bounds",
         )
     if not _crossovers(*_checked(epsilon, delta))[1] < LONGEST_TABLE:
         raise RequestError(
             field="strategy",
-            rule="truncated_geometric would need millions of units to keep a partition",
-            mend="take weighted_gaussian, or raise epsilon or lower max_partitions_contributed",
+            message="truncated_geometric would need millions of units to keep a partition",
+            hint="take weighted_gaussian, or raise epsilon or lower max_partitions_contributed",
         )
     growth, decay, bits = _powers(min(epsilon, LARGEST_EPSILON))
     entries = [0]

@@ -75,16 +75,16 @@ class Artefact:
             ("whitening", self.whitening, (width, width) if self.task.whiten else None),
         ):
             if (None if value is None else np.shape(value)) != shape:
-                raise RequestError(field=name, rule=f"must have the shape {shape}, which follows from the task")
+                raise RequestError(field=name, message=f"must have the shape {shape}, which follows from the task")
             if value is not None:
                 fixed = np.array(value, np.float64)
                 if name == "whitening" and not np.isfinite(fixed).all():
-                    raise RequestError(field=name, rule="must be finite")
+                    raise RequestError(field=name, message="must be finite")
                 fixed.flags.writeable = False
                 object.__setattr__(self, name, fixed)
         object.__setattr__(self, "path", {name: tuple(map(float, numbers)) for name, numbers in self.path.items()})
         if self.encoder.width != self.task.width or self.encoder.label != self.task.label:
-            raise RequestError(field="encoder", rule="is not the one of the task")
+            raise RequestError(field="encoder", message="is not the one of the task")
 
     def scores(self, table: pa.Table, *, jax_model: Any = None, alone: bool = False) -> Floats:
         """What the model says of each example: a logit, a logit of each class, or a value.
@@ -146,7 +146,7 @@ class Artefact:
             RequestError: it is no linear model.
         """
         if not isinstance(self.task.model, LinearModel):
-            raise RequestError(field="model", rule="is no linear model, and has no weights of features")
+            raise RequestError(field="model", message="is no linear model, and has no weights of features")
         weights = scoring.linear_weights(self.task, self.parameters, self.whitening)
         label = self.task.label
         names = [f"weight of {value}" for value in label.classes] if isinstance(label, ClassLabel) else ["weight"]
@@ -224,7 +224,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
     try:
         if content.get("format") != FORMAT or isinstance(content.get("format"), bool):
             raise RequestError(
-                field="format", rule=f"is not {FORMAT}, which this version reads", mend="take a newer version"
+                field="format", message=f"is not {FORMAT}, which this version reads", hint="take a newer version"
             )
         encoder = Encoder.from_json(content.get("encoder"))
         task = description.task_from_json(content.get("task"), encoder)
@@ -234,7 +234,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
         listed = content.get("tensors")
         digest = listed.get("sha256") if isinstance(listed, dict) else None
     except RequestError as error:
-        raise _of_file(place / MODEL, f"cannot be used: {error.field} {error.rule}", error.mend) from None
+        raise _of_file(place / MODEL, f"cannot be used: {error.field} {error.message}", error.hint) from None
     tensors = _tensors(place / TENSORS, task, encoder.width, digest)
     try:
         return Artefact(
@@ -247,7 +247,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
             path=path,
         )
     except RequestError as error:
-        raise _of_file(place / TENSORS, f"cannot be used: {error.field} {error.rule}") from None
+        raise _of_file(place / TENSORS, f"cannot be used: {error.field} {error.message}") from None
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def _bytes(path: pathlib.Path, most: int) -> bytes:
         with path.open("rb") as stream:
             raw = stream.read(most + 1)
     except OSError as error:
-        mend = "name the folder of a model: that of its stage in a release"
-        raise _of_file(path, f"cannot be read: {error.strerror or 'no such file'}", mend) from None
+        hint = "name the folder of a model: that of its stage in a release"
+        raise _of_file(path, f"cannot be read: {error.strerror or 'no such file'}", hint) from None
     if len(raw) > most:
         raise _of_file(path, "is larger than its model can be")
     return raw
@@ -301,16 +301,18 @@ def _tensors(path: pathlib.Path, task: TrainModel, width: int, digest: Any) -> d
     return {name: np.asarray(value, np.float64) for name, value in found.items()}
 
 
-def _of_file(path: pathlib.Path, rule: str, mend: str = "") -> RequestError:
-    return RequestError(field=f"file {str(path)!r}", rule=rule, mend=mend or "take a folder that this program wrote")
+def _of_file(path: pathlib.Path, message: str, hint: str = "") -> RequestError:
+    return RequestError(
+        field=f"file {str(path)!r}", message=message, hint=hint or "take a folder that this program wrote"
+    )
 
 
 def _path(content: Any) -> dict[str, tuple[float, ...]]:
     if not isinstance(content, dict) or not all(isinstance(numbers, list) for numbers in content.values()):
-        raise RequestError(field="path", rule="must map names to lists of numbers")
+        raise RequestError(field="path", message="must map names to lists of numbers")
     for numbers in content.values():
         if not all(number is None or isinstance(number, (int, float)) for number in numbers):
-            raise RequestError(field="path", rule="must map names to lists of numbers")
+            raise RequestError(field="path", message="must map names to lists of numbers")
     return {
         name: tuple(np.nan if number is None else float(number) for number in numbers)
         for name, numbers in content.items()

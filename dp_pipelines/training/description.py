@@ -54,22 +54,22 @@ class Preparation:
         for name in ("source", "columns", "unit_columns"):
             given = getattr(self, name)
             if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in given.values()):
-                raise RequestError(field=f"preparation.{name}", rule="must map names to texts")
+                raise RequestError(field=f"preparation.{name}", message="must map names to texts")
             if name != "source" and len(given) > checks.MOST_DEFINED:
-                rule = f"defines more than {checks.MOST_DEFINED} columns"
-                raise RequestError(field=f"preparation.{name}", rule=rule, mend="define fewer")
+                message = f"defines more than {checks.MOST_DEFINED} columns"
+                raise RequestError(field=f"preparation.{name}", message=message, hint="define fewer")
             object.__setattr__(self, name, FrozenMapping(given))
         if not isinstance(self.params, Mapping):
-            raise RequestError(field="preparation.params", rule="must map names to types and texts")
+            raise RequestError(field="preparation.params", message="must map names to types and texts")
         params = {name: tuple(value) for name, value in self.params.items()}
         if any(len(value) != 2 or not all(isinstance(text, str) for text in value) for value in params.values()):
-            raise RequestError(field="preparation.params", rule="must map names to types and texts")
+            raise RequestError(field="preparation.params", message="must map names to types and texts")
         object.__setattr__(self, "params", FrozenMapping(params))
         for name in ("where", "lookup", "examples_where"):
             if not isinstance(getattr(self, name), str | None):
-                raise RequestError(field=f"preparation.{name}", rule="must be a text")
+                raise RequestError(field=f"preparation.{name}", message="must be a text")
         if not isinstance(self.quoted, bool):
-            raise RequestError(field="preparation.quoted", rule="must be true or false")
+            raise RequestError(field="preparation.quoted", message="must be true or false")
         if self.max_rows_per_unit is not None:
             checks.whole(self.max_rows_per_unit, "preparation.max_rows_per_unit", low=1, high=2**40)
 
@@ -106,14 +106,14 @@ class Statement:
     def __post_init__(self) -> None:
         for name in ("unit", "plan"):
             if not isinstance(getattr(self, name), str):
-                raise RequestError(field=f"privacy.{name}", rule="must be a text")
+                raise RequestError(field=f"privacy.{name}", message="must be a text")
         for name in ("epsilon", "delta"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
-                raise RequestError(field=f"privacy.{name}", rule="must be a finite number of at least 0")
+                raise RequestError(field=f"privacy.{name}", message="must be a finite number of at least 0")
             object.__setattr__(self, name, float(value))
         if isinstance(self.not_covered, str) or not all(isinstance(text, str) for text in self.not_covered):
-            raise RequestError(field="privacy.not_covered", rule="must be a list of texts")
+            raise RequestError(field="privacy.not_covered", message="must be a list of texts")
         object.__setattr__(self, "not_covered", tuple(self.not_covered))
 
     @property
@@ -170,7 +170,7 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
     except RequestError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise RequestError(field="task", rule="is none that this version knows") from None
+        raise RequestError(field="task", message="is none that this version knows") from None
 
 
 def preparation_from_json(content: Any) -> Preparation:
@@ -192,7 +192,7 @@ def _from(kind: Any, content: Any, field: str) -> Any:
     except RequestError:
         raise
     except (TypeError, ValueError, AttributeError):
-        raise RequestError(field=field, rule="is none that this version knows") from None
+        raise RequestError(field=field, message="is none that this version knows") from None
 
 
 def _plain(described: Any) -> dict[str, Any]:

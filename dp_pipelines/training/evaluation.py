@@ -25,7 +25,7 @@ from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, NumberLabel, TrainModel
 from dp_pipelines.training import measures
 from dp_pipelines.training.kernels.exponentials import exponential
-from dp_pipelines.training.measures import Counts, Estimate, Point
+from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point
 
 Floats = NDArray[np.float64]
 Kind = Literal["binary", "classes", "confidence", "numbers"]
@@ -73,11 +73,11 @@ class Evaluation:
     examples_per_unit: int
     edges: tuple[float, ...]
     classes: tuple[Any, ...] = ()
-    examples: Estimate
-    measures: Mapping[str, Estimate]
+    examples: EstimatedMeasure
+    measures: Mapping[str, EstimatedMeasure]
     calibration: tuple[Point, ...] = ()
-    roc: tuple[tuple[Estimate, Estimate], ...] = ()
-    confusion: tuple[tuple[Estimate, ...], ...] = ()
+    roc: tuple[tuple[EstimatedMeasure, EstimatedMeasure], ...] = ()
+    confusion: tuple[tuple[EstimatedMeasure, ...], ...] = ()
     ties: float | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     values, used = np.asarray(counts, np.float64), cell_count(task)
     sound = values.shape in ((used,), (training_parts.cell_count(task),)) and np.isfinite(values).all()
     if not sound or not 0 <= stddev < math.inf:
-        raise RequestError(field="counts", rule=f"must be {used} finite numbers with a standard deviation")
+        raise RequestError(field="counts", message=f"must be {used} finite numbers with a standard deviation")
     values, per_unit = values[:used], min(task.evaluation_examples, task.max_examples_per_unit)
     kind, bins = kind_of(task), np.array(edges(task))
     seen = Counts(values=np.clip(values, -MOST_COUNTED, MOST_COUNTED), stddev=float(stddev), per_unit=per_unit)

@@ -232,8 +232,8 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
             run of the stage was drawn before in this process: the plan pays for it once.
     """
     if name not in plan.trained:
-        rule, mend = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
-        raise RequestError(field=f"stage {name!r}", rule=rule, mend=mend)
+        message, hint = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
+        raise RequestError(field=f"stage {name!r}", message=message, hint=hint)
     task = plan.trained[name]
     refuse_missing(task.model)
     payment = (plan[name] if run is None else plan[name, run]).payment

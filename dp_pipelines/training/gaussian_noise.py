@@ -27,7 +27,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy, interval_arithmetic
 from dp_pipelines.noise.alias_tables import Words, WordSource
 from dp_pipelines.noise.laws import DiscreteGaussian, Law, RoundedGaussian
-from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, Layout, lay_out
+from dp_pipelines.noise.samplers import TOTAL_VARIATION_BOUND, TableLayout, lay_out
 
 Floats = NDArray[np.float64]
 
@@ -90,12 +90,12 @@ class NoisySum:
         if self.slack != 0:
             checks.number(self.slack, "slack", above=0, below=1)
         if isinstance(self.multiplier, bool) or not isinstance(self.multiplier, (int, Fraction)):
-            raise RequestError(field="multiplier", rule="must be a fractions.Fraction")
+            raise RequestError(field="multiplier", message="must be a fractions.Fraction")
         if not LEAST_MULTIPLIER <= self.multiplier <= SCALE:
-            raise RequestError(field="multiplier", rule=f"must be from {LEAST_MULTIPLIER} to {SCALE}")
+            raise RequestError(field="multiplier", message=f"must be from {LEAST_MULTIPLIER} to {SCALE}")
         if not self._sensitivity > 2 * _root_above(self.size):
-            mend = "train a smaller model, or with a larger budget"
-            raise RequestError(field="size", rule="is too large for so much noise", mend=mend)
+            hint = "train a smaller model, or with a larger budget"
+            raise RequestError(field="size", message="is too large for so much noise", hint=hint)
 
     @property
     def _sensitivity(self) -> Fraction:
@@ -154,7 +154,7 @@ class _Part:
     words: WordSource
 
     @property
-    def tables(self) -> Layout:
+    def tables(self) -> TableLayout:
         """The tables of the law for halves of words; built once."""
         # One build at a time: the threads of a worker would otherwise all build the same tables.
         with interval_arithmetic.building():
@@ -170,7 +170,7 @@ class _Part:
 
 
 @functools.lru_cache(maxsize=4)
-def _tables(law: Law) -> Layout:
+def _tables(law: Law) -> TableLayout:
     return lay_out(law, word_bits=HALF, further_words=FURTHER)
 
 

@@ -20,12 +20,12 @@ def refuse_missing(model: Model) -> None:
     >>> refuse_missing(LinearModel())
     """
     if isinstance(model, MLP):
-        _refuse_without("numba", mend="pip install 'dp-pipelines[train]', or train a linear model")
+        _refuse_without("numba", hint="pip install 'dp-pipelines[train]', or train a linear model")
     if isinstance(model, JaxModel):
-        _refuse_without("jax", "jax_privacy", mend="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
+        _refuse_without("jax", "jax_privacy", hint="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
 
 
-def _refuse_without(*names: str, mend: str) -> None:
+def _refuse_without(*names: str, hint: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise RequestError(field="model", rule=f"needs {' and '.join(missing)}, not installed here", mend=mend)
+        raise RequestError(field="model", message=f"needs {' and '.join(missing)}, not installed here", hint=hint)

@@ -1,8 +1,8 @@
 """Measures of a model as functions of noisy counts, each with the two errors that it has.
 
-In: released counts of held-out examples by cell. Out: `Estimate`: a value, the standard deviation that the noise gives it, and at
-most what the choice of held-out units gives it. Holds: functions of released counts and public numbers (post-processing); no
-counts make them raise; where the counts do not stand out of their noise there is no value.
+In: released counts of held-out examples by cell. Out: `EstimatedMeasure`: a value, the standard deviation that the noise gives
+it, and at most what the choice of held-out units gives it. Holds: functions of released counts and public numbers
+(post-processing); no counts make them raise; where the counts do not stand out of their noise there is no value.
 
 Both errors are those of the delta method: a measure f of the counts c has about the error sum of f'(c) times that of each count.
 Noise is independent with one variance s^2, so its part is s |f'(c)|. Every measure here stays the same when all counts are
@@ -29,7 +29,7 @@ MOST_POINTS = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimate:
+class EstimatedMeasure:
     """A measure with its errors.
 
     Args:
@@ -47,7 +47,7 @@ class Estimate:
         return {"value": self.value, "noise_stddev": self.noise, "sampling_stddev": self.sampling}
 
 
-NOTHING = Estimate(value=None)
+NOTHING = EstimatedMeasure(value=None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,8 +64,8 @@ class Point:
     low: float
     high: float
     predicted: float
-    observed: Estimate
-    examples: Estimate
+    observed: EstimatedMeasure
+    examples: EstimatedMeasure
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
@@ -92,7 +92,9 @@ class Counts:
     stddev: float
     per_unit: int
 
-    def estimate(self, value: float, gradient: Floats, *, low: float = -math.inf, high: float = math.inf) -> Estimate:
+    def estimate(
+        self, value: float, gradient: Floats, *, low: float = -math.inf, high: float = math.inf
+    ) -> EstimatedMeasure:
         """A measure that does not change when all counts are multiplied by one number.
 
         Args:
@@ -104,19 +106,21 @@ class Counts:
         sampling = math.sqrt(self.per_unit * float(np.maximum(self.values, 0.0) @ gradient**2))
         if not all(map(math.isfinite, (value, noise, sampling))):
             return NOTHING
-        return Estimate(value=min(max(value, low), high), noise=noise, sampling=sampling)
+        return EstimatedMeasure(value=min(max(value, low), high), noise=noise, sampling=sampling)
 
     def stands_out(self, of: Floats) -> bool:
         """Whether a weighted total of the counts is surely above zero."""
         total = float(of @ self.values)
         return total > FEW * self.stddev * float(np.linalg.norm(of)) and total > 1e-300
 
-    def number(self, of: Floats) -> Estimate:
+    def number(self, of: Floats) -> EstimatedMeasure:
         """A total of counts."""
         value, noise = float(of @ self.values), self.stddev * float(np.linalg.norm(of))
-        return Estimate(value=value, noise=noise) if math.isfinite(value) and math.isfinite(noise) else NOTHING
+        return EstimatedMeasure(value=value, noise=noise) if math.isfinite(value) and math.isfinite(noise) else NOTHING
 
-    def ratio(self, above: Floats, below: Floats, *, low: float = -math.inf, high: float = math.inf) -> Estimate:
+    def ratio(
+        self, above: Floats, below: Floats, *, low: float = -math.inf, high: float = math.inf
+    ) -> EstimatedMeasure:
         """One weighted total over another."""
         if not self.stands_out(below):
             return NOTHING
@@ -124,12 +128,12 @@ class Counts:
         value = float(above @ self.values) / total
         return self.estimate(value, (above - value * below) / total, low=low, high=high)
 
-    def share(self, above: Floats, below: Floats) -> Estimate:
+    def share(self, above: Floats, below: Floats) -> EstimatedMeasure:
         """A part of a whole, between 0 and 1."""
         return self.ratio(above, below, low=0.0, high=1.0)
 
 
-def auc(seen: Counts) -> tuple[Estimate, float | None]:
+def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
     """The probability that a true example has a higher score than a false one, equal bins counted half; and the part of ties.
 
     Args:
@@ -151,7 +155,7 @@ def auc(seen: Counts) -> tuple[Estimate, float | None]:
     return seen.estimate(value, gradient, low=0.0, high=1.0), min(ties, 1.0) if math.isfinite(ties) else None
 
 
-def mean(parts: Sequence[Estimate]) -> Estimate:
+def mean(parts: Sequence[EstimatedMeasure]) -> EstimatedMeasure:
     """The mean of estimates that share no count; nothing where one of them is."""
     values = [part.value for part in parts if part.value is not None]
     if not parts or len(values) < len(parts):
@@ -159,19 +163,19 @@ def mean(parts: Sequence[Estimate]) -> Estimate:
     noise = math.sqrt(sum((part.noise or 0.0) ** 2 for part in parts)) / len(parts)
     # Units may have examples of several classes: their errors may then add up.
     sampling = sum(part.sampling or 0.0 for part in parts) / len(parts)
-    return Estimate(value=sum(values) / len(values), noise=noise, sampling=sampling)
+    return EstimatedMeasure(value=sum(values) / len(values), noise=noise, sampling=sampling)
 
 
-def root(square: Estimate) -> Estimate:
+def root(square: EstimatedMeasure) -> EstimatedMeasure:
     """The square root of an estimate; where the noise is larger than the value, its error is that of the noise's root."""
     if square.value is None or square.noise is None or square.sampling is None:
         return NOTHING
     value = math.sqrt(max(square.value, 0.0))
     least = math.sqrt(max(square.value, square.noise, square.sampling, 1e-300))
-    return Estimate(value=value, noise=square.noise / (2 * least), sampling=square.sampling / (2 * least))
+    return EstimatedMeasure(value=value, noise=square.noise / (2 * least), sampling=square.sampling / (2 * least))
 
 
-def explained(seen: Counts, true: Floats, said: Floats) -> Estimate:
+def explained(seen: Counts, true: Floats, said: Floats) -> EstimatedMeasure:
     """The part of the variance of true values that predictions take away.
 
     Args:

@@ -99,17 +99,17 @@ def own_code(task: TrainModel, named: str | None, field: str) -> Any:
     """
     if not isinstance(task.model, JaxModel):
         if named is not None:
-            raise RequestError(field=field, rule="is for models of your own code only", mend="leave it out")
+            raise RequestError(field=field, message="is for models of your own code only", hint="leave it out")
         return None
     if named != task.model.name:
-        rule = f"must name the code that scores this model, {task.model.name!r}: no file loads code by itself"
-        raise RequestError(field=field, rule=rule, mend="name it if you trust it")
+        message = f"must name the code that scores this model, {task.model.name!r}: no file loads code by itself"
+        raise RequestError(field=field, message=message, hint="name it if you trust it")
     module, _, attribute = named.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError):
-        rule, mend = f"names {named!r}, which cannot be imported", "put its module on the path"
-        raise RequestError(field=field, rule=rule, mend=mend) from None
+        message, hint = f"names {named!r}, which cannot be imported", "put its module on the path"
+        raise RequestError(field=field, message=message, hint=hint) from None
 
 
 def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
@@ -117,12 +117,12 @@ def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float3
     if jax_model is None:
         raise RequestError(
             field="jax_model",
-            rule=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
-            mend="import it and hand it over",
+            message=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
+            hint="import it and hand it over",
         )
     found = np.asarray(jax_model.scores(parameters, features), np.float64)
     outputs = task.label.outputs
     if found.shape != ((len(features), outputs) if outputs > 1 else (len(features),)):
-        rule = f"gives scores of the shape {found.shape} for {len(features)} rows and {outputs} outputs"
-        raise RequestError(field="jax_model", rule=rule)
+        message = f"gives scores of the shape {found.shape} for {len(features)} rows and {outputs} outputs"
+        raise RequestError(field="jax_model", message=message)
     return found

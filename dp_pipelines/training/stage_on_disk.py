@@ -23,7 +23,7 @@ from dp_pipelines.release.top_partitions import largest
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.kept_draws import Released
 
-Draw = Callable[[StagePlan, accumulate.Totals], pa.Table]
+DrawStage = Callable[[StagePlan, accumulate.Totals], pa.Table]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Sizes:
         return cls(users=users, examples=examples)
 
 
-def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: Draw | None = None) -> pa.Table:
+def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawStage | None = None) -> pa.Table:
     """Bound, accumulate, merge, select, add noise: once.
 
     Args:

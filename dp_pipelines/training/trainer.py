@@ -98,7 +98,7 @@ class Trained:
 
 
 @dataclasses.dataclass(eq=False)
-class State:
+class TrainingState:
     """Where training stands, all of it released: parameters, momentum, the sum of the parameters averaged, the path."""
 
     parameters: Floats
@@ -109,8 +109,8 @@ class State:
     def to_bytes(self) -> bytes:
         """The state as four arrays in NumPy's format, one after the other.
 
-        >>> state = State(np.ones(2), np.zeros(2), np.ones(2), [0.5])
-        >>> State.from_bytes(state.to_bytes()).norms
+        >>> state = TrainingState(np.ones(2), np.zeros(2), np.ones(2), [0.5])
+        >>> TrainingState.from_bytes(state.to_bytes()).norms
         [0.5]
         """
         file = io.BytesIO()
@@ -119,7 +119,7 @@ class State:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, content: bytes) -> "State":
+    def from_bytes(cls, content: bytes) -> "TrainingState":
         """What `to_bytes` wrote."""
         file = io.BytesIO(content)
         parameters, momentum, summed, norms = (np.lib.format.read_array(file, allow_pickle=False) for _ in range(4))
@@ -210,22 +210,22 @@ def checkpoints(steps: int) -> range:
     return range((steps - 1) % every + 1, steps + 1, every)
 
 
-def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, State]:
+def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, TrainingState]:
     """The state that was kept last, and after which step."""
     for step in reversed(checkpoints(steps.steps)):
         content = draws.get(f"{name}.step-{step}")
         if content is not None:
-            return step, State.from_bytes(content)
+            return step, TrainingState.from_bytes(content)
     start = np.array(kernel.initial(), np.float64)
-    return 0, State(start, np.zeros(kernel.size), np.zeros(kernel.size), [])
+    return 0, TrainingState(start, np.zeros(kernel.size), np.zeros(kernel.size), [])
 
 
-def _keep(draws: Draws, name: str, state: State) -> State:
+def _keep(draws: Draws, name: str, state: TrainingState) -> TrainingState:
     """Keep a state; of two runs that keep one, both go on from the one that was first."""
     draws.keep(name, state.to_bytes())
     content = draws.get(name)
     assert content is not None
-    return State.from_bytes(content)
+    return TrainingState.from_bytes(content)
 
 
 def _slack(kernel: Kernel) -> float:

@@ -72,7 +72,7 @@ class Pairs:
         return np.cumsum(self.rows) - self.rows
 
 
-class Kept:
+class KeptMoments:
     """Moments of what is kept.
 
     Args:
@@ -81,7 +81,7 @@ class Kept:
             bound at all.
 
     >>> pairs = Pairs(partitions=np.array([0, 0]), size=1, of_unit=np.array([1, 4]), rows=np.array([3, 1]), values={})
-    >>> Kept(pairs, [2], [1]).mean(ROWS)[:, :, 0].tolist()
+    >>> KeptMoments(pairs, [2], [1]).mean(ROWS)[:, :, 0].tolist()
     [[1.5, 3.5], [2.0, 4.0]]
     """
 

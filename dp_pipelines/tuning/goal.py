@@ -96,7 +96,7 @@ def read(given: Sequence[str], metrics: Sequence[str]) -> Goal:
     minimized = [wish for wish in wishes if wish.most is None]
     if len(minimized) > 1:
         raise RequestError(
-            field="--goal", rule="minimizes two things", mend="minimize one, and write limits for others"
+            field="--goal", message="minimizes two things", hint="minimize one, and write limits for others"
         )
     limits = tuple(wish for wish in wishes if wish.most is not None)
     return Goal(limits=limits, minimized=minimized[0] if minimized else _wish(DEFAULT, metrics))
@@ -105,16 +105,16 @@ def read(given: Sequence[str], metrics: Sequence[str]) -> Goal:
 def _wish(text: str, metrics: Sequence[str]) -> Wish:
     field, found = f"--goal {text!r}", _WORDS.match(text)
     if found is None or (found["minimize"] is not None) == (found["most"] is not None):
-        raise RequestError(field=field, rule="is no goal", mend=EXAMPLE)
+        raise RequestError(field=field, message="is no goal", hint=EXAMPLE)
     if found["measure"] not in MEASURES:
-        raise RequestError(field=field, rule="names no measure", mend="measures: " + ", ".join(MEASURES))
+        raise RequestError(field=field, message="names no measure", hint="measures: " + ", ".join(MEASURES))
     metric = found["metric"].strip() if found["metric"] is not None else None
     if metric is not None and (metric not in metrics or found["measure"] in OF_ALL):
-        mend = "metrics: " + ", ".join(metrics) if found["measure"] in OF_METRICS else f"write {found['measure']} alone"
-        raise RequestError(field=field, rule="names no metric whose errors are predicted", mend=mend)
+        hint = "metrics: " + ", ".join(metrics) if found["measure"] in OF_METRICS else f"write {found['measure']} alone"
+        raise RequestError(field=field, message="names no metric whose errors are predicted", hint=hint)
     if metric is None and found["measure"] == "error" and len(metrics) > 1:
-        mend = "write e.g. error(" + metrics[0] + "), or relative_error"
-        raise RequestError(field=field, rule="adds up errors in different units", mend=mend)
+        hint = "write e.g. error(" + metrics[0] + "), or relative_error"
+        raise RequestError(field=field, message="adds up errors in different units", hint=hint)
     most = None
     if found["most"] is not None:
         try:
@@ -122,7 +122,7 @@ def _wish(text: str, metrics: Sequence[str]) -> Wish:
         except ValueError:
             most = math.nan
         if not 0 < most < math.inf:
-            raise RequestError(field=field, rule="must have a limit above 0", mend=EXAMPLE)
+            raise RequestError(field=field, message="must have a limit above 0", hint=EXAMPLE)
     return Wish(measure=found["measure"], metric=metric, most=most)
 
 

@@ -38,14 +38,14 @@ PART_WORDS = {
     "partitions": "partitions dropped",
     "rows": "rows dropped",
     "clipping": "values clipped",
-    "selection": "only large noise is kept",
-    "choice": "choice of what is kept",
+    "selection": "selection bias",
+    "choice": "sampling",
     "noise": "noise",
 }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Tuned:
+class TunedPage:
     """What a page shows.
 
     Args:
@@ -71,7 +71,7 @@ class Tuned:
     assumed: Sequence[str] = ()
 
 
-def render(tuned: Tuned) -> str:
+def render(tuned: TunedPage) -> str:
     """The page."""
     results, best = tuned.results, tuned.recommendation.number
     measured = results.measure(tuned.goal.minimized)
@@ -102,7 +102,7 @@ def render(tuned: Tuned) -> str:
     )
 
 
-def _row(tuned: Tuned, number: int, measured: NDArray[np.float64]) -> dict[str, Any]:
+def _row(tuned: TunedPage, number: int, measured: NDArray[np.float64]) -> dict[str, Any]:
     results = tuned.results
     marks = [
         word
@@ -122,7 +122,7 @@ def _row(tuned: Tuned, number: int, measured: NDArray[np.float64]) -> dict[str, 
     }  # fmt: skip
 
 
-def _parts(tuned: Tuned, metric: int) -> dict[str, Any]:
+def _parts(tuned: TunedPage, metric: int) -> dict[str, Any]:
     """What the error of a metric is made of, in the recommended configuration and in the job as it stands."""
     rows = []
     for number, words in ((tuned.recommendation.number, "recommended"), (tuned.own, "the job")):
@@ -138,7 +138,7 @@ def _parts(tuned: Tuned, metric: int) -> dict[str, Any]:
     return {"metric": tuned.results.metrics[metric], "names": list(PART_WORDS.values()), "rows": rows}
 
 
-def _sizes(tuned: Tuned, metric: int) -> dict[str, Any]:
+def _sizes(tuned: TunedPage, metric: int) -> dict[str, Any]:
     """The errors of a metric by size of partition, in the recommended configuration."""
     table = tuned.results.sizes(tuned.recommendation.number, metric)
     rows = []
@@ -167,7 +167,7 @@ def _size(bucket: int) -> str:
     return f"{low:,} to {math.ceil(SIZES[bucket - 1]) - 1:,}" if bucket <= len(SIZES) else f"{low:,} and more"
 
 
-def _plots(tuned: Tuned) -> Any:
+def _plots(tuned: TunedPage) -> Any:
     """Privacy against utility, clipping against error, and the two bounds against each other: where the grid varies them."""
     results, goal, best = tuned.results, tuned.goal, tuned.settings[tuned.recommendation.number]
     measured = results.measure(goal.minimized)
@@ -202,7 +202,7 @@ def _plots(tuned: Tuned) -> Any:
 
 
 def _best_by(
-    tuned: Tuned, path: str, measured: NDArray[np.float64], fixed: Mapping[str, Any]
+    tuned: TunedPage, path: str, measured: NDArray[np.float64], fixed: Mapping[str, Any]
 ) -> tuple[list[Any], list[float]]:
     """For each value of a path the least of a measure, among configurations with fixed values elsewhere."""
     found: dict[Any, float] = {}
@@ -229,7 +229,7 @@ def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
         return finished(figure, texts, title)
 
 
-def _cells(tuned: Tuned, measured: NDArray[np.float64]) -> dict[tuple[Any, Any], float]:
+def _cells(tuned: TunedPage, measured: NDArray[np.float64]) -> dict[tuple[Any, Any], float]:
     """The measure for each pair of bounds, everything else as recommended."""
     best = tuned.settings[tuned.recommendation.number]
     others = {path: best[path] for path in best if path not in BOUNDS}
@@ -240,7 +240,7 @@ def _cells(tuned: Tuned, measured: NDArray[np.float64]) -> dict[tuple[Any, Any],
     }
 
 
-def _heat(tuned: Tuned, cells: Mapping[tuple[Any, Any], float]) -> Markup:
+def _heat(tuned: TunedPage, cells: Mapping[tuple[Any, Any], float]) -> Markup:
     """The measure for each pair of bounds, in shades."""
     best = tuned.settings[tuned.recommendation.number]
     rows, columns = (sorted({cell[side] for cell in cells}) for side in (1, 0))

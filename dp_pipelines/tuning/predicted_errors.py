@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.tuning.bounding_moments import UNITS, Kept, Variable
+from dp_pipelines.tuning.bounding_moments import UNITS, KeptMoments, Variable
 from dp_pipelines.tuning.configuration import Configuration, Estimate
 from dp_pipelines.tuning.selected import MASS, POINTS, Selected, public, selected
 
@@ -51,7 +51,7 @@ class Error:
 class _Moments:
     """Expectations and covariances of what is kept under one pair of bounds."""
 
-    kept: Kept
+    kept: KeptMoments
     partitions: int
     rows: int
 
@@ -66,7 +66,9 @@ class _Moments:
         return np.asarray(self.kept.covariance(one, other)[self.partitions, self.rows])
 
 
-def errors(kept: Kept, configuration: Configuration, partitions: int, rows: int) -> tuple[Selected, dict[str, Error]]:
+def errors(
+    kept: KeptMoments, configuration: Configuration, partitions: int, rows: int
+) -> tuple[Selected, dict[str, Error]]:
     """How often each partition is kept, and the errors of each metric in it.
 
     Args:

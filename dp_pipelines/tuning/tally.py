@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, Kept, Pairs, Variable
+from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, KeptMoments, Pairs, Variable
 from dp_pipelines.tuning.configuration import Configuration
 from dp_pipelines.tuning.predicted_errors import PARTS, Error, errors
 from dp_pipelines.tuning.selected import Selected
@@ -71,7 +71,7 @@ def tally(pairs: Pairs, configurations: Sequence[Configuration], times: float = 
         times: how often each partition counts.
     """
     most_partitions, most_rows = candidates(configurations)
-    kept = Kept(pairs, most_partitions, most_rows)
+    kept = KeptMoments(pairs, most_partitions, most_rows)
     users, rows = kept.whole(UNITS), kept.whole(ROWS)
     buckets = np.where(users > 0, np.searchsorted(SIZES, users, side="right") + 1, 0)
     by_size = np.argsort(buckets, kind="stable")

@@ -43,8 +43,10 @@ def run(path: str, arguments: Sequence[str] = ()) -> None:
         try:
             from apache_beam.yaml import yaml_transform
         except ImportError:
-            mend = "pip install 'dp-pipelines[yaml]'"
-            raise RequestError(field="apache_beam.yaml", rule="needs libraries that are not here", mend=mend) from None
+            hint = "pip install 'dp-pipelines[yaml]'"
+            raise RequestError(
+                field="apache_beam.yaml", message="needs libraries that are not here", hint=hint
+            ) from None
         from dp_pipelines.jobs.runners import engines
 
         with engines.engine("direct", arguments) as engine:
@@ -58,8 +60,8 @@ def run(path: str, arguments: Sequence[str] = ()) -> None:
             try:
                 engine.run(pipeline, progress)
             except Exception:
-                rule = "the pipeline failed, and no detail is shown, since it may quote rows"
-                raise RunFailed(f"{path}: {rule}; what its transforms have published until then stays") from None
+                message = "the pipeline failed, and no detail is shown, since it may quote rows"
+                raise RunFailed(f"{path}: {message}; what its transforms have published until then stays") from None
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,15 +81,15 @@ def _text(path: str) -> str:
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise RequestError(field=path, rule="cannot be read as text", mend="name a file of Beam YAML") from None
+        raise RequestError(field=path, message="cannot be read as text", hint="name a file of Beam YAML") from None
     data = yaml_lines.parse(text, path).data
     if not isinstance(data, dict) or "pipeline" not in data:
         raise RequestError(
-            field=f"{path}:1", rule="is no pipeline of Beam YAML", mend="write pipeline: {type: chain, ...}"
+            field=f"{path}:1", message="is no pipeline of Beam YAML", hint="write pipeline: {type: chain, ...}"
         )
     if data.get("options"):
-        mend = "give them on the command line, where they are checked"
-        raise RequestError(field=f"{path}: options", rule="are not read here", mend=mend)
+        hint = "give them on the command line, where they are checked"
+        raise RequestError(field=f"{path}: options", message="are not read here", hint=hint)
     return text
 
 
@@ -108,14 +110,16 @@ def _public(error: BaseException, path: str) -> DpError:
         return _placed(ours, place)
     if ours is not None:
         return ours
-    mend = "`python -m apache_beam.yaml.main` tells more; use it with made-up rows"
+    hint = "`python -m apache_beam.yaml.main` tells more; use it with made-up rows"
     return RequestError(
-        field=place or path, rule="cannot be built, and no more is shown, since it may quote rows", mend=mend
+        field=place or path, message="cannot be built, and no more is shown, since it may quote rows", hint=hint
     )
 
 
 def _placed(error: RequestError, place: str) -> RequestError:
-    return type(error)(field=f"{place}: {error.field}" if place else error.field, rule=error.rule, mend=error.mend)
+    return type(error)(
+        field=f"{place}: {error.field}" if place else error.field, message=error.message, hint=error.hint
+    )
 
 
 if __name__ == "__main__":

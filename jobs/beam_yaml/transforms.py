@@ -1,7 +1,7 @@
 """Transforms for Beam YAML, and for other languages over an expansion service: rows come in, released rows go out.
 
 In: rows with a schema, and settings that are plain YAML, with the keys and metrics of job files. Out: rows of the released table.
-Holds: what is wrong is told by key, rule and mend when the pipeline is built, before a row is read; the statistics go the way
+Holds: what is wrong is told by key, message and hint when the pipeline is built, before a row is read; the statistics go the way
 of every other pipeline (`PrivateAggregate`). Not covered: a ledger. What runs inside somebody's pipeline can be run again by
 anybody, so that nothing is accounted across runs, and a pipeline has to say so: `ledger: none`. `dp-pipelines run` has one.
 
@@ -50,14 +50,14 @@ class _RowsToRelease(beam.PTransform):
     def __init__(self, stage: Mapping[str, Any], settings: Mapping[str, Any], others: Mapping[str, Any]) -> None:
         super().__init__()
         for key in others:
-            rule, mend = "is not a key here", nearest(key, inspect.signature(type(self)).parameters, "keys here")
+            message, hint = "unknown key", nearest(key, inspect.signature(type(self)).parameters, "known keys")
             if key == "error_handling":
-                rule, mend = "would hand rows on as they are", "leave it out: a cell that does not fit is null here"
-            raise RequestError(field=key, rule=rule, mend=mend)
+                message, hint = "would hand rows on as they are", "leave it out: a cell that does not fit is null here"
+            raise RequestError(field=key, message=message, hint=hint)
         if settings["ledger"] != "none":
-            rule = "must be none: what runs inside a pipeline is not accounted across runs"
-            mend = "write ledger: none, or use `dp-pipelines run`, which has one"
-            raise RequestError(field="ledger", rule=rule, mend=mend)
+            message = "must be none: what runs inside a pipeline is not accounted across runs"
+            hint = "write ledger: none, or use `dp-pipelines run`, which has one"
+            raise RequestError(field="ledger", message=message, hint=hint)
         self._name, self._output, self._num_shards = (settings[key] for key in ("name", "output", "num_shards"))
         checks.stage_name(self._name, "name")
         if self._output is not None:
@@ -95,8 +95,8 @@ class _RowsToRelease(beam.PTransform):
         missing = {
             column: RequestError(
                 field=f"column {column!r}",
-                rule=f"has the type {kind}, which cannot be read here",
-                mend="declare a plain type before, e.g. output_type in MapToFields",
+                message=f"has the type {kind}, which cannot be read here",
+                hint="declare a plain type before, e.g. output_type in MapToFields",
             )
             for column, kind in others.items()
         }
@@ -240,7 +240,7 @@ class DpReadParquet(beam.PTransform):
         _need(files=files)
         if not isinstance(files, str):
             raise RequestError(
-                field="files", rule="must be one file name or pattern", mend="write files: data/*.parquet"
+                field="files", message="must be one file name or pattern", hint="write files: data/*.parquet"
             )
         columns = None if columns is None else _listed(columns)
         self._source = source_files.look_at_parquet(source_files.find(files, pathlib.Path.cwd()))
@@ -248,14 +248,16 @@ class DpReadParquet(beam.PTransform):
             if column in self._source.missing:
                 raise self._source.missing[column]
             if column not in self._source.schema.names:
-                mend = nearest(column, self._source.schema.names, "columns")
-                raise RequestError(field="columns", rule=f"names column {column!r}, which is not there", mend=mend)
+                hint = nearest(column, self._source.schema.names, "columns")
+                raise RequestError(field="columns", message=f"names column {column!r}, which is not there", hint=hint)
         wanted = self._source.schema.names if columns is None else columns
         rows = ToSchemaRows(pa.schema([self._source.schema.field(column) for column in wanted]))
         left_out = [column for column in columns or () if column not in rows.names]
         if left_out:
-            rule = f"has type {self._source.schema.field(left_out[0]).type}, which rows cannot have"
-            raise RequestError(field=f"column {left_out[0]!r}", rule=rule, mend="leave it out, or cast it in the files")
+            message = f"has type {self._source.schema.field(left_out[0]).type}, which rows cannot have"
+            raise RequestError(
+                field=f"column {left_out[0]!r}", message=message, hint="leave it out, or cast it in the files"
+            )
         self._rows = rows
 
     def expand(self, pbegin: beam.pvalue.PBegin) -> beam.PCollection[Any]:
@@ -283,7 +285,7 @@ def _need(**settings: Any) -> None:
     """
     for key, value in settings.items():
         if value is None:
-            raise RequestError(field=key, rule="is missing", mend="add it")
+            raise RequestError(field=key, message="is missing", hint="add it")
 
 
 def _refuse_place(output: Any) -> None:
@@ -293,7 +295,7 @@ def _refuse_place(output: Any) -> None:
         RequestError: it is no text, or no folder can be made there.
     """
     if not isinstance(output, str):
-        raise RequestError(field="output", rule="must be the name of a folder", mend="write e.g. output: out/weekly")
+        raise RequestError(field="output", message="must be the name of a folder", hint="write e.g. output: out/weekly")
     target = staging.local_path(output)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -303,7 +305,7 @@ def _refuse_place(output: Any) -> None:
     except (OSError, ValueError):
         possible = False
     if not possible:
-        raise RequestError(field="output", rule="cannot be created", mend="choose a folder that can be written")
+        raise RequestError(field="output", message="cannot be created", hint="choose a folder that can be written")
 
 
 def _listed(columns: Any) -> tuple[str, ...]:
@@ -315,8 +317,8 @@ def _listed(columns: Any) -> tuple[str, ...]:
     named = (columns,) if isinstance(columns, str) else columns
     texts = isinstance(named, Sequence) and all(isinstance(name, str) for name in named)
     if not texts or not named or len(set(named)) < len(named):
-        rule, mend = "must be a list of different column names", "write e.g. columns: [customer, paid]"
-        raise RequestError(field="columns", rule=rule, mend=mend)
+        message, hint = "must be a list of different column names", "write e.g. columns: [customer, paid]"
+        raise RequestError(field="columns", message=message, hint=hint)
     return tuple(named)
 
 
@@ -327,8 +329,10 @@ def _ready(plan: Plan, name: str) -> Any:
         RequestError: it takes several pipelines, of which each follows from the one before.
     """
     if len(plan.phases) > 1 or name not in plan.stages or len(plan.stages) > 1:
-        rule = "needs several pipelines, one after the other (sips, or bounds that are chosen)"
-        raise RequestError(field=f"stage {name!r}", rule=rule, mend="run it with `dp-pipelines run`, or write numbers")
+        message = "needs several pipelines, one after the other (sips, or bounds that are chosen)"
+        raise RequestError(
+            field=f"stage {name!r}", message=message, hint="run it with `dp-pipelines run`, or write numbers"
+        )
     return plan[name]
 
 
@@ -343,7 +347,7 @@ def _read(key: str, value: Any) -> Any:
     try:
         return yaml_lines.parse(value, key).data
     except RequestError as error:
-        raise RequestError(field=key, rule=error.rule, mend=error.mend) from None
+        raise RequestError(field=key, message=error.message, hint=error.hint) from None
 
 
 def _released_schema(request: Request, name: str) -> pa.Schema:

@@ -24,7 +24,7 @@ def add(make: MakeParser) -> None:
     Args:
         make: adds a command: name, help text, epilog.
     """
-    parser = make("audit", "whether what would run is what is accounted, by replays without data", EPILOG)
+    parser = make("audit", "test that the noise matches the accounting (simulated, no data)", EPILOG)
     parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     parser.add_argument(
         "--replays", metavar="N", help="of each stage (default: 200000, fewer where a replay takes many draws)"

@@ -43,7 +43,7 @@ def replays_of(given: str | None) -> int | None:
     if given is None:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", given):
-        raise RequestError(field="--replays", rule="must be a whole number", mend="write e.g. --replays 200000")
+        raise RequestError(field="--replays", message="must be a whole number", hint="write e.g. --replays 200000")
     return int(given)
 
 
@@ -72,7 +72,7 @@ def audit_job(job: str, given: Sequence[str], replays: str | None, note: Callabl
         except RequestError as error:
             if error.field != "replays":
                 raise
-            raise RequestError(field="--replays", rule=error.rule, mend=error.mend) from None
+            raise RequestError(field="--replays", message=error.message, hint=error.hint) from None
 
 
 def text(found: Audit, stream: TextIO) -> str:

@@ -53,7 +53,7 @@ def add(make: MakeParser) -> None:
     Args:
         make: adds a command: name, help text, epilog.
     """
-    top = make("ledger", "open accounts, see and prove what was spent", TOP_EPILOG)
+    top = make("ledger", "open accounts, show and prove what was spent", TOP_EPILOG)
     below: Any = top.add_subparsers(dest="subcommand", metavar="COMMAND", parser_class=type(top))
 
     def sub(name: str, help_text: str, epilog: str) -> argparse.ArgumentParser:

@@ -37,7 +37,7 @@ def ledger(given: argparse.Namespace) -> None:
     """Run `ledger ...`."""
     commands = {"init": _init, "raise": _raise, "show": _show, "verify": _verify, "export": _export}
     if given.subcommand is None:
-        raise RequestError(field="ledger", rule="needs one of " + ", ".join(commands), mend="see `--help`")
+        raise RequestError(field="ledger", message="needs one of " + ", ".join(commands), hint="see `--help`")
     commands[given.subcommand](given)
 
 
@@ -83,8 +83,8 @@ def _shown(text: str) -> str:
 def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
     found = [run for run in chosen if run.run_id == run_id]
     if len(found) != 1:
-        rule = "is in several accounts" if found else f"is not in the ledger {book.shown}"
-        raise RequestError(field=f"run {run_id!r}", rule=rule, mend="name the account with --dataset")
+        message = "is in several accounts" if found else f"is not in the ledger {book.shown}"
+        raise RequestError(field=f"run {run_id!r}", message=message, hint="name the account with --dataset")
     return found[0]
 
 
@@ -99,7 +99,7 @@ def _init(given: argparse.Namespace) -> None:
     wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
     missing = [name for name, value in wanted.items() if value is None]
     if missing and len(missing) < len(wanted):
-        raise RequestError(field=missing[0], rule="is needed to open an account", mend="give it, or name a job file")
+        raise RequestError(field=missing[0], message="is needed to open an account", hint="give it, or name a job file")
     window = _window(given, job)
     folder = str(file.path.parent) if file is not None else "."
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
@@ -108,7 +108,9 @@ def _init(given: argparse.Namespace) -> None:
     there = Ledger.exists(url)
     if missing and there:
         raise RequestError(
-            field=f"ledger {Database(url).shown}", rule="exists already", mend="name an account to open: --dataset ..."
+            field=f"ledger {Database(url).shown}",
+            message="exists already",
+            hint="name an account to open: --dataset ...",
         )
     if not missing:  # what is wrong with the account is said before a ledger is made for it
         check_cap(given.rule, epsilon, delta)
@@ -122,8 +124,8 @@ def _init(given: argparse.Namespace) -> None:
         except OtherAnchor:
             if given.anchor is None:
                 raise
-            rule = "is fixed when a ledger is made, and this one says another"
-            raise RequestError(field="--anchor", rule=rule, mend="leave it out") from None
+            message = "is fixed when a ledger is made, and this one says another"
+            raise RequestError(field="--anchor", message=message, hint="leave it out") from None
     if not missing:
         assert dataset is not None
         assert unit is not None
@@ -146,7 +148,7 @@ def _init(given: argparse.Namespace) -> None:
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
             f"{visible(account.words)}, by the rule {account.rule}"
         )
-        here = default_places.Place(account=dataset, ledger=book.state.ledger, shown=book.shown)
+        here = default_places.AccountPlace(account=dataset, ledger=book.state.ledger, shown=book.shown)
         for warning in default_places.charged_before(here, files, "--ledger"):
             output.note(f"note: {warning}")
 
@@ -159,12 +161,12 @@ def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
         column, days = job.window.column, job.window.days
     if column is None or days is None or days < 1:
         raise RequestError(
-            field="--window-days", rule="and --window-column belong together", mend="give both; days from 1"
+            field="--window-days", message="and --window-column belong together", hint="give both; days from 1"
         )
     try:
         origin = datetime.date.fromisoformat(given.window_origin).isoformat()
     except ValueError:
-        raise RequestError(field="--window-origin", rule="must be a date", mend="write e.g. 2026-01-05") from None
+        raise RequestError(field="--window-origin", message="must be a date", hint="write e.g. 2026-01-05") from None
     return Window(column=column, days=days, origin=origin)
 
 
@@ -173,7 +175,7 @@ def _raise(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     for name, value in (("--dataset", dataset), ("--epsilon", given.epsilon), ("--delta", given.delta)):
         if value is None:
-            raise RequestError(field=name, rule="is needed", mend="give it")
+            raise RequestError(field=name, message="is needed", hint="give it")
     account = book.raise_cap(str(dataset), epsilon=given.epsilon, delta=given.delta)
     print(f"the cap of {account.name!r} is now epsilon {account.epsilon:g} and delta {account.delta:g}")
 

@@ -358,7 +358,7 @@ def _check_output(folder: str) -> None:
     try:
         os.path.abspath(folder).encode()
     except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
-        raise RequestError(field="--output", rule="is no path in UTF-8", mend="choose another name") from None
+        raise RequestError(field="--output", message="is no path in UTF-8", hint="choose another name") from None
 
 
 class _Stoppable:

@@ -24,7 +24,7 @@ def add(make: MakeParser) -> None:
     Args:
         make: adds a command: name, help text, epilog.
     """
-    parser = make("predict", "what a published model says of new rows", EPILOG)
+    parser = make("predict", "apply a published model to new rows", EPILOG)
     parser.add_argument("model", metavar="MODEL", help="the folder of a model, or a release with one model")
     parser.add_argument("input", metavar="INPUT", help="Parquet or CSV files (a name or a glob)")
     parser.add_argument("--output", metavar="FILE", required=True, help="the Parquet file to write; it must not exist")

@@ -36,7 +36,7 @@ def add(make: MakeParser) -> None:
     Args:
         make: adds a command: name, help text, epilog.
     """
-    parser = make("tune", "what other bounds, clips and budgets would gain; its output is PRIVATE", EPILOG)
+    parser = make("tune", "compare other bounds, clips and budgets; its output is PRIVATE", EPILOG)
     parser.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     parser.add_argument(
         "--grid", metavar="GRID", action="append", default=[], help="a file, or PATH=VALUE,VALUE,...; may be repeated"

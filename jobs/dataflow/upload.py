@@ -23,7 +23,7 @@ from dp_pipelines.release import manifest
 MANIFEST = "manifest.json"
 
 
-class Place(Protocol):
+class ObjectFolder(Protocol):
     """A folder of an object store."""
 
     def read(self, name: str) -> bytes | None:
@@ -48,7 +48,9 @@ class GoogleFolder:
     def __init__(self, url: str) -> None:
         found = re.fullmatch(r"gs://([^/]+)/(.*[^/])/*", url)
         if found is None:
-            raise RequestError(field=f"place {url!r}", rule="is no folder of a bucket", mend="write gs://BUCKET/FOLDER")
+            raise RequestError(
+                field=f"place {url!r}", message="is no folder of a bucket", hint="write gs://BUCKET/FOLDER"
+            )
         try:
             exceptions: Any = importlib.import_module("google.api_core.exceptions")
             storage: Any = importlib.import_module("google.cloud.storage")
@@ -74,7 +76,7 @@ class GoogleFolder:
         return True
 
 
-def put(folder: pathlib.Path, place: Place, shown: str) -> bool:
+def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
     """Put a published folder into an object store.
 
     Args:
@@ -91,9 +93,9 @@ def put(folder: pathlib.Path, place: Place, shown: str) -> bool:
     """
     listed = (manifest.read_manifest(folder) or {}).get("files")
     if not listed or not manifest.holds(folder, listed):
-        rule = "holds no whole release: its files are not those of its manifest"
+        message = "holds no whole release: its files are not those of its manifest"
         raise RequestError(
-            field=f"folder {str(folder)!r}", rule=rule, mend="run its job again; a ledger gives it again"
+            field=f"folder {str(folder)!r}", message=message, hint="run its job again; a ledger gives it again"
         )
     try:
         seal = (folder / MANIFEST).read_bytes()
@@ -112,7 +114,7 @@ def put(folder: pathlib.Path, place: Place, shown: str) -> bool:
     return standing is not None
 
 
-def _created(place: Place, name: str, content: bytes, sha256: str) -> bool:
+def _created(place: ObjectFolder, name: str, content: bytes, sha256: str) -> bool:
     """Whether an object holds some bytes now."""
     if hashlib.sha256(content).hexdigest() != sha256:
         raise PublishError(f"file {name!r}: was changed while it was read; nothing more was put there")
@@ -121,7 +123,7 @@ def _created(place: Place, name: str, content: bytes, sha256: str) -> bool:
 
 def _other(shown: str) -> RequestError:
     return RequestError(
-        field=f"place {shown!r}", rule="holds another release, or part of one", mend="choose another place"
+        field=f"place {shown!r}", message="holds another release, or part of one", hint="choose another place"
     )
 
 

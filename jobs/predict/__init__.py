@@ -1,1 +1,1 @@
-"""`dp-pipelines predict`: what a published model says of new rows."""
+"""`dp-pipelines predict`: apply a published model to new rows."""

@@ -1,4 +1,4 @@
-"""`dp-pipelines predict`: what a published model says of new rows.
+"""`dp-pipelines predict`: apply a published model to new rows.
 
 In: the folder of a model, files of rows as those of the job that trained it (or of examples), an output file. Out: a Parquet file
 with the unit, the columns asked for and the prediction of each example. Holds: memory does not grow with the input: rows are
@@ -95,8 +95,8 @@ def _predict(given: argparse.Namespace) -> Predicted:
     results, examples = _examples(given, model, _input(given, model))
     said = {name for name in artefact.RESULTS if name in results}
     if said:
-        rule = f"would have column {said.pop()!r} twice: so is the prediction called"
-        raise RequestError(field=f"output {str(output)!r}", rule=rule, mend="rename that column of the input")
+        message = f"would have column {said.pop()!r} twice: so is the prediction called"
+        raise RequestError(field=f"output {str(output)!r}", message=message, hint="rename that column of the input")
 
     def predicted(table: pa.Table) -> pa.Table:
         said = model.predict(table, jax_model=jax_model)
@@ -127,11 +127,11 @@ def model_folder(path: str) -> pathlib.Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        rule, mend = "is no folder of a model", f"name the folder that holds {artefact.MODEL}"
+        message, hint = "is no folder of a model", f"name the folder that holds {artefact.MODEL}"
     else:
-        rule = "is a release with the models " + ", ".join(repr(each.name) for each in found)
-        mend = f"name one of them, e.g. {str(found[0])!r}"
-    raise RequestError(field=f"model {path!r}", rule=rule, mend=mend)
+        message = "is a release with the models " + ", ".join(repr(each.name) for each in found)
+        hint = f"name one of them, e.g. {str(found[0])!r}"
+    raise RequestError(field=f"model {path!r}", message=message, hint=hint)
 
 
 def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
@@ -143,11 +143,11 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
     files = source_files.find(given.input, pathlib.Path.cwd(), "input")
     as_csv = [path.lower().endswith(".csv") for path in files]
     if any(as_csv) and not all(as_csv):
-        raise RequestError(field=f"input {given.input!r}", rule="names CSV files and others", mend="take one kind")
+        raise RequestError(field=f"input {given.input!r}", message="names CSV files and others", hint="take one kind")
     if any(as_csv):
         return _Csv(files, _csv_types(given, model), model.preparation.quoted)
     if given.type:
-        raise RequestError(field="--type", rule="is for CSV only; Parquet files have types", mend="leave it out")
+        raise RequestError(field="--type", message="is for CSV only; Parquet files have types", hint="leave it out")
     return _Parquet(files)
 
 
@@ -241,8 +241,8 @@ def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
     for item in given.type:
         name, equals, kind = item.partition("=")
         if not equals or not name or kind not in source_files.TYPES:
-            mend = "write e.g. --type visits=int; " + (nearest(kind, source_files.TYPES, "types") or "")
-            raise RequestError(field=f"--type {item}", rule="must be COLUMN=TYPE", mend=mend.strip("; "))
+            hint = "write e.g. --type visits=int; " + (nearest(kind, source_files.TYPES, "types") or "")
+            raise RequestError(field=f"--type {item}", message="must be COLUMN=TYPE", hint=hint.strip("; "))
         declared[name] = kind
     return declared
 
@@ -261,14 +261,14 @@ def _examples(
     if given.examples:
         if given.param or given.lookup or given.every_row:
             raise RequestError(
-                field="--examples", rule="stands alone: nothing is computed from rows", mend="drop the others"
+                field="--examples", message="stands alone: nothing is computed from rows", hint="drop the others"
             )
         there = [name for name in unit if name in files.schema.names and not isinstance(files, _Csv)]
         columns = tuple(dict.fromkeys((*there, *given.keep, *features)))
         for name in columns:
             if name not in files.schema.names:
-                mend = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
-                raise RequestError(field=told, rule=f"has no column {name!r}, which is needed", mend=mend)
+                hint = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
+                raise RequestError(field=told, message=f"has no column {name!r}, which is needed", hint=hint)
         files.check(columns)
         return tuple(dict.fromkeys((*there, *given.keep))), lambda _: files.read(columns)
     preparation = model.preparation
@@ -278,8 +278,8 @@ def _examples(
         is_csv = all(path.lower().endswith(".csv") for path in paths)
         table = source_files.read_public(paths, csv_types=None, is_csv=is_csv, field="--lookup")
     elif preparation.lookup is not None:
-        rule = f"is missing: the model joins a public table by {preparation.lookup!r}"
-        raise RequestError(field="--lookup", rule=rule, mend="name its file")
+        message = f"is missing: the model joins a public table by {preparation.lookup!r}"
+        raise RequestError(field="--lookup", message=message, hint="name its file")
     bound = preprocessing.bind(
         preparation,
         files.schema,
@@ -366,9 +366,9 @@ def _private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
         output.parent.mkdir(parents=True, exist_ok=True)
         folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{output.name[:100]}.", dir=output.parent))
     except OSError:
-        rule = "cannot be created"
+        message = "cannot be created"
         raise RequestError(
-            field=f"output {str(output)!r}", rule=rule, mend="choose a place that can be written"
+            field=f"output {str(output)!r}", message=message, hint="choose a place that can be written"
         ) from None
     try:
         yield folder

@@ -20,6 +20,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest
 from dp_pipelines.jobs.sql import expressions, row_slices
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.sql.windows import unit_columns
 from dp_pipelines.kernels import keys
 from dp_pipelines.training.description import Preparation
@@ -42,10 +43,10 @@ class Prepared:
         max_rows_per_unit: rows of a unit that windows see.
     """
 
-    rows: expressions.RowExpressions
+    rows: RowExpressions
     lookup: lookup.Lookup | None
     units: unit_columns.UnitExpressions | None
-    condition: expressions.RowExpressions | None
+    condition: RowExpressions | None
     columns: tuple[str, ...]
     results: tuple[str, ...]
     max_rows_per_unit: int | None
@@ -131,11 +132,11 @@ def bind(
     for name in read:
         if name not in schema.names:
             close = nearest(name, schema.names, "columns") or "write it, or predict with --examples"
-            raise RequestError(field=told, rule=f"has no column {name!r}, which the model needs", mend=close)
+            raise RequestError(field=told, message=f"has no column {name!r}, which the model needs", hint=close)
         ours, theirs = schema.field(name).type, known.field(name).type if name in known.names else None
         if theirs is not None and _family(ours) != _family(theirs) and not pa.types.is_null(ours):
-            rule = f"has column {name!r} as {ours}, and the model was trained with {theirs}"
-            raise RequestError(field=told, rule=rule, mend="write it with that type")
+            message = f"has column {name!r} as {ours}, and the model was trained with {theirs}"
+            raise RequestError(field=told, message=message, hint="write it with that type")
     lean = dataclasses.replace(
         preparation,
         columns={name: text for name, text in preparation.columns.items() if name in needed},
@@ -158,7 +159,7 @@ def parameters(preparation: Preparation, given: Iterable[str]) -> dict[str, Valu
     kept = [f"{name}={text}" for name, (_, text) in preparation.params.items() if name not in taken]
     kinds = {name: {"str": "string"}.get(kind, kind) for name, (kind, _) in preparation.params.items()}
     if not set(kinds.values()) <= {"string", "int", "float", "date"}:
-        raise RequestError(field=MODEL, rule="has a parameter of an unknown type", mend="take a newer version")
+        raise RequestError(field=MODEL, message="has a parameter of an unknown type", hint="take a newer version")
     return job_parameters.take(kinds, [*listed, *kept])
 
 
@@ -180,8 +181,8 @@ def type_of(name: str, text: str) -> pa.DataType:
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         return pa.type_for_alias(text)
     except (ValueError, pa.ArrowException):
-        rule = f"holds column {name!r} with type {text!r}, which is none"
-        raise RequestError(field=MODEL, rule=rule, mend="take a model that this version wrote") from None
+        message = f"holds column {name!r} with type {text!r}, which is none"
+        raise RequestError(field=MODEL, message=message, hint="take a model that this version wrote") from None
 
 
 def _known(preparation: Preparation, schema: pa.Schema) -> pa.Schema:
@@ -238,7 +239,7 @@ def _bound(
 
 
 def _of_model(error: RequestError) -> RequestError:
-    return RequestError(field=f"{MODEL}, {error.field}", rule=error.rule, mend=error.mend)
+    return RequestError(field=f"{MODEL}, {error.field}", message=error.message, hint=error.hint)
 
 
 def _plain(table: pa.Table) -> pa.Table:

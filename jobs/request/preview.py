@@ -31,7 +31,7 @@ def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | Trai
     try:
         source_files.find(pattern, file.path.parent)
     except RequestError as error:
-        return _asked(file), f"files and expressions were not checked: source {error.rule}"
+        return _asked(file), f"files and expressions were not checked: source {error.message}"
     return check(file, given).stages, ""
 
 

@@ -58,8 +58,8 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             problems.append(file.error(_place_of(error.field, place), error))
             continue
         if file.job.budget.delta == 0 and isinstance(query.partitions, PrivatePartitions):
-            rule, mend = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
-            wrong_delta = RequestError(field="delta", rule=rule, mend=f"{mend}, or list public partitions")
+            message, hint = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
+            wrong_delta = RequestError(field="delta", message=message, hint=f"{hint}, or list public partitions")
             problems.append(file.error(("budget",), wrong_delta))
         if schemas is not None:
             schema = schemas[name]
@@ -93,8 +93,8 @@ def _best(stage: Stage) -> Best | None:
     if stage.best is None:
         return None
     if list(stage.metrics) != [stage.best.by]:
-        rule = "must name the one metric of its stage, which is compared and not published"
-        raise RequestError(field="best.by", rule=rule, mend="put other metrics into a stage of their own")
+        message = "must name the one metric of its stage, which is compared and not published"
+        raise RequestError(field="best.by", message=message, hint="put other metrics into a stage of their own")
     by = stage.metrics[stage.best.by].build()
     return Best(k=stage.best.k, by=by, mechanism=stage.best.mechanism)
 
@@ -114,23 +114,25 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any,
     """The partitions in a public file."""
     path = file.path.parent / name
     if not path.is_file():
-        raise RequestError(field="partitions.public_file", rule=f"is no file: {name!r}", mend="check the path")
+        raise RequestError(field="partitions.public_file", message=f"file not found: {name!r}", hint="check the path")
     table = source_files.read_public(
         [str(path)], csv_types=None, is_csv=path.suffix.lower() == ".csv", field="partitions.public_file"
     )
     for column in columns:
         if table.column_names.count(column) != 1:
-            rule = f"must have column {column!r} once"
-            raise RequestError(field="partitions.public_file", rule=rule, mend="name its columns as in partition_by")
+            message = f"must have column {column!r} once"
+            raise RequestError(
+                field="partitions.public_file", message=message, hint="name its columns as in partition_by"
+            )
     if table.num_rows > MOST_PUBLIC:
-        rule = f"lists more than {MOST_PUBLIC} partitions"
-        raise RequestError(field="partitions.public_file", rule=rule, mend="publish fewer, or private partitions")
+        message = f"lists more than {MOST_PUBLIC} partitions"
+        raise RequestError(field="partitions.public_file", message=message, hint="publish fewer, or private partitions")
     try:
         return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
     except (ValueError, OverflowError):
-        rule = "lists times with nanoseconds, or days that no calendar has"
+        message = "lists times with nanoseconds, or days that no calendar has"
         raise RequestError(
-            field="partitions.public_file", rule=rule, mend="cast them to microseconds or text"
+            field="partitions.public_file", message=message, hint="cast them to microseconds or text"
         ) from None
 
 
@@ -141,7 +143,7 @@ def _wrong_columns(
     found: list[tuple[yaml_lines.Path, RequestError]] = []
 
     def note(path: yaml_lines.Path, error: RequestError) -> None:
-        found.append((path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
+        found.append((path, RequestError(field="", message=f"{error.field} {error.message}", hint=error.hint)))
 
     parts: list[tuple[str, yaml_lines.Path, bool]] = [
         (name, (*stage, "partition_by"), True) for name in query.partition_columns
@@ -175,9 +177,9 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
         try:
             columns.append(kinds.public_column(name, schema.field(name).type, values))
         except RequestError as error:
-            raise RequestError(field="", rule=error.rule, mend=error.mend) from None
+            raise RequestError(field="", message=error.message, hint=error.hint) from None
     if len(keys.dense(columns)) != len(query.partitions.keys):
-        raise RequestError(field="", rule="lists a partition twice", mend="list each partition once")
+        raise RequestError(field="", message="lists a partition twice", hint="list each partition once")
     listed = list(zip(*(column.to_pylist() for column in columns), strict=True))
     return Query(**{**_fields(query), "partitions": PublicPartitions(keys=listed)})
 

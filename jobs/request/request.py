@@ -22,7 +22,7 @@ from dp_pipelines.jobs.spec import job_parameters, yaml_lines
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
-from dp_pipelines.jobs.sql import expressions
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
@@ -50,7 +50,7 @@ class Request:
     file: JobFile
     values: Mapping[str, Value]
     source: source_files.Source
-    rows: expressions.RowExpressions
+    rows: RowExpressions
     lookup: lookup.Lookup | None
     queries: Mapping[str, Query]
     tasks: Mapping[str, Task]
@@ -175,8 +175,12 @@ def _source(file: JobFile, values: Mapping[str, Value]) -> source_files.Source:
     return source_files.look_at_parquet(files)
 
 
-def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value]) -> expressions.RowExpressions:
+def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value]) -> RowExpressions:
     job = file.job
+    if job.where is None and not job.columns:
+        return RowExpressions(where=None, defined=(), params=dict(values), schema=source.schema)
+    from dp_pipelines.jobs.sql import expressions  # loads DuckDB
+
     return expressions.bind(
         job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=_absent(source)
     )
@@ -184,7 +188,7 @@ def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value
 
 def _absent(source: source_files.Source) -> dict[str, str]:
     """What is wrong with columns that only some files have, in words."""
-    return {name: f"{error.field}: {error.rule}" for name, error in source.missing.items()}
+    return {name: f"{error.field}: {error.message}" for name, error in source.missing.items()}
 
 
 def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:
@@ -219,8 +223,10 @@ def _check_names(
         if name in source.missing:
             problems.append(source.missing[name])
         elif name not in (names := of_stage.get(path[:2], available.names)):
-            mend = nearest(name, names, "columns")
+            hint = nearest(name, names, "columns")
             problems.append(
-                file.error(path, RequestError(field="", rule=f"names column {name!r}, which is not there", mend=mend))
+                file.error(
+                    path, RequestError(field="", message=f"names column {name!r}, which is not there", hint=hint)
+                )
             )
     raise_all(list({str(problem): problem for problem in problems}.values()))

@@ -8,6 +8,7 @@ covered: what training costs (`dp_pipelines.planning`) and how it runs (`trainin
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,11 +19,13 @@ from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
-from dp_pipelines.jobs.sql.windows import unit_columns
 from dp_pipelines.kernels import keys
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import libraries
 from dp_pipelines.training.features import encoder
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.sql.windows import unit_columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class Unit:
         columns: what the stage and its windows read of the rows as stages see them.
     """
 
-    expressions: unit_columns.UnitExpressions
+    expressions: "unit_columns.UnitExpressions"
     max_rows_per_unit: int
     columns: tuple[str, ...]
 
@@ -78,6 +81,8 @@ def over_units(
     for name, stage in file.job.stages.items():
         if not (isinstance(stage, TrainStage) or stage.unit_columns or stage.where is not None):
             continue
+        from dp_pipelines.jobs.sql.windows import unit_columns  # loads DuckDB
+
         try:
             unit = file.job.privacy_unit
             bound = unit_columns.bind(stage.unit_columns, stage.where, schema, unit=unit, values=values, absent=absent)
@@ -111,8 +116,8 @@ def models(file: JobFile) -> dict[str, TrainModel]:
         except RequestError as error:
             problems.append(file.error(("stages", name), error))
     if found and file.job.budget.delta == 0:
-        rule, mend = "must be above 0 where a model is trained", "write e.g. delta: 1.0e-6"
-        problems.append(file.error(("budget",), RequestError(field="delta", rule=rule, mend=mend)))
+        message, hint = "must be above 0 where a model is trained", "write e.g. delta: 1.0e-6"
+        problems.append(file.error(("budget",), RequestError(field="delta", message=message, hint=hint)))
     raise_all(problems)
     return found
 
@@ -128,9 +133,9 @@ def refuse_nested(file: JobFile, units: Mapping[str, Unit]) -> None:
         for column in unit.columns:
             kind = keys.plain_type(unit.expressions.schema.field(column).type)
             if pa.types.is_nested(kind) or pa.types.is_interval(kind):
-                rule = f"looks at whole units, and so cannot read column {column!r} of type {kind}"
-                mend = "take out of it what you need with columns: first, or leave unit_columns and where out"
-                problems.append(file.error(("stages", name), RequestError(field="", rule=rule, mend=mend)))
+                message = f"looks at whole units, and so cannot read column {column!r} of type {kind}"
+                hint = "take out of it what you need with columns: first, or leave unit_columns and where out"
+                problems.append(file.error(("stages", name), RequestError(field="", message=message, hint=hint)))
     raise_all(problems)
 
 
@@ -168,14 +173,16 @@ def _wrong_columns(
         named.append(((*place, "features", name, *(("column",) if own else ())), feature.column))
     for path, column in named:
         if schema.names.count(column) != 1:
-            mend = nearest(column, schema.names, "columns")
-            problem = RequestError(field="", rule=f"names column {column!r}, which is not there", mend=mend)
+            hint = nearest(column, schema.names, "columns")
+            problem = RequestError(field="", message=f"names column {column!r}, which is not there", hint=hint)
             problems.append(file.error(path, problem))
     if problems:
         return problems
     for field, error in encoder.wrong_types(schema, model).items():
         path = (*place, "label", "column") if field == "label" else (*place, "features", field)
-        problems.append(file.error(path, RequestError(field="", rule=f"{error.field} {error.rule}", mend=error.mend)))
+        problems.append(
+            file.error(path, RequestError(field="", message=f"{error.field} {error.message}", hint=error.hint))
+        )
     return problems or _not_encoded(file, place, model, schema)
 
 
@@ -188,6 +195,6 @@ def _not_encoded(file: JobFile, place: yaml_lines.Path, model: TrainModel, schem
     except RequestError as error:
         return [file.error((*place, "features"), error)]
     except pa.ArrowException as error:
-        rule = f"cannot be encoded: {error}"
-        return [file.error((*place, "features"), RequestError(field="", rule=rule, mend="cast their columns"))]
+        message = f"cannot be encoded: {error}"
+        return [file.error((*place, "features"), RequestError(field="", message=message, hint="cast their columns"))]
     return []

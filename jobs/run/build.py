@@ -8,6 +8,7 @@ publishing (`run`).
 import glob
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 import pyarrow as pa
@@ -18,7 +19,7 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookup import Lookup
 from dp_pipelines.jobs.sources.read_table import ReadTable
-from dp_pipelines.jobs.sql.expressions import RowExpressions
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
@@ -29,10 +30,10 @@ from dp_pipelines.transforms.examples import BoundedExamples
 from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from dp_pipelines.transforms.per_unit import PartitionsOfUnits
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
-from dp_pipelines.transforms.tune import TallyErrors
 from dp_pipelines.transforms.whole_units import WithUnitColumns
-from dp_pipelines.tuning import configuration
-from dp_pipelines.tuning.configuration import Configuration
+
+if TYPE_CHECKING:
+    from dp_pipelines.tuning.configuration import Configuration
 
 
 class ShapeRows(beam.DoFn):
@@ -181,7 +182,7 @@ def build_tuning(
     pipeline: beam.Pipeline,
     request: Request,
     stage: StagePlan,
-    configurations: Sequence[Configuration],
+    configurations: "Sequence[Configuration]",
     path: str,
     salt: int | None = None,
 ) -> None:
@@ -195,6 +196,9 @@ def build_tuning(
         path: of the file with the sums, in a private folder.
         salt: evens the load, and orders sums of floats; left out, a fresh one.
     """
+    from dp_pipelines.transforms.tune import TallyErrors
+    from dp_pipelines.tuning import configuration
+
     shards = num_shards(request, pipeline.options)
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]

@@ -122,7 +122,7 @@ class Book:
         dataset, files = self._request.file.job.dataset, self._request.source.files
         ledger.claim_source(dataset, pattern, files)
         # Where this user has charged one of these files to another account, this one has started with a full budget.
-        place = default_places.Place(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)
+        place = default_places.AccountPlace(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)
         for warning in default_places.remember(place, pattern, files, "--ledger"):
             self._tell(warning)
         return ledger
@@ -153,8 +153,8 @@ def _refuse_other_unit(account: Account, request: Request) -> None:
             (),
             RequestError(
                 field="privacy_unit",
-                rule=f"is not that of the account {account.name!r}, which protects each {account.words}",
-                mend=f"write privacy_unit: [{', '.join(account.unit)}], or charge another dataset",
+                message=f"is not that of the account {account.name!r}, which protects each {account.words}",
+                hint=f"write privacy_unit: [{', '.join(account.unit)}], or charge another dataset",
             ),
         )
 
@@ -173,9 +173,9 @@ def _refuse_other_windows(account: Account, request: Request) -> None:
         elif account.window is not None:
             raise RequestError(
                 field="dataset",
-                rule=f"names the account {account.name!r}, which protects each unit in one window of "
+                message=f"names the account {account.name!r}, which protects each unit in one window of "
                 f"{account.window.days} days, and the job takes rows of all times",
-                mend=f"write window: {{column: {account.window.column}, days: {account.window.days}, param: ...}}",
+                hint=f"write window: {{column: {account.window.column}, days: {account.window.days}, param: ...}}",
             )
     except RequestError as error:
         raise request.file.error((), error) from None

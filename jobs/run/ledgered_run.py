@@ -2,7 +2,7 @@
 
 In: a checked request, an open ledger. Out: the published folder, made by this call or given back from the ledger. Holds: nothing
 is read before the run is charged; nothing is seen before it is committed; what a dead attempt left is destroyed, or finished
-where it was complete, before another one begins. The same command again is the mend for every crash.
+where it was complete, before another one begins. The same command again mends every crash.
 """
 
 import contextlib
@@ -176,7 +176,9 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     """
     last = run_.attempts[-1] if run_.attempts else None
     if last is None or last.ended:
-        raise RequestError(field=f"run {run_.run_id!r}", rule="has no attempt that has not ended", mend="run it again")
+        raise RequestError(
+            field=f"run {run_.run_id!r}", message="has no attempt that has not ended", hint="run it again"
+        )
     if processes.alive(last.where):
         raise _at_work(run_, last)
     for job in last.jobs:
@@ -236,7 +238,7 @@ def _seen_again(ledger: Ledger, run_: Run, work: Work) -> Run:
     refuse_other(now, work.asked, work.content, work.window)
     if now.state == "abandoned" or now.round != run_.round:
         raise RequestError(
-            field=f"run {now.run_id!r}", rule="was abandoned while this command waited", mend="run the command again"
+            field=f"run {now.run_id!r}", message="was abandoned while this command waited", hint="run the command again"
         )
     return now
 
@@ -259,8 +261,8 @@ def _end_dead(ledger: Ledger, run_: Run, last: Attempt, stop: Callable[[EngineJo
 def _at_work(run_: Run, last: Attempt) -> RequestError:
     return RequestError(
         field=f"run {run_.run_id!r}",
-        rule=f"process {last.where.get('pid')} is at work on it",
-        mend="let it end, or stop it first",
+        message=f"process {last.where.get('pid')} is at work on it",
+        hint="let it end, or stop it first",
     )
 
 
@@ -335,8 +337,8 @@ def _stands(run_: Run, work: Work) -> bool:
     if not manifest.holds(work.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
         raise RequestError(
             field=f"output {str(work.target)!r}",
-            rule="holds this run's release, but its files are not those that were released",
-            mend="choose a new folder: the ledger gives the release again",
+            message="holds this run's release, but its files are not those that were released",
+            hint="choose a new folder: the ledger gives the release again",
         )
     return True
 
@@ -360,10 +362,10 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
         raise AssertionError("it exists")
     field = f"output {str(target)!r}"
     if content.get("run_id") != run_id or content.get("dataset") != dataset:
-        raise RequestError(field=field, rule="holds another run's release", mend="choose a new folder")
+        raise RequestError(field=field, message="holds another run's release", hint="choose a new folder")
     if content.get("plan") != plan or content.get("job") != job:
-        rule = f"holds the release of run {run_id!r} of another job, plan or parameters"
-        raise RequestError(field=field, rule=rule, mend="give this run another --run-id and another folder")
+        message = f"holds the release of run {run_id!r} of another job, plan or parameters"
+        raise RequestError(field=field, message=message, hint="give this run another --run-id and another folder")
     return content
 
 

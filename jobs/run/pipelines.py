@@ -160,8 +160,8 @@ def public_part(error: Exception, request: Request, stages: Iterable[str]) -> Dp
     """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
     told = str(error)
     for path in request.source.files:
-        for rule in DAMAGES:
-            message = f"file {path!r}: {rule}"
+        for message in DAMAGES:
+            message = f"file {path!r}: {message}"
             if message in told:
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""

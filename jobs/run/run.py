@@ -30,7 +30,7 @@ from dp_pipelines.jobs.run import (
     unledgered_run,
 )
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
-from dp_pipelines.jobs.runners import dataflow_requirements, orphaned_jobs, runner_rules
+from dp_pipelines.jobs.runners import orphaned_jobs, runner_rules
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
@@ -51,7 +51,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Published:
+class PublishedRun:
     """What a run has published.
 
     Args:
@@ -93,7 +93,7 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         known = {"epsilon", "delta", "runs", "split"}
         place = ("budget",) if error.field in known else ()
         located = file.error(place, error)
-        raise type(error)(field=located.field, rule=located.rule, mend=located.mend) from None
+        raise type(error)(field=located.field, message=located.message, hint=located.hint) from None
 
 
 def run(
@@ -106,7 +106,7 @@ def run(
     ledger: str | None = None,
     runner: str = "direct",
     anchor: str | None = None,
-) -> Published:
+) -> PublishedRun:
     """Run a job.
 
     Args:
@@ -141,7 +141,7 @@ def carry_out(
     anchor: str | None = None,
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
-) -> Published:
+) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
     Args:
@@ -155,6 +155,8 @@ def carry_out(
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
     if runner_rules.check_name(runner) == "dataflow":
+        from dp_pipelines.jobs.runners import dataflow_requirements
+
         dataflow_requirements.refuse_local(request)
     with (
         silence.silence() as stream,
@@ -178,6 +180,7 @@ def carry_out(
                 if engine.setup.name != "dataflow":
                     return run_pipeline(request, stages, into, engine, progress, without)
                 from dp_pipelines.jobs.run import bucket_staging
+                from dp_pipelines.jobs.runners import dataflow_requirements
 
                 account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
                 return bucket_staging.run_pipeline(
@@ -189,8 +192,8 @@ def carry_out(
             def examples(name: str, into: pathlib.Path, salt: int) -> None:
                 run_examples(request, name, into, salt, engine, progress, plan.digest.encode())
 
-            key = dataflow_requirements.run_key(file.job.dataset, identity)
-            with engine.attempt(engines.Attempt(key=key, folder=folder, submitted=submitted)):
+            key = runner_rules.run_key(file.job.dataset, identity)
+            with engine.attempt(engines.EngineAttempt(key=key, folder=folder, submitted=submitted)):
                 files = rounds_of_pipelines.run_phases(request, plan, number, folder, draws, one)
                 return files | model_training.run_training(
                     request, plan, number, folder, draws, examples, _unit(request), progress.show
@@ -212,7 +215,7 @@ def carry_out(
             plan = known if known is not None else plan_of(file, request.stages, frozen)
             if frozen is None and book.others():
                 tell(
-                    "this plan is new to its account, which holds other plans: it is charged anew, epsilon "
+                    "this job differs from earlier ones on these data, so it costs a further epsilon "
                     f"{plan.accounted['epsilon']:.4g} for all of its runs"
                 )
             identity = run_id or _identity(plan, request)
@@ -237,7 +240,7 @@ def carry_out(
             again = ledgered_run.run(book.open(), work)
     content = manifest.read_manifest(target)
     assert content is not None
-    return Published(folder=target, manifest=content, again=again)
+    return PublishedRun(folder=target, manifest=content, again=again)
 
 
 def _identity(plan: Plan, request: Request) -> str:
@@ -310,7 +313,7 @@ def _unaccounted(
     target: pathlib.Path,
     stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]],
     stop: Callable[[EngineJob], None],
-) -> Published:
+) -> PublishedRun:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
         return _same_run(target, identity, plan, request)
@@ -325,7 +328,7 @@ def _unaccounted(
         staging.publish_folder(whole, target)
     content = manifest.read_manifest(target)
     assert content is not None
-    return Published(folder=target, manifest=content)
+    return PublishedRun(folder=target, manifest=content)
 
 
 def _check_run_id(run_id: str | None, file: JobFile) -> None:
@@ -333,15 +336,15 @@ def _check_run_id(run_id: str | None, file: JobFile) -> None:
         if file.job.budget.runs > 1:
             raise RequestError(
                 field="--run-id",
-                rule=f"is needed: the budget is for {file.job.budget.runs} runs, and each needs a name of its own",
-                mend="add e.g. --run-id 2026-W01",
+                message=f"is needed: the budget is for {file.job.budget.runs} runs, and each needs a name of its own",
+                hint="add e.g. --run-id 2026-W01",
             )
     elif not RUN_ID.match(run_id):
-        rule = "must be 1 to 200 letters, digits and signs of _.:@/+- and start with a letter or digit"
-        raise RequestError(field="--run-id", rule=rule, mend="write e.g. --run-id 2026-W01")
+        message = "must be 1 to 200 letters, digits and signs of _.:@/+- and start with a letter or digit"
+        raise RequestError(field="--run-id", message=message, hint="write e.g. --run-id 2026-W01")
 
 
-def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> Published:
+def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> PublishedRun:
     """The release that stands at the output's place, if it is this very run's and whole.
 
     Raises:
@@ -353,10 +356,10 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
     if not listed or not manifest.holds(target, listed):
         raise RequestError(
             field=f"output {str(target)!r}",
-            rule="holds this run's release, but its files are not those of its manifest",
-            mend="restore them, or choose a new folder",
+            message="holds this run's release, but its files are not those of its manifest",
+            hint="restore them, or choose a new folder",
         )
-    return Published(folder=target, manifest=content, again=True)
+    return PublishedRun(folder=target, manifest=content, again=True)
 
 
 def _refuse_unwritable(target: pathlib.Path) -> None:
@@ -373,7 +376,7 @@ def _refuse_unwritable(target: pathlib.Path) -> None:
             pass
     except OSError:
         raise RequestError(
-            field=f"output {str(target)!r}", rule="cannot be created", mend="choose a folder that can be written"
+            field=f"output {str(target)!r}", message="cannot be created", hint="choose a folder that can be written"
         ) from None
 
 

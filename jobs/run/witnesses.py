@@ -130,5 +130,5 @@ def _read(path: str) -> Witness | None:
     return witness
 
 
-def _wrong(path: str, rule: str) -> RequestError:
-    return RequestError(field=f"--against {path}", rule=rule, mend="name the manifest.json of releases")
+def _wrong(path: str, message: str) -> RequestError:
+    return RequestError(field=f"--against {path}", message=message, hint="name the manifest.json of releases")

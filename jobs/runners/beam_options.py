@@ -73,7 +73,7 @@ class FlinkJobOptions(pipeline_options.PipelineOptions):
 class _Parser(pipeline_options._BeamArgumentParser):
     def error(self, message: str) -> NoReturn:
         field = message.partition(":")[0].removeprefix("argument ")
-        raise RequestError(field=field, rule=f"is wrong for Beam: {message.partition(': ')[2] or message}")
+        raise RequestError(field=field, message=f"is wrong for Beam: {message.partition(': ')[2] or message}")
 
 
 def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOptions:
@@ -89,22 +89,22 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
     if unknown:
         known = [name for action in parser._actions for name in action.option_strings]
         given = unknown[0].partition("=")[0]
-        mend = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
-        mend = mend if mend.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
-        raise RequestError(field=given, rule="is an option of neither this command nor Beam", mend=mend)
+        hint = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
+        hint = hint if hint.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
+        raise RequestError(field=given, message="is an option of neither this command nor Beam", hint=hint)
     chosen = pipeline_options.PipelineOptions(list(arguments)).get_all_options()
     for name, reason in REFUSED.items():
         if chosen.get(name):
-            raise RequestError(field=f"--{name}", rule=f"{reason}, and is refused", mend="leave it out")
+            raise RequestError(field=f"--{name}", message=f"{reason}, and is refused", hint="leave it out")
     if not 1 <= (1 if chosen["num_shards"] is None else chosen["num_shards"]) <= MOST_SHARDS:
-        raise RequestError(field="--num_shards", rule=f"must be from 1 to {MOST_SHARDS}", mend="or leave it out")
+        raise RequestError(field="--num_shards", message=f"must be from 1 to {MOST_SHARDS}", hint="or leave it out")
     for option in ("experiments", "dataflow_service_options"):
         for said in chosen.get(option) or []:
             name = said.partition("=")[0].strip()
             if name in LEAKING:
-                rule = f"{LEAKING[name]}, and is refused"
-                raise RequestError(field=f"--{option}={name}", rule=rule, mend="leave it out")
+                message = f"{LEAKING[name]}, and is refused"
+                raise RequestError(field=f"--{option}={name}", message=message, hint="leave it out")
     if HEAP_DUMPS in str(chosen.get("job_server_jvm_properties") or ""):
-        rule = "writes the contents of the memory to a file, and is refused"
-        raise RequestError(field="--job_server_jvm_properties", rule=rule, mend="leave it out")
+        message = "writes the contents of the memory to a file, and is refused"
+        raise RequestError(field="--job_server_jvm_properties", message=message, hint="leave it out")
     return pipeline_options.PipelineOptions([*arguments, *(option for option, _ in SWITCHED_OFF.values())])

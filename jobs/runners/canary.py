@@ -1,6 +1,6 @@
 """A job of a few elements, to see what a runner's workers are and what they see.
 
-In: an engine, the folder in which outputs are to lie. Out: what is so, with mends. Holds: it reads nothing but versions, names of
+In: an engine, the folder in which outputs are to lie. Out: what is so, with hints. Holds: it reads nothing but versions, names of
 machines and free space; the private folder that it makes is removed. Not covered: workers that get none of the elements.
 """
 
@@ -32,7 +32,7 @@ EXCERPT = 300
 """Characters of an error that are shown: no rows were near."""
 
 
-class Probe(beam.DoFn):
+class WorkerProbe(beam.DoFn):
     """Writes what a worker is into a private folder.
 
     Args:
@@ -92,7 +92,7 @@ def probe(engine: Engine, parent: pathlib.Path, progress: Progress) -> list[Said
         keyed = numbered | "Keyed" >> beam.ParDo(_Keyed()).with_output_types(tuple[int, int])
         grouped = keyed | "Shuffle" >> beam.GroupByKey()
         spread = grouped | "Values" >> beam.ParDo(_Values()).with_output_types(int)
-        spread | "Probe" >> beam.ParDo(Probe(folder)).with_output_types(str)
+        spread | "WorkerProbe" >> beam.ParDo(WorkerProbe(folder)).with_output_types(str)
         try:
             engine.run(pipeline, progress)
         except Exception as error:
@@ -133,23 +133,23 @@ def _seen(workers: list[dict[str, Any]]) -> list[Said]:
     """What the workers have written."""
     mine = facts()
     if len(workers) < ELEMENTS:
-        mend = "put the output on a disk that every worker mounts there"
-        return [Said(f"ran, but only {len(workers)} of {ELEMENTS} files are seen here", mend)]
+        hint = "put the output on a disk that every worker mounts there"
+        return [Said(f"ran, but only {len(workers)} of {ELEMENTS} files are seen here", hint)]
     hosts = {worker["host"] for worker in workers}
     processes = {(worker["host"], worker["process"]) for worker in workers}
     said = [Said(f"ran in {len(processes)} processes on {len(hosts)} machines, which write beside the output")]
     for name, version in mine["versions"].items():
         others = sorted({str(worker["versions"].get(name)) for worker in workers} - {version})
         if others:
-            mend = "install the same on workers as here"
-            said.append(Said(f"workers have {name} {', '.join(others)}, here it is {version}", mend))
+            hint = "install the same on workers as here"
+            said.append(Said(f"workers have {name} {', '.join(others)}, here it is {version}", hint))
     if any(worker["order"] != mine["order"] for worker in workers):
         said.append(Said("workers keep numbers in another order of bytes", "use machines like this one"))
     if {worker["user"] for worker in workers} != {mine["user"]}:
         # Reached where this user is root, who may read everything, and workers are not: then they could not write.
-        mend = "run workers as the user who runs this command"
-        said.append(Said("workers run as another user, who may not write into a private folder", mend))
+        hint = "run workers as the user who runs this command"
+        said.append(Said("workers run as another user, who may not write into a private folder", hint))
     free = min(worker["free"] for worker in workers)
-    mend = "point TMPDIR of workers to a larger disk" if free < LEAST_TEMPORARY else ""
-    said.append(Said(f"workers have {free / 2**30:.1f} GiB for temporary files", mend))
+    hint = "point TMPDIR of workers to a larger disk" if free < LEAST_TEMPORARY else ""
+    said.append(Said(f"workers have {free / 2**30:.1f} GiB for temporary files", hint))
     return said

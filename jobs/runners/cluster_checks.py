@@ -1,6 +1,6 @@
 """What can be seen of a runner from here: Java, jars, ports, a Flink cluster's own account of itself.
 
-In: names and addresses. Out: what is so, with a mend where it is wrong. Holds: nothing takes longer than some seconds; what
+In: names and addresses. Out: what is so, with a hint where it is wrong. Holds: nothing takes longer than some seconds; what
 another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
 Not covered: doing anything about it.
 """
@@ -42,7 +42,7 @@ class Said:
     """What is so, and what to do about it; nothing where all is well."""
 
     said: str
-    mend: str = ""
+    hint: str = ""
 
 
 @contextlib.contextmanager
@@ -60,17 +60,17 @@ def there_meanwhile(folder: pathlib.Path) -> Iterator[None]:
 
 def java(launcher: str) -> Said:
     """The Java that would start a job server."""
-    mend = f"install Java {OLDEST_JAVA} or newer, or name one with --job_server_java_launcher"
+    hint = f"install Java {OLDEST_JAVA} or newer, or name one with --job_server_java_launcher"
     if shutil.which(launcher) is None:
-        return Said(f"{launcher!r} is no command here", mend)
+        return Said(f"{launcher!r} is no command here", hint)
     try:
         done = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=3 * PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
-        return Said(f"{launcher!r} does not start", mend)
+        return Said(f"{launcher!r} does not start", hint)
     found = re.search(r'version "(?:1\.)?(\d+)([\d._]*)', done.stderr + done.stdout)
     if done.returncode or found is None:
-        return Said(f"{launcher!r} is no Java", mend)
-    return Said(f"version {found[1]}{found[2]}", "" if int(found[1]) >= OLDEST_JAVA else mend)
+        return Said(f"{launcher!r} is no Java", hint)
+    return Said(f"version {found[1]}{found[2]}", "" if int(found[1]) >= OLDEST_JAVA else hint)
 
 
 def jar(name: str, options: Mapping[str, Any]) -> Said:
@@ -85,14 +85,14 @@ def jar(name: str, options: Mapping[str, Any]) -> Said:
     if "://" in str(given):
         return Said("is named by a URL; Beam downloads it when the run begins")
     path = pathlib.Path(str(given))
-    mend = f"give a file with --{name}_job_server_jar, or leave it out: Beam then downloads its own"
+    hint = f"give a file with --{name}_job_server_jar, or leave it out: Beam then downloads its own"
     if not path.is_file():
-        return Said(f"{str(path)!r} is not there", mend)
+        return Said(f"{str(path)!r} is not there", hint)
     try:
         if not any(DRIVERS[name] in file.namelist() for file in _jars(path)):
-            return Said(f"{str(path)!r} is no job server of {name}", mend)
+            return Said(f"{str(path)!r} is no job server of {name}", hint)
     except (OSError, zipfile.BadZipFile):
-        return Said(f"{str(path)!r} is no jar", mend)
+        return Said(f"{str(path)!r} is no jar", hint)
     version = version_in(path)
     return Said(f"{path.name}" + (f", for Flink {version}" if version else ""))
 
@@ -151,8 +151,8 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
     version = re.sub(r"[^\w.-]", "", str(overview.get("flink-version")))[:20]
     wanted = max(int(options.get("parallelism") or -1), 1)
     said = f"Flink {version} with {int(overview.get('taskmanagers') or 0)} task managers, {free} of {slots} slots free"
-    mend = "" if slots >= wanted else f"start task managers: {wanted} slots are needed"
-    yield Said(said, mend)
+    hint = "" if slots >= wanted else f"start task managers: {wanted} slots are needed"
+    yield Said(said, hint)
     if setup.server in ("jar", "uber"):
         path = options.get("flink_job_server_jar")
         ours = version_in(pathlib.Path(str(path))) if path else str(options.get("flink_version"))
@@ -166,8 +166,8 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
             re.search(r"@([^:/]+):", str(manager.get("path"))) for manager in managers if isinstance(manager, dict)
         ]
         if any(place and not is_here(place[1]) and not _ours(place[1]) for place in places):
-            mend = "write --environment_type=PROCESS or EXTERNAL: docs/runners.md"
-            yield Said("has task managers on other machines, which do not reach workers in this process", mend)
+            hint = "write --environment_type=PROCESS or EXTERNAL: docs/runners.md"
+            yield Said("has task managers on other machines, which do not reach workers in this process", hint)
 
 
 def _ours(host: str) -> bool:

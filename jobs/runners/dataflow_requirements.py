@@ -6,12 +6,12 @@ refuses the second job while the first is at work. Not covered: whether project,
 service tells. Nothing here was run on the service: docs/dataflow.md. Imports no Beam.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.runners.runner_rules import run_key
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 
 if TYPE_CHECKING:
@@ -51,30 +51,30 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
     ('--sdk_location=container', '--experiments=shuffle_mode=service')
     """
     problems = [
-        RequestError(field=f"--{option}", rule=f"is needed on Dataflow: {what}", mend=f"write {how}")
+        RequestError(field=f"--{option}", message=f"is needed on Dataflow: {what}", hint=f"write {how}")
         for option, (what, how) in NEEDED.items()
         if not given.get(option)
     ]
     for option in ("temp_location", "staging_location"):
         place = str(given.get(option) or SCHEME + "b/")
         if not re.fullmatch(r"gs://[^/*?\[\]]+/[^*?\[\]]*", place + "/"):
-            rule = "is no folder of a bucket in plain letters, and workers see no other place"
-            problems.append(RequestError(field=f"--{option}", rule=rule, mend="write gs://BUCKET/FOLDER"))
+            message = "is no folder of a bucket in plain letters, and workers see no other place"
+            problems.append(RequestError(field=f"--{option}", message=message, hint="write gs://BUCKET/FOLDER"))
     image = str(given.get("sdk_container_image") or "x:1")
     tag = image.rpartition("/")[2].partition(":")[2]
     if tag in ("", "latest"):
-        rule = "has no fixed tag: what a run does would depend on the day"
+        message = "has no fixed tag: what a run does would depend on the day"
         problems.append(
-            RequestError(field="--sdk_container_image", rule=rule, mend="write IMAGE:TAG or IMAGE@sha256:...")
+            RequestError(field="--sdk_container_image", message=message, hint="write IMAGE:TAG or IMAGE@sha256:...")
         )
     for option in OTHER_PROGRAMS:
         if given.get(option):
-            rule = "adds programs to workers that are not in the image"
-            problems.append(RequestError(field=f"--{option}", rule=rule, mend="put them into the image"))
+            message = "adds programs to workers that are not in the image"
+            problems.append(RequestError(field=f"--{option}", message=message, hint="put them into the image"))
     if given.get("dataflow_job_file"):
-        rule = "writes the job, with its parameters, to a file"
-        mend = "leave it out; `python -m dp_pipelines.jobs.dataflow.job_graph` shows the job"
-        problems.append(RequestError(field="--dataflow_job_file", rule=rule, mend=mend))
+        message = "writes the job, with its parameters, to a file"
+        hint = "leave it out; `python -m dp_pipelines.jobs.dataflow.job_graph` shows the job"
+        problems.append(RequestError(field="--dataflow_job_file", message=message, hint=hint))
     raise_all(problems)
     experiments = [str(item).partition("=")[0] for item in given.get("experiments") or []]
     unset = (None, "", "default")  # the last is Beam's own word for what it downloads and uploads
@@ -91,14 +91,16 @@ def refuse_local(request: "Request") -> None:
     problems = []
     outside = [path for path in request.source.files if not path.startswith(SCHEME)]
     if outside:
-        rule = f"names files that Dataflow's workers do not see, e.g. {outside[0]!r}"
-        mend = f"put them into a bucket and name them by {SCHEME}"
-        problems.append(request.file.error(("source",), RequestError(field="source", rule=rule, mend=mend)))
+        message = f"names files that Dataflow's workers do not see, e.g. {outside[0]!r}"
+        hint = f"put them into a bucket and name them by {SCHEME}"
+        problems.append(request.file.error(("source",), RequestError(field="source", message=message, hint=hint)))
     for name in request.tasks:
-        rule = "trains a model, which needs its examples on the machine of this command, and is not offered on Dataflow"
+        message = (
+            "trains a model, which needs its examples on the machine of this command, and is not offered on Dataflow"
+        )
         problems.append(
             request.file.error(
-                ("stages", name), RequestError(field=f"stage {name!r}", rule=rule, mend="use another runner")
+                ("stages", name), RequestError(field=f"stage {name!r}", message=message, hint="use another runner")
             )
         )
     raise_all(problems)
@@ -107,20 +109,11 @@ def refuse_local(request: "Request") -> None:
 def extra_missing(field: str) -> RequestError:
     """What is told where Google's packages are not here.
 
-    >>> extra_missing("--runner dataflow").mend
+    >>> extra_missing("--runner dataflow").hint
     "install the extra: pip install 'dp-pipelines[dataflow]'"
     """
-    mend = "install the extra: pip install 'dp-pipelines[dataflow]'"
-    return RequestError(field=field, rule="needs packages that are not installed", mend=mend)
-
-
-def run_key(account: str, run_id: str) -> str:
-    """A name for a run that shows neither its account nor its id, and is always the same.
-
-    >>> run_key("shop", "2026-W01") == run_key("shop", "2026-W01") != run_key("shop", "2026-W02")
-    True
-    """
-    return hashlib.sha256(f"{len(account)}:{account}{run_id}".encode()).hexdigest()[:24]
+    hint = "install the extra: pip install 'dp-pipelines[dataflow]'"
+    return RequestError(field=field, message="needs packages that are not installed", hint=hint)
 
 
 def job_name(account: str, run_id: str) -> str:

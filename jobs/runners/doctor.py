@@ -1,6 +1,6 @@
 """Whether a run would find what it needs: Java, job server, cluster, workers, disks; known before a budget is touched.
 
-In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a mend. Holds: nothing is read of any
+In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a hint. Holds: nothing is read of any
 rows, and nothing is charged; what is made for a check is removed again. Not covered: what only rows show, e.g. that a worker's
 memory is too small; what happens after the check.
 """
@@ -29,35 +29,35 @@ OWN_MEMORY = ("tmpfs", "ramfs", "overlay")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
+class CheckResult:
     """What a check found.
 
     Args:
         what: was looked at.
         said: what is so.
-        mend: what to do; empty where all is well.
+        hint: what to do; empty where all is well.
     """
 
     what: str
     said: str
-    mend: str = ""
+    hint: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether all is well."""
-        return not self.mend
+        return not self.hint
 
     @property
     def line(self) -> str:
         """One line for people.
 
-        >>> Finding(what="java", said="is missing", mend="install Java 17").line
+        >>> CheckResult(what="java", said="is missing", hint="install Java 17").line
         'wrong  java: is missing; install Java 17'
         """
-        return f"{'ok   ' if self.ok else 'wrong'}  {self.what}: {self.said}" + (f"; {self.mend}" if self.mend else "")
+        return f"{'ok   ' if self.ok else 'wrong'}  {self.what}: {self.said}" + (f"; {self.hint}" if self.hint else "")
 
 
-def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[Finding]:
+def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[CheckResult]:
     """Everything that can be known before a run.
 
     Args:
@@ -102,12 +102,12 @@ def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str],
     from dp_pipelines.jobs.spec.validation_errors import raise_all
 
     wrong = [finding for finding in cheap(engine, target) if not finding.ok]
-    raise_all([RequestError(field=finding.what, rule=finding.said, mend=finding.mend) for finding in wrong])
+    raise_all([RequestError(field=finding.what, message=finding.said, hint=finding.hint) for finding in wrong])
     for name, (_, why) in beam_options.SWITCHED_OFF.items():
         note(f"{name} is switched off: {why}")
 
 
-def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[Finding]:
+def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[CheckResult]:
     """What takes no longer than some seconds to see.
 
     Args:
@@ -133,31 +133,35 @@ def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[Finding]:
     yield _place(setup, target)
 
 
-def _finding(what: str, said: cluster_checks.Said) -> Finding:
-    return Finding(what=what, said=said.said, mend=said.mend)
+def _finding(what: str, said: cluster_checks.Said) -> CheckResult:
+    return CheckResult(what=what, said=said.said, hint=said.hint)
 
 
-def _workers(setup: runner_rules.Setup) -> Finding:
+def _workers(setup: runner_rules.Setup) -> CheckResult:
     """Whether workers can be started, as far as it can be seen from here."""
     what = f"workers ({setup.environment})"
     if setup.pool and not setup.here and runner_rules.is_here(setup.pool):
-        return Finding(what=what, said=f"{setup.pool} of each task manager's machine, which cannot be seen from here")
+        return CheckResult(
+            what=what, said=f"{setup.pool} of each task manager's machine, which cannot be seen from here"
+        )
     if setup.pool:
         return _finding(what, cluster_checks.listens(setup.pool))
     if setup.command and setup.here and shutil.which(setup.command) is None:
-        mend = "write the full path of a script that may be executed: docs/runners.md"
-        return Finding(what=what, said=f"{setup.command!r} is no command on this machine", mend=mend)
+        hint = "write the full path of a script that may be executed: docs/runners.md"
+        return CheckResult(what=what, said=f"{setup.command!r} is no command on this machine", hint=hint)
     said = "in this process" if setup.environment == "LOOPBACK" or setup.environment in runner_rules.IN_PROCESS else ""
-    return Finding(what=what, said=said or f"are started by {setup.command!r}")
+    return CheckResult(what=what, said=said or f"are started by {setup.command!r}")
 
 
-def _place(setup: runner_rules.Setup, target: pathlib.Path) -> Finding:
+def _place(setup: runner_rules.Setup, target: pathlib.Path) -> CheckResult:
     """Whether a release can be staged beside the output, as far as it can be seen from here."""
     what = f"output {str(target)!r}"
     kind = disks.kind_of(target.parent)
     if not setup.here and kind in OWN_MEMORY:
-        mend = "choose a folder on a disk that all machines share"
-        return Finding(what=what, said=f"lies on {kind}, which no other machine sees; {runner_rules.SHARED}", mend=mend)
+        hint = "choose a folder on a disk that all machines share"
+        return CheckResult(
+            what=what, said=f"lies on {kind}, which no other machine sees; {runner_rules.SHARED}", hint=hint
+        )
     try:
         with (
             cluster_checks.there_meanwhile(target.parent),
@@ -169,35 +173,35 @@ def _place(setup: runner_rules.Setup, target: pathlib.Path) -> Finding:
             staged.with_name("linked").rename(staged.with_name("renamed"))
     except OSError as error:
         said = f"cannot be staged there: {error.strerror or 'the file system refuses'}"
-        return Finding(what=what, said=said, mend="choose a folder on a disk with links where this user may write")
+        return CheckResult(what=what, said=said, hint="choose a folder on a disk with links where this user may write")
     shared = "" if setup.here else f"; {runner_rules.SHARED}"
-    return Finding(what=what, said=f"can be staged and published ({kind or 'unknown file system'}){shared}")
+    return CheckResult(what=what, said=f"can be staged and published ({kind or 'unknown file system'}){shared}")
 
 
-def disk() -> Iterator[Finding]:
+def disk() -> Iterator[CheckResult]:
     """The disk for temporary files."""
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     said = f"{free / 2**30:.1f} GiB are free"
     few = "set TMPDIR to a folder on a larger disk" if free < cluster_checks.LEAST_TEMPORARY else ""
-    yield Finding(what=f"temporary files in {folder!r}", said=said, mend=few)
+    yield CheckResult(what=f"temporary files in {folder!r}", said=said, hint=few)
 
 
-def _versions() -> Finding:
+def _versions() -> CheckResult:
     import apache_beam
 
     from dp_pipelines import __version__
 
     said = f"dp-pipelines {__version__}, Python {platform.python_version()}, Beam {apache_beam.__version__}"
-    return Finding(what="this process", said=said)
+    return CheckResult(what="this process", said=said)
 
 
-def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[Finding]:
+def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[CheckResult]:
     for name, (_, why) in switched_off.items():
-        yield Finding(what=name, said=f"switched off, since {why}")
+        yield CheckResult(what=name, said=f"switched off, since {why}")
 
 
-def _ledger(given: argparse.Namespace) -> Iterator[Finding]:
+def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
     """Where the ledger lies."""
     url = given.ledger
     if url == "none" or (url is None and given.job is None):
@@ -210,22 +214,24 @@ def _ledger(given: argparse.Namespace) -> Iterator[Finding]:
     try:
         if Ledger.exists(place):
             Ledger.open(place, anchor=given.anchor).close()
-            yield Finding(what=what, said="can be opened")
+            yield CheckResult(what=what, said="can be opened")
         elif "://" in place or url is not None:
-            yield Finding(
-                what=what, said="is not there", mend="check its name, or make it with `dp-pipelines ledger init`"
+            yield CheckResult(
+                what=what, said="is not there", hint="check its name, or make it with `dp-pipelines ledger init`"
             )
         else:
             disks.refuse_network(pathlib.Path(place))
             writable = os.access(pathlib.Path(place).parent, os.W_OK)
-            mend = "" if writable else "name another one with --ledger, or let this user write there"
-            yield Finding(what=what, said="will be made by the first run" if writable else "cannot be made", mend=mend)
+            hint = "" if writable else "name another one with --ledger, or let this user write there"
+            yield CheckResult(
+                what=what, said="will be made by the first run" if writable else "cannot be made", hint=hint
+            )
     except RequestError as error:
-        yield Finding(what=what, said=error.rule, mend=error.mend or "see docs/ledger.md")
+        yield CheckResult(what=what, said=error.message, hint=error.hint or "see docs/ledger.md")
     except DpError as error:
-        yield Finding(what=what, said=str(error), mend="see docs/ledger.md")
+        yield CheckResult(what=what, said=str(error), hint="see docs/ledger.md")
 
 
-def probed(said: Sequence[cluster_checks.Said]) -> list[Finding]:
+def probed(said: Sequence[cluster_checks.Said]) -> list[CheckResult]:
     """What a small job on the runner has shown."""
     return [_finding("a small job", one) for one in said]

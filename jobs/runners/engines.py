@@ -43,7 +43,7 @@ ENDING_SOON = 10.0
 
 
 class RunnerFailed(DpError):
-    """The runner took no job. The message holds public facts only.
+    """The runner did not accept the job. The message holds public facts only.
 
     Args:
         name: of the runner.
@@ -52,14 +52,14 @@ class RunnerFailed(DpError):
 
     def __init__(self, name: str, cause: Exception | None = None) -> None:
         super().__init__(
-            f"runner {name}: took no job; nothing was read and nothing was published; "
+            f"runner {name}: did not accept the job; nothing was read or published; "
             f"`dp-pipelines doctor --runner {name}` with the same options says more"
         )
         self.cause = cause
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Attempt:
+class EngineAttempt:
     """What an engine must know of the attempt for which it works.
 
     Args:
@@ -84,7 +84,7 @@ class Engine:
     def __init__(self, setup: runner_rules.Setup, arguments: Sequence[str]) -> None:
         self.setup, self._arguments = setup, [*arguments, *setup.defaults]
         self._server: _Server | None = None
-        self._attempt: Attempt | None = None
+        self._attempt: EngineAttempt | None = None
 
     @property
     def options(self) -> PipelineOptions:
@@ -148,7 +148,7 @@ class Engine:
             raise
 
     @contextlib.contextmanager
-    def attempt(self, attempt: Attempt) -> Iterator[None]:
+    def attempt(self, attempt: EngineAttempt) -> Iterator[None]:
         """Work for an attempt until the end of the block; then no job server is left.
 
         Meanwhile the temporary files of Beam, and of all else in this process, lie in the attempt's private folder.
@@ -219,13 +219,15 @@ def configured(name: str, arguments: Sequence[str]) -> Engine:
     except RequestError:
         raise
     except Exception:  # for Dataflow the validator asks the bucket, and an error of Google's client may quote a key
-        rule = f"cannot be checked for {name}: the service or its credentials are not reached from here"
+        message = f"cannot be checked for {name}: the service or its credentials are not reached from here"
         raise RequestError(
-            field="--temp_location", rule=rule, mend="log in, e.g. `gcloud auth application-default login`"
+            field="--temp_location", message=message, hint="log in, e.g. `gcloud auth application-default login`"
         ) from None
     for said in complaints:
-        rule = " ".join(str(said).split()).rstrip(".")
-        raise RequestError(field="options of Beam", rule=f"do not go together: {rule}", mend="see Beam's documentation")
+        message = " ".join(str(said).split()).rstrip(".")
+        raise RequestError(
+            field="options of Beam", message=f"do not go together: {message}", hint="see Beam's documentation"
+        )
     return made
 
 
@@ -240,9 +242,9 @@ def _dataflow() -> PipelineRunner:
 
         importlib.import_module("google.cloud.storage")  # says whether the extra is there
     except ImportError:
-        mend = "pip install 'dp-pipelines[dataflow]'"
+        hint = "pip install 'dp-pipelines[dataflow]'"
         raise RequestError(
-            field="--runner dataflow", rule="needs Google's libraries, which are not here", mend=mend
+            field="--runner dataflow", message="needs Google's libraries, which are not here", hint=hint
         ) from None
     return DataflowRunner()
 

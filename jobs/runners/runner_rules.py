@@ -7,6 +7,7 @@ staging folder, and where public facts show that they cannot, the runner is refu
 """
 
 import dataclasses
+import hashlib
 import re
 import socket
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.runners import dataflow_requirements
 
 NAMES = ("direct", "portable", "flink", "spark", "dataflow")
 
@@ -99,9 +99,9 @@ def check_name(name: str) -> str:
     short = name.lower().replace("_", "").removesuffix("runner")
     listed = "one of " + ", ".join(NAMES)
     if short in REFUSED:
-        raise RequestError(field=f"--runner {name}", rule=f"is refused: it {REFUSED[short]}", mend=listed)
-    mend = f"write --runner {short}" if short in NAMES else listed
-    raise RequestError(field=f"--runner {name}", rule="is no runner here", mend=mend)
+        raise RequestError(field=f"--runner {name}", message=f"is refused: it {REFUSED[short]}", hint=listed)
+    hint = f"write --runner {short}" if short in NAMES else listed
+    raise RequestError(field=f"--runner {name}", message="unknown runner", hint=hint)
 
 
 def setup(name: str, given: Mapping[str, Any]) -> Setup:
@@ -123,6 +123,8 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     if name == "direct":
         return Setup(name=name)
     if name == "dataflow":
+        from dp_pipelines.jobs.runners import dataflow_requirements
+
         return Setup(name=name, defaults=dataflow_requirements.defaults(given))
     server, master, defaults = _reached(name, given)
     found = Setup(name=name, server=server, master=master)
@@ -139,12 +141,12 @@ def _reached(name: str, given: Mapping[str, Any]) -> tuple[str, str, tuple[str, 
     """Who takes the pipeline, the cluster's address, and options that were left out."""
     endpoint = str(given.get("job_endpoint") or "")
     if endpoint and endpoint != "embed" and not re.fullmatch(r".+:\d+", endpoint):
-        raise RequestError(field="--job_endpoint", rule="is no address", mend="write host:port")
+        raise RequestError(field="--job_endpoint", message="is no address", hint="write host:port")
     if name == "portable":
         return (endpoint or "embed"), "", () if endpoint else ("--job_endpoint=embed",)
     if endpoint == "embed":
-        rule = "is the job service in this process, which runs the pipeline itself"
-        raise RequestError(field="--job_endpoint=embed", rule=rule, mend="write --runner portable")
+        message = "is the job service in this process, which runs the pipeline itself"
+        raise RequestError(field="--job_endpoint=embed", message=message, hint="write --runner portable")
     if name == "flink":
         master = str(given.get("flink_master") or LOCAL_MASTERS[0]).strip()
         master = "" if master in LOCAL_MASTERS else master
@@ -169,24 +171,26 @@ def _environment(given: Mapping[str, Any], found: Setup) -> str:
     if not chosen:
         if found.here:
             return "LOOPBACK"
-        rule = f"is needed, since the cluster at {found.master or found.server} is not on this machine; {SHARED}"
-        raise RequestError(field=field, rule=rule, mend="write PROCESS or EXTERNAL: docs/runners.md")
+        message = f"is needed, since the cluster at {found.master or found.server} is not on this machine; {SHARED}"
+        raise RequestError(field=field, message=message, hint="write PROCESS or EXTERNAL: docs/runners.md")
     if chosen in IN_PROCESS:
         if found.server != "embed":
-            raise RequestError(field=field, rule="has workers in this process, which only `portable` uses")
+            raise RequestError(field=field, message="has workers in this process, which only `portable` uses")
         return chosen
     if chosen not in ("LOOPBACK", "PROCESS", "EXTERNAL", "DOCKER"):
-        raise RequestError(field=field, rule="must be LOOPBACK, PROCESS or EXTERNAL")
+        raise RequestError(field=field, message="must be LOOPBACK, PROCESS or EXTERNAL")
     if chosen == "DOCKER":
-        rule = f"is refused: Beam's containers mount no folder of the machine, but {SHARED}"
-        mend = "start containers that do and have a pool of workers in them, and write EXTERNAL: docs/runners.md"
-        raise RequestError(field=f"{field}=DOCKER", rule=rule, mend=mend)
+        message = f"is refused: Beam's containers mount no folder of the machine, but {SHARED}"
+        hint = "start containers that do and have a pool of workers in them, and write EXTERNAL: docs/runners.md"
+        raise RequestError(field=f"{field}=DOCKER", message=message, hint=hint)
     if chosen == "LOOPBACK" and not found.here:
-        rule = "has the workers in this process, which a cluster on another machine does not reach"
-        raise RequestError(field=f"{field}=LOOPBACK", rule=rule, mend="write PROCESS or EXTERNAL: docs/runners.md")
+        message = "has the workers in this process, which a cluster on another machine does not reach"
+        raise RequestError(
+            field=f"{field}=LOOPBACK", message=message, hint="write PROCESS or EXTERNAL: docs/runners.md"
+        )
     if chosen == "PROCESS" and found.server == "embed":
-        rule = "is not known to the job service in this process"
-        raise RequestError(field=f"{field}=PROCESS", rule=rule, mend="write LOOPBACK or EXTERNAL")
+        message = "is not known to the job service in this process"
+        raise RequestError(field=f"{field}=PROCESS", message=message, hint="write LOOPBACK or EXTERNAL")
     return chosen
 
 
@@ -198,21 +202,21 @@ def _workers(given: Mapping[str, Any], environment: str) -> tuple[str, str]:
     if environment == "PROCESS":
         command = options.get("process_command") or (_of_json(config, "command") if config else "")
         if not command:
-            mend = "write --environment_options=process_command=PATH"
+            hint = "write --environment_options=process_command=PATH"
             raise RequestError(
-                field="--environment_type=PROCESS", rule="needs a command that starts a worker", mend=mend
+                field="--environment_type=PROCESS", message="needs a command that starts a worker", hint=hint
             )
         return command, ""
     if environment == "EXTERNAL":
         if "external_service_address" in options:
-            rule = "is an option on which Beam 2.77 fails"
-            mend = "write --environment_config=HOST:PORT instead"
-            raise RequestError(field="--environment_options=external_service_address", rule=rule, mend=mend)
+            message = "is an option on which Beam 2.77 fails"
+            hint = "write --environment_config=HOST:PORT instead"
+            raise RequestError(field="--environment_options=external_service_address", message=message, hint=hint)
         pool = _of_json(config, "url") if config.startswith("{") else config
         if not re.fullmatch(r".+:\d+", pool):
-            mend = "write --environment_config=HOST:PORT"
+            hint = "write --environment_config=HOST:PORT"
             raise RequestError(
-                field="--environment_type=EXTERNAL", rule="needs the address of a pool of workers", mend=mend
+                field="--environment_type=EXTERNAL", message="needs the address of a pool of workers", hint=hint
             )
         return "", pool
     return "", ""
@@ -224,7 +228,7 @@ def _of_json(text: str, key: str) -> str:
     try:
         return str(json.loads(text)[key])
     except (ValueError, KeyError, TypeError):
-        raise RequestError(field="--environment_config", rule=f"must be JSON with the key {key!r}") from None
+        raise RequestError(field="--environment_config", message=f"must be JSON with the key {key!r}") from None
 
 
 def host_and_port(address: str) -> tuple[str, int | None]:
@@ -261,3 +265,12 @@ def is_here(address: str) -> bool:
     """
     host = host_and_port(address)[0].lower()
     return host in ("localhost", "::1", socket.gethostname().lower()) or host.startswith("127.")
+
+
+def run_key(account: str, run_id: str) -> str:
+    """A name for a run that shows neither its account nor its id, and is always the same.
+
+    >>> run_key("shop", "2026-W01") == run_key("shop", "2026-W01") != run_key("shop", "2026-W02")
+    True
+    """
+    return hashlib.sha256(f"{len(account)}:{account}{run_id}".encode()).hexdigest()[:24]

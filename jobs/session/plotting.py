@@ -60,14 +60,14 @@ def plot(table: Published, metric: str | None, kinds: Mapping[str, str], title: 
 def _numbers(table: Published, metric: str | None, kinds: Mapping[str, str]) -> Numbers:
     names = [numbers.name for numbers in table.metrics]
     if not names:
-        rule = "has no metric with one number for each partition"
-        raise RequestError(field="metric", rule=rule, mend="open report.html in the release's folder")
+        message = "has no metric with one number for each partition"
+        raise RequestError(field="metric", message=message, hint="open report.html in the release's folder")
     if metric is None:
         ranked = released_table.ranking(table, kinds)
         return ranked if ranked.name in names else table.metrics[0]
     if metric not in names:
-        mend = nearest(metric, names, "metrics")
-        raise RequestError(field="metric", rule="is no metric with one number for each partition", mend=mend)
+        hint = nearest(metric, names, "metrics")
+        raise RequestError(field="metric", message="is no metric with one number for each partition", hint=hint)
     return table.metrics[names.index(metric)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import escape
 
 from dp_pipelines.jobs.session.result import left_in_words
-from dp_pipelines.jobs.session.session_account import Budget
+from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import summary
 
 
@@ -34,8 +34,8 @@ class Price:
     released: bool
     fits: bool
     plan: Mapping[str, Any] = dataclasses.field(repr=False)
-    before: Mapping[str, Budget]
-    after: Mapping[str, Budget]
+    before: Mapping[str, SessionBudget]
+    after: Mapping[str, SessionBudget]
 
     @property
     def epsilon(self) -> float:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from markupsafe import escape
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.session.session_account import Budget
+from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.report import released_table
 from dp_pipelines.report.numbers import ERROR_BAR
@@ -43,7 +43,7 @@ class Release:
         folder: pathlib.Path,
         manifest: Mapping[str, Any],
         again: bool,
-        budget: Mapping[str, Budget],
+        budget: Mapping[str, SessionBudget],
     ) -> None:
         self.name, self.folder, self.manifest, self.again = name, folder, manifest, again
         self.left = budget["left"]
@@ -110,10 +110,10 @@ class Release:
         return plotting.plot(self._published, metric, self._kinds, self.name)
 
     @property
-    def cost(self) -> Budget:
+    def cost(self) -> SessionBudget:
         """What this release costs by itself, as its plan accounts for it."""
         said = self.manifest["accounted"]
-        return Budget(epsilon=said["epsilon"], delta=said["delta"])
+        return SessionBudget(epsilon=said["epsilon"], delta=said["delta"])
 
     def __repr__(self) -> str:
         """The first rows with error bars, what it cost, what is left."""
@@ -134,7 +134,7 @@ class Release:
         return f"{paid}; {left_in_words(self._budget)}"
 
 
-def left_in_words(budget: Mapping[str, Budget]) -> str:
+def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     """What is left of an account, never more than it is."""
     left, cap = budget["left"], budget["cap"]
     return (
@@ -151,12 +151,12 @@ def _text_of(path: pathlib.Path) -> str:
 
 def _refuse_taken(table: pa.Table, name: str) -> None:
     if name in table.column_names:
-        raise RequestError(field="bars", rule=f"would add column {name!r}, which is there", mend="leave bars out")
+        raise RequestError(field="bars", message=f"would add column {name!r}, which is there", hint="leave bars out")
 
 
 def _installed(library: str) -> Any:
     try:
         return importlib.import_module(library)
     except ImportError:
-        rule, mend = "is not installed here", f"pip install {library}, or take to_arrow()"
-        raise RequestError(field=library, rule=rule, mend=mend) from None
+        message, hint = "is not installed here", f"pip install {library}, or take to_arrow()"
+        raise RequestError(field=library, message=message, hint=hint) from None

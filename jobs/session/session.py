@@ -28,7 +28,7 @@ from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.session import session_account
 from dp_pipelines.jobs.session.price import Price
 from dp_pipelines.jobs.session.result import Release, left_in_words
-from dp_pipelines.jobs.session.session_account import Budget
+from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.sources import source_files, tables
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec.from_query import job_of
@@ -116,8 +116,8 @@ class Session:
             self._pattern = _pattern(os.fspath(data), self._folder)
             files = self._found().files
             if types is not None:
-                rule_ = "is for columns of pandas; Parquet files have types"
-                raise RequestError(field="types", rule=rule_, mend="drop it")
+                message = "is for columns of pandas; Parquet files have types"
+                raise RequestError(field="types", message=message, hint="drop it")
         else:
             name, self._held = tables.hold(data, types)
             self._pattern = f"memory://{urllib.parse.quote(self._dataset, safe='')}"
@@ -130,7 +130,7 @@ class Session:
             words=unit_words,
             epsilon=None
             if epsilon is None
-            else checks.number(epsilon, "epsilon", above=0, mend="write e.g. epsilon=3"),
+            else checks.number(epsilon, "epsilon", above=0, hint="write e.g. epsilon=3"),
             delta=None if delta is None else checks.number(delta, "delta", above=0, below=1),
             rule=rule,
             pattern=session_account.registered(self._pattern, self._folder),
@@ -140,17 +140,17 @@ class Session:
         self._releases = self._folder / releases / _folder_name(self._dataset)
 
     @property
-    def remaining(self) -> Budget:
+    def remaining(self) -> SessionBudget:
         """What is left of the account now, after all that anybody has charged to it."""
         return self._account.budget()["left"]
 
     @property
-    def spent(self) -> Budget:
+    def spent(self) -> SessionBudget:
         """What is spent of the account now."""
         return self._account.budget()["spent"]
 
     @property
-    def cap(self) -> Budget:
+    def cap(self) -> SessionBudget:
         """The most that may ever be spent."""
         return self._account.budget()["cap"]
 
@@ -230,11 +230,11 @@ class Session:
         asked: Mapping[str, Any],
     ) -> _Planned:
         if not isinstance(name, str) or not NAME.match(name):
-            rule = "must be 1 to 100 letters, digits and signs of _.- and start with a letter or digit"
-            raise RequestError(field="name", rule=rule, mend='write e.g. name="orders-by-region"')
+            message = "must be 1 to 100 letters, digits and signs of _.- and start with a letter or digit"
+            raise RequestError(field="name", message=message, hint='write e.g. name="orders-by-region"')
         with self._account.ledger() as ledger:
             account = ledger.account(self._dataset)
-            epsilon = checks.number(epsilon, "epsilon", above=0, mend="write e.g. epsilon=0.5")
+            epsilon = checks.number(epsilon, "epsilon", above=0, hint="write e.g. epsilon=0.5")
             known = ledger.run(self._dataset, name)
             if known is not None and known.state == "abandoned":
                 known = None
@@ -255,8 +255,8 @@ class Session:
             if known is not None and (known.plan, known.content) != (request.asked, request.content):
                 raise RequestError(
                     field=f"name {name!r}",
-                    rule="stands for the release of another query, or of the same one with other arguments",
-                    mend="give this query a name of its own, or ask exactly as before to have that release again",
+                    message="stands for the release of another query, or of the same one with other arguments",
+                    hint="give this query a name of its own, or ask exactly as before to have that release again",
                 )
             block = ledger.block(self._dataset, "", request.asked)
             plan = run.plan_of(file, request.stages, None if block is None else block.body["frozen"])
@@ -290,17 +290,19 @@ class Session:
             for field in asked:
                 if field not in known:
                     raise RequestError(
-                        field=field, rule="is no argument here", mend=f"there are: {', '.join(sorted(known))}"
+                        field=field, message="is no argument here", hint=f"there are: {', '.join(sorted(known))}"
                     )
             for field in ("partition_by", "bounds"):
                 if field not in asked:
-                    raise RequestError(field=field, rule="is missing", mend="add it, or give a Query")
+                    raise RequestError(field=field, message="is missing", hint="add it, or give a Query")
             return Query(privacy_unit=self._unit, **asked)
         if asked:
-            raise RequestError(field=next(iter(asked)), rule="stands beside a query", mend="put it into the Query")
+            raise RequestError(field=next(iter(asked)), message="stands beside a query", hint="put it into the Query")
         if isinstance(query, Query) and query.unit_columns != self._unit:
-            rule = f"is not that of the session, which protects each {', '.join(self._unit)}"
-            raise RequestError(field="query.privacy_unit", rule=rule, mend=f"write privacy_unit={list(self._unit)}")
+            message = f"is not that of the session, which protects each {', '.join(self._unit)}"
+            raise RequestError(
+                field="query.privacy_unit", message=message, hint=f"write privacy_unit={list(self._unit)}"
+            )
         return query
 
     def _found(self) -> Source:
@@ -322,7 +324,7 @@ class Session:
         spent = f"epsilon {summary.spent_number(budget['spent'].epsilon)}, delta {summary.spent_number(budget['spent'].delta)}"
         return {
             "session": f"{self._dataset} in {self._account.shown}",
-            "protects": f"each {account.words}: all of its rows",
+            "protects": f"every {account.words} (all its rows together)",
             "spent": f"{spent} (rule {account.rule})",
             "budget": left_in_words(budget),
             "releases": ", ".join(done) or "none yet",

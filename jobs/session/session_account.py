@@ -20,7 +20,7 @@ from dp_pipelines.release.manifest import unit_in_words
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
+class SessionBudget:
     """An epsilon and a delta."""
 
     epsilon: float
@@ -50,17 +50,19 @@ class SessionAccount:
         finally:
             opened.close()
 
-    def budget(self, more: Cost | None = None) -> dict[str, Budget]:
+    def budget(self, more: Cost | None = None) -> dict[str, SessionBudget]:
         """The account's `cap`, and what is `spent` and `left` now, or would be with one more cost."""
         with self.ledger() as opened:
             return budget_of(opened.account(self.name), more)
 
 
-def budget_of(account: Account, more: Cost | None = None) -> dict[str, Budget]:
+def budget_of(account: Account, more: Cost | None = None) -> dict[str, SessionBudget]:
     """`cap`, `spent` and `left` of an account, with one more cost."""
     spent = account.spent.get("", Cost()) + (more or Cost())
     numbers = export.budget_of(dataclasses.replace(account, spent={**account.spent, "": spent}), "")
-    return {name: Budget(**{k: max(v, 0.0) for k, v in numbers[name].items()}) for name in ("cap", "spent", "left")}
+    return {
+        name: SessionBudget(**{k: max(v, 0.0) for k, v in numbers[name].items()}) for name in ("cap", "spent", "left")
+    }
 
 
 def account_of(
@@ -91,10 +93,10 @@ def account_of(
         LedgerError: the ledger cannot be used.
     """
     if not isinstance(dataset, str) or not dataset:
-        raise RequestError(field="dataset", rule="must name an account", mend='write e.g. dataset="grocery"')
+        raise RequestError(field="dataset", message="must name an account", hint='write e.g. dataset="grocery"')
     if ledger == "none":
-        rule_, mend = "cannot be none: a session's budget is what a ledger remembers", "leave it out"
-        raise RequestError(field="ledger", rule=rule_, mend=mend)
+        message, hint = "cannot be none: a session's budget is what a ledger remembers", "leave it out"
+        raise RequestError(field="ledger", message=message, hint=hint)
     place = str(folder / DEFAULT_NAME) if ledger is None else _fixed(ledger, folder)
     cap = {"epsilon": epsilon, "delta": delta}
     if ledger is not None or Ledger.exists(place):
@@ -107,7 +109,7 @@ def account_of(
             _open(opened, dataset, unit, words, _need_cap(cap), rule, pattern, files)
         _refuse_other(opened.account(dataset), unit, cap, rule)
         opened.claim_source(dataset, pattern, files)
-        here = default_places.Place(account=dataset, ledger=opened.state.ledger, shown=opened.shown)
+        here = default_places.AccountPlace(account=dataset, ledger=opened.state.ledger, shown=opened.shown)
         for warning in default_places.remember(here, pattern, files, "ledger="):
             tell(warning)
     finally:
@@ -126,7 +128,7 @@ def _open(
     dataset: str,
     unit: Sequence[str],
     words: str | None,
-    cap: Budget,
+    cap: SessionBudget,
     rule: str | None,
     pattern: str,
     files: Sequence[str],
@@ -143,32 +145,36 @@ def _open(
     )
 
 
-def _need_cap(cap: dict[str, float | None]) -> Budget:
+def _need_cap(cap: dict[str, float | None]) -> SessionBudget:
     for name, value in cap.items():
         if value is None:
-            rule = "is needed: the account is new, and this is the most that may ever be spent on one unit"
-            raise RequestError(field=name, rule=rule, mend=f"write e.g. {name}={3 if name == 'epsilon' else '1e-6'}")
-    return Budget(**cap)  # type: ignore[arg-type]  # none is None
+            message = "is needed: the account is new, and this is the most that may ever be spent on one unit"
+            raise RequestError(
+                field=name, message=message, hint=f"write e.g. {name}={3 if name == 'epsilon' else '1e-6'}"
+            )
+    return SessionBudget(**cap)  # type: ignore[arg-type]  # none is None
 
 
 def _refuse_other(account: Account, unit: Sequence[str], cap: dict[str, float | None], rule: str | None) -> None:
     if tuple(unit) != account.unit:
         raise RequestError(
             field="privacy_unit",
-            rule=f"is not that of the account {account.name!r}, which protects each {account.words}",
-            mend=f"write privacy_unit={list(account.unit)}, or charge another dataset",
+            message=f"is not that of the account {account.name!r}, which protects each {account.words}",
+            hint=f"write privacy_unit={list(account.unit)}, or charge another dataset",
         )
     if account.window is not None:
         wrong = f"names the account {account.name!r}, which has windows of {account.window.days} days"
-        raise RequestError(field="dataset", rule=wrong, mend="run a job file with a window, or charge another dataset")
+        raise RequestError(
+            field="dataset", message=wrong, hint="run a job file with a window, or charge another dataset"
+        )
     said: dict[str, Any] = {**cap, "rule": rule}
     for name, value in said.items():
         held = getattr(account, name)
         if value is not None and value != held:
             shown = f"{held:g}" if isinstance(held, float) else held
-            mend = "leave it out" + ("" if name == "rule" else ", or raise the cap with `dp-pipelines ledger raise`")
+            hint = "leave it out" + ("" if name == "rule" else ", or raise the cap with `dp-pipelines ledger raise`")
             raise RequestError(
-                field=name, rule=f"is {shown} for the account {account.name!r}, on the record", mend=mend
+                field=name, message=f"is {shown} for the account {account.name!r}, on the record", hint=hint
             )
 
 

@@ -68,21 +68,21 @@ class RowWindow:
         if window is None:
             raise RequestError(
                 field="window",
-                rule=f"is not for the account {account!r}, which protects all rows of a unit together",
-                mend="leave it out, or open another account with --window-column",
+                message=f"is not for the account {account!r}, which protects all rows of a unit together",
+                hint="leave it out, or open another account with --window-column",
             )
         if (window.column, window.days) != (self.column, self.days):
             raise RequestError(
                 field="window",
-                rule=f"is not that of the account {account!r}: {window.days} days of {window.column}",
-                mend=f"write window: {{column: {window.column}, days: {window.days}, param: ...}}",
+                message=f"is not that of the account {account!r}: {window.days} days of {window.column}",
+                hint=f"write window: {{column: {window.column}, days: {window.days}, param: ...}}",
             )
         if (self.first - datetime.date.fromisoformat(window.origin)).days % self.days:
             raise RequestError(
                 field="window",
-                rule=f"begins on no first day of the account's windows, which begin every {self.days} days from "
+                message=f"begins on no first day of the account's windows, which begin every {self.days} days from "
                 f"{window.origin}",
-                mend="give a first day: windows that overlap would count a row twice",
+                hint="give a first day: windows that overlap would count a row twice",
             )
 
 
@@ -98,16 +98,18 @@ def bind(job: Job, values: Mapping[str, Value], schema: pa.Schema) -> RowWindow 
     if not isinstance(first, datetime.date):
         raise RequestError(
             field="window.param",
-            rule=f"names {job.window.param!r}, which params does not declare as a date",
-            mend=f"write params: {{{job.window.param}: {{type: date}}}}",
+            message=f"names {job.window.param!r}, which params does not declare as a date",
+            hint=f"write params: {{{job.window.param}: {{type: date}}}}",
         )
     column = job.window.column
     if column not in schema.names or not pa.types.is_temporal(kind := schema.field(column).type):
         raise RequestError(
-            field="window.column", rule=f"names {column!r}, which is no column of dates or timestamps in the source"
+            field="window.column", message=f"names {column!r}, which is no column of dates or timestamps in the source"
         )
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        raise RequestError(field="window.column", rule=f"has type {kind}", mend="use a column of dates or timestamps")
+        raise RequestError(
+            field="window.column", message=f"has type {kind}", hint="use a column of dates or timestamps"
+        )
     return RowWindow(column=column, first=first, days=job.window.days)
 
 

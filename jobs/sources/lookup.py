@@ -98,33 +98,33 @@ def bind(listed: pa.Table, on: str, schema: pa.Schema, *, unit: Sequence[str]) -
     """
     for known, what in ((schema.names, "the rows do"), (listed.column_names, "the table does")):
         if on not in known:
-            mend = nearest(on, known, "columns")
-            raise RequestError(field="lookup.on", rule=f"names column {on!r}, which {what} not have", mend=mend)
+            hint = nearest(on, known, "columns")
+            raise RequestError(field="lookup.on", message=f"names column {on!r}, which {what} not have", hint=hint)
     if len(set(listed.column_names)) != listed.num_columns:
-        raise RequestError(field="lookup", rule="has two columns with the same name", mend="rename one")
+        raise RequestError(field="lookup", message="has two columns with the same name", hint="rename one")
     ours, theirs = keys.plain_type(schema.field(on).type), keys.plain_type(listed.schema.field(on).type)
     if _common(ours, theirs) is None:
-        rule = f"is {ours} in the rows and {theirs} in the lookup table, which cannot be compared"
-        raise RequestError(field="lookup.on", rule=rule, mend="write the table with the rows' type")
+        message = f"is {ours} in the rows and {theirs} in the lookup table, which cannot be compared"
+        raise RequestError(field="lookup.on", message=message, hint="write the table with the rows' type")
     taken = {name.casefold() for name in (*schema.names, *unit)}
     added = [name for name in listed.column_names if name != on]
     for name in added:
         if name.casefold() in taken:
-            mend = "rename it in the lookup table"
-            raise RequestError(field="lookup", rule=f"would shadow column {name!r}", mend=mend)
+            hint = "rename it in the lookup table"
+            raise RequestError(field="lookup", message=f"would shadow column {name!r}", hint=hint)
     for name in listed.column_names:
         column = listed.column(name)
         if (column.nbytes if name != on else row_slices.decoded_bytes(column)) > MOST_TEXT:
-            rule = f"has more than {MOST_TEXT // 2**20} MiB in column {name!r}"
-            raise RequestError(field="lookup", rule=rule, mend="leave the column out, or write shorter texts")
+            message = f"has more than {MOST_TEXT // 2**20} MiB in column {name!r}"
+            raise RequestError(field="lookup", message=message, hint="leave the column out, or write shorter texts")
     unique = keys.plain(listed.column(on))
     if unique.null_count:
-        raise RequestError(field="lookup.on", rule=f"has a null in {on!r} of the lookup table", mend="drop that row")
+        raise RequestError(field="lookup.on", message=f"has a null in {on!r} of the lookup table", hint="drop that row")
     if len(unique.unique()) != len(unique):
         raise RequestError(
             field="lookup.on",
-            rule=f"has keys that stand twice in {on!r} of the lookup table",
-            mend="keep one row for each",
+            message=f"has keys that stand twice in {on!r} of the lookup table",
+            hint="keep one row for each",
         )
     columns = {name: _column(listed.column(name)) for name in added}
     return Lookup(on=on, keys=unique, columns=pa.table(columns))

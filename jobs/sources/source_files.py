@@ -97,21 +97,21 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
     """
     if "://" in pattern:
         if field != "source":
-            rule = f"names {pattern!r}, and only a source may lie on other file systems"
-            raise RequestError(field=field, rule=rule, mend="name local files")
+            message = f"names {pattern!r}, and only a source may lie on other file systems"
+            raise RequestError(field=field, message=message, hint="name local files")
         return _find_elsewhere(pattern, field)
     found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
     if not found:
-        rule = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
-        raise RequestError(field=field, rule=rule, mend="check the path; it is relative to the job file")
+        message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
+        raise RequestError(field=field, message=message, hint="check the path; it is relative to the job file")
     for path in found:
         try:
             path.encode()
         except UnicodeEncodeError:
-            rule = "has a name that is not UTF-8"
-            raise RequestError(field=f"file {path!r}", rule=rule, mend="rename the file or its folder") from None
+            message = "has a name that is not UTF-8"
+            raise RequestError(field=f"file {path!r}", message=message, hint="rename the file or its folder") from None
         if not os.path.isfile(path):
-            raise RequestError(field=f"file {path!r}", rule="is not a file", mend="let the pattern match files only")
+            raise RequestError(field=f"file {path!r}", message="is not a file", hint="let the pattern match files only")
     return tuple(found)
 
 
@@ -125,17 +125,17 @@ def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
     try:
         _file_systems().get_filesystem(pattern)
     except ValueError:
-        rule = f"names {pattern!r}, and none of the file systems here knows {scheme}"
-        mend = "for gs:// install the extra `dataflow`, or name local files"
-        raise RequestError(field=field, rule=rule, mend=mend) from None
+        message = f"names {pattern!r}, and none of the file systems here knows {scheme}"
+        hint = "for gs:// install the extra `dataflow`, or name local files"
+        raise RequestError(field=field, message=message, hint=hint) from None
     try:
         (match,) = _file_systems().match([pattern])
     except Exception:  # each file system has errors of its own
-        rule = f"cannot be listed: {pattern!r}"
-        raise RequestError(field=field, rule=rule, mend=f"check that this user may list it at {scheme}") from None
+        message = f"cannot be listed: {pattern!r}"
+        raise RequestError(field=field, message=message, hint=f"check that this user may list it at {scheme}") from None
     found = sorted({entry.path for entry in match.metadata_list if not entry.path.endswith("/")})
     if not found:
-        raise RequestError(field=field, rule=f"matches no file: {pattern!r}", mend="check the bucket and the path")
+        raise RequestError(field=field, message=f"matches no file: {pattern!r}", hint="check the bucket and the path")
     return tuple(found)
 
 
@@ -188,8 +188,10 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     problems = []
     for path, footer in zip(files, _each(_footer, files), strict=True):
         if footer is None:
-            rule = "is not a whole Parquet file: its footer cannot be read"
-            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend="write it again or leave it out"))
+            message = "is not a whole Parquet file: its footer cannot be read"
+            problems.append(
+                RequestError(field=f"file {path!r}", message=message, hint="write it again or leave it out")
+            )
         else:
             schemas[path] = footer[0]
             _add_sizes(sizes, footer[1])
@@ -215,27 +217,25 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
         if kind in TYPES:
             types[name] = TYPES[kind]
         else:
-            mend = nearest(kind, TYPES, "types")
-            problems.append(
-                RequestError(field=f"source.types.{name}", rule=f"is {kind!r}, which is no type", mend=mend)
-            )
+            hint = nearest(kind, TYPES, "types")
+            problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
     for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
         if header is None:
-            rule = "has no header line that can be read"
-            mend = "write CSV with column names, in UTF-8, each line ended by a line feed"
-            problems.append(RequestError(field=f"file {path!r}", rule=rule, mend=mend))
+            message = "has no header line that can be read"
+            hint = "write CSV with column names, in UTF-8, each line ended by a line feed"
+            problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
             continue
         doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
         absent = [name for name in types if name not in header]
         if doubled:
             problems.append(
-                RequestError(field=f"file {path!r}", rule=f"has column {doubled[0]!r} twice", mend="rename one")
+                RequestError(field=f"file {path!r}", message=f"has column {doubled[0]!r} twice", hint="rename one")
             )
         for name in absent:
             # No cell of the line is repeated, and none guessed from: where the header is missing, it is somebody's row.
             alike = any(name.casefold() == other.strip().casefold() for other in header)
-            mend = "it has it with other capitals, or spaces around it; write the same in types:" if alike else _LOOK
-            problems.append(RequestError(field=f"file {path!r}", rule=f"has no column {name!r}", mend=mend))
+            hint = "it has it with other capitals, or spaces around it; write the same in types:" if alike else _LOOK
+            problems.append(RequestError(field=f"file {path!r}", message=f"has no column {name!r}", hint=hint))
     raise_all(problems[:MOST_ERRORS])
     size = sum(_each(_size, files))
     share = {name: size // len(types) for name in types}
@@ -259,8 +259,8 @@ def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is
         raise
     except (pa.ArrowException, OSError, ValueError):
         listed = ", ".join(repr(path) for path in files[:3])
-        rule = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
-        raise RequestError(field=field, rule=rule, mend="check the file") from None
+        message = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
+        raise RequestError(field=field, message=message, hint="check the file") from None
 
 
 def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
@@ -270,9 +270,9 @@ def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.T
         raise ValueError("a file without a header")
     number = csv_lines.not_rows(content)
     if number is not None:
-        rule = f"has a line {number} in {path!r} that is no row of the header's columns"
-        mend = "a line feed ends a row, in quotation marks too; give each row as many cells as the header"
-        raise RequestError(field=field, rule=rule, mend=mend)
+        message = f"has a line {number} in {path!r} that is no row of the header's columns"
+        hint = "a line feed ends a row, in quotation marks too; give each row as many cells as the header"
+        raise RequestError(field=field, message=message, hint=hint)
     whole = pa.csv.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
     convert = pa.csv.ConvertOptions(column_types=kinds)
     return pa.csv.read_csv(pa.BufferReader(content), read_options=whole, convert_options=convert)
@@ -312,7 +312,9 @@ def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Requ
     missing: dict[str, RequestError] = {}
     for name in dict.fromkeys(reference.names):
         if reference.names.count(name) > 1:
-            missing[name] = RequestError(field=f"file {first!r}", rule=f"has column {name!r} twice", mend="rename one")
+            missing[name] = RequestError(
+                field=f"file {first!r}", message=f"has column {name!r} twice", hint="rename one"
+            )
         else:
             fields[name] = keys.plain_type(reference.field(name).type)
     for path, schema in others:
@@ -325,11 +327,11 @@ def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Requ
             if not at:
                 error = _absent(path, name)
             elif len(at) > 1:
-                error = RequestError(field=f"file {path!r}", rule=f"has column {name!r} twice", mend="rename one")
+                error = RequestError(field=f"file {path!r}", message=f"has column {name!r} twice", hint="rename one")
             elif keys.plain_type(schema.field(at[0]).type) != kind:
                 other = keys.plain_type(schema.field(at[0]).type)
-                rule = f"has column {name!r} as {other}, but {os.path.basename(first)!r} has it as {kind}"
-                error = RequestError(field=f"file {path!r}", rule=rule, mend="write all files with one type")
+                message = f"has column {name!r} as {other}, but {os.path.basename(first)!r} has it as {kind}"
+                error = RequestError(field=f"file {path!r}", message=message, hint="write all files with one type")
             if error is not None:
                 missing[name] = error
                 del fields[name]
@@ -337,8 +339,8 @@ def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Requ
 
 
 def _absent(path: str, name: str) -> RequestError:
-    rule = f"has no column {name!r}, which other files have"
-    return RequestError(field=f"file {path!r}", rule=rule, mend="write all files with the same columns")
+    message = f"has no column {name!r}, which other files have"
+    return RequestError(field=f"file {path!r}", message=message, hint="write all files with the same columns")
 
 
 def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:

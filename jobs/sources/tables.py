@@ -45,16 +45,18 @@ class Table:
         names = list(self._data.columns) if self._pandas else self._data.schema.names
         _refuse_names(names)
         if not isinstance(types, Mapping):
-            mend = 'write e.g. types={"day": pa.date32()}'
-            raise RequestError(field="types", rule="must map column names to pyarrow types", mend=mend)
+            hint = 'write e.g. types={"day": pa.date32()}'
+            raise RequestError(field="types", message="must map column names to pyarrow types", hint=hint)
         untyped = [name for name in names if self._pandas and _is_untyped(self._data[name])]
         for name, kind in types.items():
             if name not in untyped:
-                rule = "has a type of its own" if name in names else "is no column"
-                raise RequestError(field=f"types[{name!r}]", rule=rule, mend="declare columns of dtype object only")
+                message = "has a type of its own" if name in names else "is no column"
+                raise RequestError(
+                    field=f"types[{name!r}]", message=message, hint="declare columns of dtype object only"
+                )
             if not isinstance(kind, pa.DataType):
                 raise RequestError(
-                    field=f"types[{name!r}]", rule="must be a pyarrow type", mend="write e.g. pa.date32()"
+                    field=f"types[{name!r}]", message="must be a pyarrow type", hint="write e.g. pa.date32()"
                 )
         if not self._pandas:
             return pa.schema([field for field in self._data.schema if field.name not in self._missing])
@@ -139,16 +141,16 @@ def _arrow(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     if not hasattr(data, "__arrow_c_stream__"):
-        rule = f"is a {type(data).__name__}, which is neither a path nor a table"
-        mend = (
+        message = f"is a {type(data).__name__}, which is neither a path nor a table"
+        hint = (
             "give a folder of Parquet files, a pyarrow table, or a DataFrame of pandas or Polars (collect a lazy one)"
         )
-        raise RequestError(field="data", rule=rule, mend=mend)
+        raise RequestError(field="data", message=message, hint=hint)
     try:
         return pa.table(data)
     except Exception:  # its words may quote a row
-        rule = "cannot be taken over as an Arrow table"
-        raise RequestError(field="data", rule=rule, mend="give each column one of Arrow's types") from None
+        message = "cannot be taken over as an Arrow table"
+        raise RequestError(field="data", message=message, hint="give each column one of Arrow's types") from None
 
 
 def _pointers(data: Any) -> dict[str, RequestError]:
@@ -158,9 +160,9 @@ def _pointers(data: Any) -> dict[str, RequestError]:
     """
     if type(data).__module__.partition(".")[0] != "polars":
         return {}
-    mend = "cast it to text or a number in the frame: map_elements(str, return_dtype=pl.String)"
+    hint = "cast it to text or a number in the frame: map_elements(str, return_dtype=pl.String)"
     return {
-        name: RequestError(field=f"column {name!r}", rule="has dtype Object, which Arrow does not have", mend=mend)
+        name: RequestError(field=f"column {name!r}", message="has dtype Object, which Arrow does not have", hint=hint)
         for name, kind in data.schema.items()
         if str(kind) == "Object"
     }
@@ -169,10 +171,10 @@ def _pointers(data: Any) -> dict[str, RequestError]:
 def _refuse_names(names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            rule = "has a column whose name is no text"
-            raise RequestError(field="data", rule=rule, mend="name its columns, each by one text")
+            message = "has a column whose name is no text"
+            raise RequestError(field="data", message=message, hint="name its columns, each by one text")
         if list(names).count(name) > 1:
-            raise RequestError(field="data", rule=f"has column {name!r} twice", mend="rename one")
+            raise RequestError(field="data", message=f"has column {name!r} twice", hint="rename one")
 
 
 def _is_untyped(series: Any) -> bool:
@@ -185,8 +187,8 @@ def _type_of(series: Any) -> pa.DataType:
     try:
         return pa.array(series.iloc[:0], from_pandas=True).type
     except Exception:
-        rule = f"has dtype {series.dtype}, which Arrow does not have"
-        raise RequestError(field=f"column {series.name!r}", rule=rule, mend="cast it, or leave it out") from None
+        message = f"has dtype {series.dtype}, which Arrow does not have"
+        raise RequestError(field=f"column {series.name!r}", message=message, hint="cast it, or leave it out") from None
 
 
 def _converted(series: Any, kind: pa.DataType) -> pa.Array:

@@ -10,13 +10,13 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
 
 
-class Model(BaseModel):
+class JobModel(BaseModel):
     """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class OverUnits(Model):
+class OverUnits(JobModel):
     """What a stage may compute from all rows of one privacy unit, before anything else sees its rows."""
 
     unit_columns: Annotated[

@@ -27,7 +27,7 @@ class AskedJob(job_file.JobFile):
     def error(self, path: yaml_lines.Path, error: RequestError) -> RequestError:
         """The same error with the place of its argument before it."""
         located = super().error(path, error)
-        return RequestError(field=_shortened(located.field, self.job.stages), rule=error.rule, mend=error.mend)
+        return RequestError(field=_shortened(located.field, self.job.stages), message=error.message, hint=error.hint)
 
 
 def job_of(
@@ -58,7 +58,7 @@ def job_of(
         RequestError: what is wrong.
     """
     if not isinstance(query, Query):
-        raise RequestError(field="query", rule="must be a Query", mend="write dp.Query(...)")
+        raise RequestError(field="query", message="must be a Query", hint="write dp.Query(...)")
     _refuse_parts(query)
     content = {
         "dataset": dataset,
@@ -88,13 +88,13 @@ def read(content: Mapping[str, Any], name: str, folder: pathlib.Path) -> AskedJo
     try:
         text = json.dumps(content, default=_plain, allow_nan=False)
     except (TypeError, ValueError):
-        rule = "holds a value that no job file can hold"
-        raise RequestError(field="query", rule=rule, mend="use numbers, texts and dates of Python") from None
+        message = "holds a value that no job file can hold"
+        raise RequestError(field="query", message=message, hint="use numbers, texts and dates of Python") from None
     try:
         made = job_file.read(text, folder / label, label)
     except validation_errors.JobErrors as errors:
         shorter = (
-            RequestError(field=_shortened(problem.field, {name: None}), rule=problem.rule, mend=problem.mend)
+            RequestError(field=_shortened(problem.field, {name: None}), message=problem.message, hint=problem.hint)
             for problem in errors.problems
         )
         validation_errors.raise_all(list(shorter))
@@ -105,11 +105,11 @@ def read(content: Mapping[str, Any], name: str, folder: pathlib.Path) -> AskedJo
 def _refuse_parts(query: Query) -> None:
     """What only stands for a part of a larger plan is no question by itself: it would be answered as another one."""
     if query.group is not None:
-        rule = "reads some of the units, for a plan that trains a model"
-        raise RequestError(field="group", rule=rule, mend="leave it out, or write a job")
+        message = "reads some of the units, for a plan that trains a model"
+        raise RequestError(field="group", message=message, hint="leave it out, or write a job")
     if isinstance(query.partitions, ReleasedPartitions):
-        rule = "are those of other stages, and there are none"
-        raise RequestError(field="partitions", rule=rule, mend="leave them out, or write a job")
+        message = "are those of other stages, and there are none"
+        raise RequestError(field="partitions", message=message, hint="leave them out, or write a job")
 
 
 def _stage(query: Query) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The job file: what it may say, and what it says.
 
 In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs no data: no unknown or doubled key, right
-types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a rule and a mend.
+types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a message and a hint.
 Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.planning`).
 """
 
@@ -23,7 +23,7 @@ from pydantic import (
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
-from dp_pipelines.jobs.spec.base_models import Model, OverUnits, Positive, Scalar
+from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar
 from dp_pipelines.jobs.spec.metric_models import AnyMetric
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
@@ -46,13 +46,13 @@ Names = Annotated[
 """One column name or a list of them."""
 
 
-class Param(Model):
+class Param(JobModel):
     """A parameter of the job, given with `--param NAME=VALUE`."""
 
     type: Literal["string", "int", "float", "date"]
 
 
-class Budget(Model):
+class BudgetModel(JobModel):
     """What all runs together may cost."""
 
     epsilon: Positive
@@ -63,7 +63,7 @@ class Budget(Model):
     )
 
 
-class EventWindow(Model):
+class EventWindow(JobModel):
     """Each run takes one window of event time, and protects one unit within it. The account has the same windows."""
 
     column: Annotated[str, Field(description="A column of dates or timestamps of the source.")]
@@ -71,7 +71,7 @@ class EventWindow(Model):
     param: Annotated[str, Field(description="A parameter of type date: the first day of the run's window.")]
 
 
-class _Files(Model):
+class _Files(JobModel):
     parquet: str | None = None
     csv: str | None = None
     types: dict[str, str] | None = None
@@ -79,9 +79,11 @@ class _Files(Model):
     @model_validator(mode="after")
     def _one_format(self) -> "_Files":
         if (self.parquet is None) == (self.csv is None):
-            raise RequestError(field="", rule="must name files as either parquet: or csv:", mend="write one of the two")
+            raise RequestError(
+                field="", message="must name files as either parquet: or csv:", hint="write one of the two"
+            )
         if self.parquet is not None and self.types is not None:
-            raise RequestError(field="types", rule="is for csv: only; Parquet files have types", mend="drop it")
+            raise RequestError(field="types", message="is for csv: only; Parquet files have types", hint="drop it")
         return self
 
     @property
@@ -92,7 +94,7 @@ class _Files(Model):
         return pattern
 
 
-class Source(_Files):
+class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
 
     quoted: Annotated[
@@ -100,25 +102,25 @@ class Source(_Files):
     ] = True
 
     @model_validator(mode="after")
-    def _csv_has_types(self) -> "Source":
+    def _csv_has_types(self) -> "SourceModel":
         if self.csv is not None and not self.types:
             raise RequestError(
                 field="",
-                rule="must declare types: for csv:, since types must not follow from the data",
-                mend="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
+                message="must declare types: for csv:, since types must not follow from the data",
+                hint="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
             )
         if self.csv is None and not self.quoted:
-            raise RequestError(field="quoted", rule="is for csv: only", mend="drop it")
+            raise RequestError(field="quoted", message="is for csv: only", hint="drop it")
         return self
 
 
-class Lookup(_Files):
+class LookupModel(_Files):
     """A public table whose columns are added to each row by the value of one column; its keys are unique."""
 
     on: str
 
 
-class Bounds(Model):
+class Bounds(JobModel):
     """How much one privacy unit may contribute."""
 
     max_partitions_contributed: Annotated[
@@ -143,7 +145,7 @@ class Bounds(Model):
         return ContributionBounds(**dict(self))
 
 
-class Private(Model):
+class Private(JobModel):
     """Partitions are chosen from the data, with noise."""
 
     strategy: Strategy = "auto"
@@ -160,7 +162,7 @@ class Private(Model):
         return PrivatePartitions(**dict(self))
 
 
-class Partitions(Model):
+class Partitions(JobModel):
     """Which partitions are published: chosen privately, or a public list that does not come from the data."""
 
     private: Private | None = None
@@ -170,21 +172,21 @@ class Partitions(Model):
     @model_validator(mode="after")
     def _one_kind(self) -> "Partitions":
         if len(self.model_fields_set) != 1:
-            raise RequestError(field="", rule="must hold one of private:, public:, public_file:", mend="choose one")
+            raise RequestError(field="", message="must hold one of private:, public:, public_file:", hint="choose one")
         for index, key in enumerate(self.public or []):
             if not all(value is None or isinstance(value, (str, int, float, bool)) for value in key):
-                raise RequestError(field=f"public.{index}", rule="must be a list of plain values", mend="write [..]")
+                raise RequestError(field=f"public.{index}", message="must be a list of plain values", hint="write [..]")
         return self
 
 
-class TopPartitions(Model):
+class TopPartitions(JobModel):
     """Only the partitions with the largest released values are published; it costs nothing."""
 
     k: Annotated[int, Field(ge=1, le=2**31)]
     by: Annotated[str, Field(description="The metric that is compared.")]
 
 
-class BestPartitions(Model):
+class BestPartitions(JobModel):
     """Which public partitions have the largest value of one metric; the values are not published."""
 
     k: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -208,7 +210,7 @@ class Stage(OverUnits):
 AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 
 
-class Expect(Model):
+class Expect(JobModel):
     """A guess about a typical partition, for the relative errors of `plan` and for `tune --synthetic`. It decides no release."""
 
     users: Positive | None = None
@@ -219,11 +221,11 @@ def _day(text: str) -> str:
     try:
         datetime.date.fromisoformat(text)
     except ValueError:
-        raise RequestError(field="", rule="must be a date", mend="write e.g. 2026-01-05") from None
+        raise RequestError(field="", message="must be a date", hint="write e.g. 2026-01-05") from None
     return text
 
 
-class Tuned(Model):
+class TunedModel(JobModel):
     """A look at the raw rows by which values of this job were chosen, as `dp-pipelines tune` writes it into what it suggests."""
 
     stage: Annotated[str, AfterValidator(lambda name: checks.plain(name, ""))]
@@ -234,7 +236,7 @@ class Tuned(Model):
     ]
 
 
-class Job(Model):
+class Job(JobModel):
     """A job of dp-pipelines: from files of rows to differentially private tables."""
 
     model_config = ConfigDict(title="dp-pipelines job")
@@ -247,14 +249,14 @@ class Job(Model):
     params: dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param] = Field(default_factory=dict)
     privacy_unit: Names
     row_id: Annotated[str | None, Field(description="A column that tells rows of one unit apart.")] = None
-    budget: Budget
-    source: Source
+    budget: BudgetModel
+    source: SourceModel
     window: EventWindow | None = None
     where: str | None = None
     columns: Annotated[dict[str, str], Field(max_length=checks.MOST_DEFINED)] = Field(default_factory=dict)
-    lookup: Lookup | None = None
+    lookup: LookupModel | None = None
     expect: Expect | None = None
-    tuned: Annotated[list[Tuned] | None, Field(description="Looks at the raw rows; each release says so.")] = None
+    tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage], Field(min_length=1)
     ]
@@ -277,7 +279,7 @@ class JobFile:
     def error(self, path: yaml_lines.Path, error: RequestError) -> RequestError:
         """The same error with `file:line` and the place in the job file before it."""
         field, found = validation_errors.place(path, error.field, self.document)
-        return RequestError(field=f"{self.document.where(found)}: {field}", rule=error.rule, mend=error.mend)
+        return RequestError(field=f"{self.document.where(found)}: {field}", message=error.message, hint=error.hint)
 
 
 def load(path: str) -> JobFile:
@@ -292,14 +294,14 @@ def load(path: str) -> JobFile:
         raw = file.read_bytes() if size <= LARGEST_FILE else b""
     except OSError as error:
         raise RequestError(
-            field=path, rule=f"cannot be read: {error.strerror or 'no file'}", mend="name a job file"
+            field=path, message=f"cannot be read: {error.strerror or 'no file'}", hint="name a job file"
         ) from None
     if size > LARGEST_FILE:
-        raise RequestError(field=path, rule="is larger than 16 MiB", mend="put long public lists into a public_file")
+        raise RequestError(field=path, message="is larger than 16 MiB", hint="put long public lists into a public_file")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise RequestError(field=path, rule="is not UTF-8 text") from None
+        raise RequestError(field=path, message="is not UTF-8 text") from None
     return read(text, file, path)
 
 
@@ -327,7 +329,7 @@ def _without_unknown_kinds(document: yaml_lines.Document) -> tuple[Any, list[Req
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train"):
             field = f"{document.where(('stages', name, 'kind'))}: stages.{name}.kind"
-            mend = "write kind: aggregate, or kind: train"
-            problems.append(RequestError(field=field, rule="is no kind of stage", mend=mend))
+            hint = "write kind: aggregate, or kind: train"
+            problems.append(RequestError(field=field, message="is no kind of stage", hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
     return {**document.data, "stages": known}, problems

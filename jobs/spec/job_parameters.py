@@ -49,27 +49,27 @@ def take(declared: Mapping[str, str], given: Iterable[str]) -> dict[str, Value]:
         field = f"--param {name}" if name else "--param"
         if not equals or not name:
             problems.append(
-                RequestError(field=field, rule="must be NAME=VALUE", mend="write e.g. --param week=2026-W01")
+                RequestError(field=field, message="must be NAME=VALUE", hint="write e.g. --param week=2026-W01")
             )
         elif name not in declared:
-            mend = nearest(name, declared, "declared") or "the job file declares no params"
-            problems.append(RequestError(field=field, rule="is not declared in the job file's params", mend=mend))
+            hint = nearest(name, declared, "declared") or "the job file declares no params"
+            problems.append(RequestError(field=field, message="is not declared in the job file's params", hint=hint))
         elif name in texts:
-            problems.append(RequestError(field=field, rule="is given twice", mend="give it once"))
+            problems.append(RequestError(field=field, message="is given twice", hint="give it once"))
         else:
             texts[name] = text
     values: dict[str, Value] = {}
     for name, kind in declared.items():
         if name not in texts:
-            mend = f"add --param {name}={_EXAMPLES[kind]}"
-            problems.append(RequestError(field=f"--param {name}", rule="is missing", mend=mend))
+            hint = f"add --param {name}={_EXAMPLES[kind]}"
+            problems.append(RequestError(field=f"--param {name}", message="is missing", hint=hint))
             continue
         try:
             values[name] = _typed(texts[name], kind)
         except ValueError:
-            rule = f"must be {'an' if kind == 'int' else 'a'} {kind}"
-            mend = f"write e.g. --param {name}={_EXAMPLES[kind]}"
-            problems.append(RequestError(field=f"--param {name}", rule=rule, mend=mend))
+            message = f"must be {'an' if kind == 'int' else 'a'} {kind}"
+            hint = f"write e.g. --param {name}={_EXAMPLES[kind]}"
+            problems.append(RequestError(field=f"--param {name}", message=message, hint=hint))
     raise_all(problems)
     return values
 
@@ -103,15 +103,15 @@ def into_source(pattern: str, values: Mapping[str, Value]) -> str:
         if name not in values:
             raise RequestError(
                 field="source",
-                rule=f"uses {{{name}}}, which params does not declare",
-                mend=nearest(name, values, "declared") or f"add params: {{{name}: {{type: string}}}}",
+                message=f"uses {{{name}}}, which params does not declare",
+                hint=nearest(name, values, "declared") or f"add params: {{{name}: {{type: string}}}}",
             )
         text = str(values[name])
         if text in ("", ".", "..") or any(sign in text for sign in "/\\\0"):
             raise RequestError(
                 field=f"--param {name}",
-                rule="stands in the source as part of a file's name and must not be empty, '.', '..' or hold a slash",
-                mend="use one parameter for each folder",
+                message="stands in the source as part of a file's name and must not be empty, '.', '..' or hold a slash",
+                hint="use one parameter for each folder",
             )
         return glob.escape(text)
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter, WithJsonSchema, create_model, model_validator
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.base_models import Model, Positive
+from dp_pipelines.jobs.spec.base_models import JobModel, Positive
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 
 
-class MetricModel(Model):
+class MetricModel(JobModel):
     """Base of the models of metrics."""
 
     metric: ClassVar[type[Metric]]
@@ -52,7 +52,7 @@ def _model(kind: str, metric: type[Metric]) -> type[MetricModel]:
     return model
 
 
-def _is_needed(field: registry.Field) -> bool:
+def _is_needed(field: registry.MetricField) -> bool:
     may_be_none = type(None) in typing.get_args(field.type)
     return field.default is dataclasses.MISSING or (field.default is None and not may_be_none)
 
@@ -86,7 +86,7 @@ def described(name: str, metric: Metric) -> dict[str, Any]:
     'sum'
     """
     if not registry.is_known(metric):
-        rule, mend = f"is a {type(metric).__name__}, which job files do not know", "run it in a pipeline of your own"
-        raise RequestError(field=f"metrics.{name}", rule=rule, mend=mend)
+        message, hint = f"is a {type(metric).__name__}, which job files do not know", "run it in a pipeline of your own"
+        raise RequestError(field=f"metrics.{name}", message=message, hint=hint)
     fields = {field.name: getattr(metric, field.name) for field in registry.fields(type(metric))}
     return {"kind": metric.kind, **{field: value for field, value in fields.items() if value is not None}}

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dp_pipelines.jobs.spec.base_models import Model, OverUnits, Positive, Scalar
+from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar
 from dp_pipelines.query import train_model
 from dp_pipelines.query.train_model import TrainModel
 
 
-class NumberFeature(Model):
+class NumberFeature(JobModel):
     """A feature of numbers, cut into bins: quantiles that are released privately, or declared cut points."""
 
     kind: Literal["number"]
@@ -36,7 +36,7 @@ class NumberFeature(Model):
         return train_model.Number(column=self.column or name, **fields)
 
 
-class CategoryFeature(Model):
+class CategoryFeature(JobModel):
     """A feature with a few values: declared ones, or those that most units have, selected privately."""
 
     kind: Literal["category"]
@@ -54,7 +54,7 @@ class CategoryFeature(Model):
         return train_model.Category(column=self.column or name, categories=self.categories, most=self.most)
 
 
-class BinaryTarget(Model):
+class BinaryTarget(JobModel):
     """True or false, or 1 and 0."""
 
     kind: Literal["binary"]
@@ -65,7 +65,7 @@ class BinaryTarget(Model):
         return train_model.BinaryLabel(column=self.column)
 
 
-class ClassTarget(Model):
+class ClassTarget(JobModel):
     """One of the declared classes."""
 
     kind: Literal["classes"]
@@ -82,7 +82,7 @@ class ClassTarget(Model):
         return train_model.ClassLabel(column=self.column, classes=self.classes)
 
 
-class NumberTarget(Model):
+class NumberTarget(JobModel):
     """A number within a declared range."""
 
     kind: Literal["number"]
@@ -100,7 +100,7 @@ class NumberTarget(Model):
         return train_model.NumberLabel(column=self.column, min_value=self.min_value, max_value=self.max_value)
 
 
-class Linear(Model):
+class Linear(JobModel):
     """Logistic, multinomial logistic or linear regression, as the label says."""
 
     kind: Literal["linear"]
@@ -110,7 +110,7 @@ class Linear(Model):
         return train_model.LinearModel()
 
 
-class Network(Model):
+class Network(JobModel):
     """A network of dense layers."""
 
     kind: Literal["mlp"]
@@ -126,7 +126,7 @@ class Network(Model):
         return train_model.MLP(hidden=self.hidden)
 
 
-class Fit(Model):
+class FitModel(JobModel):
     """How the model is fitted; what is left out has a default that needs no look at data."""
 
     steps: int = train_model.Steps.steps
@@ -138,7 +138,7 @@ class Fit(Model):
     max_noise_multiplier: float | None = None
 
     @model_validator(mode="after")
-    def _sound(self) -> "Fit":
+    def _sound(self) -> "FitModel":
         self.build()
         return self
 
@@ -147,7 +147,7 @@ class Fit(Model):
         return train_model.Steps(**dict(self))
 
 
-class Evaluation(Model):
+class EvaluationModel(JobModel):
     """How held-out units are counted."""
 
     cells: int = TrainModel.evaluation_cells
@@ -165,10 +165,10 @@ class TrainStage(OverUnits):
         dict[str, Annotated[NumberFeature | CategoryFeature, Field(discriminator="kind")]], Field(min_length=1)
     ]
     model: Annotated[Linear | Network, Field(discriminator="kind")] = Linear(kind="linear")
-    fit: Fit = Fit()
+    fit: FitModel = FitModel()
     whiten: bool = True
     held_out: float = TrainModel.held_out
-    evaluation: Evaluation = Evaluation()
+    evaluation: EvaluationModel = EvaluationModel()
 
     def build(self, privacy_unit: Sequence[str]) -> TrainModel:
         """What the library trains.

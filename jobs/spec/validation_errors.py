@@ -1,4 +1,4 @@
-"""What is wrong with a job file, in our words: one line for each error, with `file:line`, rule and mend.
+"""What is wrong with a job file, in our words: one line for each error, with `file:line`, message and hint.
 
 In: pydantic's errors and the lines of the document. Out: `RequestError`s. Holds: every error of one pass is kept; an unknown
 key comes with the nearest known one. Not covered: finding the errors (`job_file`).
@@ -20,7 +20,7 @@ from dp_pipelines.jobs.spec.yaml_lines import Document, Path
 class JobErrors(RequestError):
     """Several errors at once; the text has one line for each.
 
-    >>> print(JobErrors([RequestError(field="a", rule="is wrong"), RequestError(field="b", rule="is too")]))
+    >>> print(JobErrors([RequestError(field="a", message="is wrong"), RequestError(field="b", message="is too")]))
     a: is wrong
     b: is too
     """
@@ -28,7 +28,7 @@ class JobErrors(RequestError):
     def __init__(self, problems: Sequence[RequestError]) -> None:
         self.problems = tuple(problems)
         first = self.problems[0]
-        super().__init__(field=first.field, rule=first.rule, mend=first.mend)
+        super().__init__(field=first.field, message=first.message, hint=first.hint)
         self.args = ("\n".join(str(problem) for problem in self.problems),)
 
     def __reduce__(self) -> Any:
@@ -46,17 +46,17 @@ def raise_all(problems: Sequence[RequestError]) -> None:
 def raise_within(option: str, error: RequestError) -> NoReturn:
     """Raise what is wrong with a job file that an option of the command line changes: the option stands before each field."""
     problems = error.problems if isinstance(error, JobErrors) else (error,)
-    named = [RequestError(field=f"{option}: {e.field}", rule=e.rule, mend=e.mend) for e in problems]
+    named = [RequestError(field=f"{option}: {e.field}", message=e.message, hint=e.hint) for e in problems]
     raise (named[0] if len(named) == 1 else JobErrors(named)) from None
 
 
 def nearest(name: str, known: Iterable[str], what: str = "") -> str:
-    """A mend that names the nearest known name, or all of them where none is near.
+    """A hint that names the nearest known name, or all of them where none is near.
 
     >>> nearest("colum", ["column", "kind"])
     "did you mean 'column'?"
-    >>> nearest("x", ["column", "kind"], "keys here")
-    'keys here: column, kind'
+    >>> nearest("x", ["column", "kind"], "known keys")
+    'known keys: column, kind'
     """
     listed = [str(item) for item in known]
     folded = {item.casefold(): item for item in listed}
@@ -101,13 +101,13 @@ def from_validation(error: ValidationError, document: Document, model: type[Base
         if isinstance(cause, RequestError):
             field, path = place(path, cause.field, document)
             # A key that is left out is None to the library.
-            rule, mend = cause.rule.replace("must be a number, not NoneType", "is missing"), cause.mend
+            message, hint = cause.message.replace("must be a number, not NoneType", "is missing"), cause.hint
         else:
             field = shown(path) or "the job"
-            rule, mend = _words(detail, path, current)
+            message, hint = _words(detail, path, current)
             if detail["type"] == "union_tag_invalid":
                 field, path = f"{field}.kind", (*path, "kind")
-        problem = RequestError(field=f"{document.where(path)}: {field}", rule=rule, mend=mend)
+        problem = RequestError(field=f"{document.where(path)}: {field}", message=message, hint=hint)
         found.setdefault(str(problem), problem)
     return list(found.values())
 
@@ -172,13 +172,13 @@ def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
-        return "is not a key here", nearest(str(path[-1]), known, "keys here")
+        return "unknown key", nearest(str(path[-1]), known, "known keys")
     if kind == "missing":
         return "is missing", "add it"
     if kind in ("literal_error", "union_tag_invalid"):
         listed = str(context.get("expected") or context.get("expected_tags")).replace("'", "").replace(" or ", ", ")
-        mend = nearest(str(context.get("tag", "")), listed.split(", "))
-        return f"must be one of {listed}", mend if mend.startswith("did") else ""
+        hint = nearest(str(context.get("tag", "")), listed.split(", "))
+        return f"must be one of {listed}", hint if hint.startswith("did") else ""
     if kind == "union_tag_not_found":
         return "has no kind", "add e.g. kind: " + ("aggregate" if len(path) == 2 and path[0] == "stages" else "count")
     if kind == "string_pattern_mismatch" and path[:1] == ("stages",):

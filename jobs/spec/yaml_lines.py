@@ -164,7 +164,7 @@ class _Reader:
             if not isinstance(key, str):
                 raise _refused(self.name, line, "has a key that is not text", "put the key in quotes")
             if key in first:
-                raise _refused(self.name, line, f"key {key!r} stands here a second time, after line {first[key]}")
+                raise _refused(self.name, line, f"duplicate key {key!r} (first on line {first[key]})")
             first[key] = line
             self.lines[(*path, key)] = line
             result[key] = self.read(value_node, (*path, key))
@@ -206,5 +206,5 @@ def _check_json(text: str, name: str) -> None:
         raise _refused(name, 1, "is not JSON that can be read") from None
 
 
-def _refused(name: str, line: int, rule: str, mend: str = "") -> RequestError:
-    return RequestError(field=f"{name}:{line}", rule=rule, mend=mend)
+def _refused(name: str, line: int, message: str, hint: str = "") -> RequestError:
+    return RequestError(field=f"{name}:{line}", message=message, hint=hint)

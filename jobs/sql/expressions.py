@@ -7,9 +7,8 @@ that is refused is refused by public facts: the text, the schema, the parameters
 `where` that keeps one person only is still covered by the noise.
 """
 
-import dataclasses
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -19,123 +18,12 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import raise_all
-from dp_pipelines.jobs.sql import by_entry, dry_run, guards, row_calculator, row_slices, whitelist
+from dp_pipelines.jobs.sql import dry_run, guards, row_calculator, whitelist
+from dp_pipelines.jobs.sql.row_expressions import Expression, RowExpressions
 from dp_pipelines.kernels import keys
 
 LONGEST = 20_000
 """Characters of one expression."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Expression:
-    """An expression that passed all checks.
-
-    Args:
-        name: the column that it defines; "where" for the condition.
-        sql: its text, in which parameters are prepared parameters.
-        type: the Arrow type of its values.
-        columns: the source's columns that it names.
-        growth: how many times longer its text may be than what it reads.
-    """
-
-    name: str
-    sql: str
-    type: pa.DataType
-    columns: tuple[str, ...]
-    growth: int = 1
-
-    @property
-    def item(self) -> row_calculator.Item:
-        """What is evaluated."""
-        return row_calculator.Item(sql=self.sql, type=self.type, columns=self.columns, growth=self.growth)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RowExpressions:
-    """A condition and defined columns over the rows of one source; picklable, and connected only where it runs.
-
-    Args:
-        where: keeps the rows for which it is true, or None.
-        defined: the defined columns.
-        params: values of the parameters.
-        schema: the source's schema.
-    """
-
-    where: Expression | None
-    defined: tuple[Expression, ...]
-    params: Mapping[str, Value]
-    schema: pa.Schema
-    _calculator: row_calculator.Calculator = dataclasses.field(
-        default_factory=row_calculator.Calculator, repr=False, compare=False
-    )
-
-    @property
-    def input_columns(self) -> tuple[str, ...]:
-        """The source's columns that the expressions name."""
-        all_of_them = [*([self.where] if self.where else []), *self.defined]
-        return tuple(dict.fromkeys(name for expression in all_of_them for name in expression.columns))
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        """The source's columns and then the defined ones."""
-        return pa.schema([*self.schema, *(pa.field(item.name, item.type) for item in self.defined)])
-
-    def apply(self, table: pa.Table) -> pa.Table:
-        """The rows that are kept, with the defined columns after the others, all in one table of as many chunks as it takes.
-
-        Args:
-            table: rows with at least the `input_columns`.
-
-        Returns:
-            the same columns and the defined ones; rows in the same order.
-        """
-        return _one_schema(list(self.tables(table)))
-
-    def tables(self, table: pa.Table) -> Iterator[pa.Table]:
-        """As `apply`, in tables that hold as few rows as their texts are long; at least one.
-
-        A defined text is plain, or a dictionary of what the entries of a dictionary have become.
-        """
-        if self.where is None:
-            yield from self._with_defined(table)
-            return
-        mask = by_entry.values(self._calculator, table, self.where.item, self.params)
-        if mask is not None:
-            yield from self._with_defined(table.filter(mask))
-            return
-        for start, stop in row_slices.cut(table, *row_calculator.read_by([self.where.item])):
-            rows = table.slice(start, stop - start)
-            (mask,) = self._calculator.evaluate(rows, [self.where.item], self.params)
-            yield from self._with_defined(rows.filter(mask))
-
-    def _with_defined(self, table: pa.Table) -> Iterator[pa.Table]:
-        """The rows with the defined columns."""
-        ready = {e.name: by_entry.values(self._calculator, table, e.item, self.params) for e in self.defined}
-        rest = [expression.item for expression in self.defined if ready[expression.name] is None]
-        for start, stop in row_slices.cut(table, *row_calculator.read_by(rest)):
-            rows = table.slice(start, stop - start)
-            found = iter(self._calculator.evaluate(rows, rest, self.params))
-            for expression in self.defined:
-                column = ready[expression.name]
-                values = next(found) if column is None else column.slice(start, stop - start)
-                rows = rows.append_column(expression.name, values)
-            yield rows
-
-
-def _one_schema(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables as one, chunk by chunk, without a copy; a text that is a dictionary in some of them is one in all."""
-    coded = {name for rows in tables for name, kind in _kinds(rows) if pa.types.is_dictionary(kind)}
-    alike = []
-    for rows in tables:
-        for place, (name, kind) in enumerate(_kinds(rows)):
-            if name in coded and not pa.types.is_dictionary(kind):
-                rows = rows.set_column(place, name, rows.column(place).dictionary_encode())
-        alike.append(rows)
-    return pa.concat_tables(alike)
-
-
-def _kinds(table: pa.Table) -> list[tuple[str, pa.DataType]]:
-    return list(zip(table.column_names, table.schema.types, strict=True))
 
 
 def bind(
@@ -184,8 +72,8 @@ def bind(
         if name.casefold() in units:
             problems.append(_refused(field, "would define a column of the privacy unit", "take another name"))
         elif name.casefold() in taken:
-            mend = "take another name"
-            problems.append(_refused(field, f"would shadow column {taken[name.casefold()]!r} of the source", mend))
+            hint = "take another name"
+            problems.append(_refused(field, f"would shadow column {taken[name.casefold()]!r} of the source", hint))
         elif not name or name.startswith("__"):
             problems.append(_refused(field, "must be a name that does not start with two underscores", "rename it"))
         else:
@@ -198,8 +86,8 @@ def bind(
     rows = RowExpressions(where=condition, defined=tuple(defined), params=dict(values), schema=schema)
     read = rows.input_columns
     if len({name.casefold() for name in read}) != len(read):
-        mend = "rename one of them, or use only one"
-        raise _refused("source", "has columns in use whose names differ only in case: DuckDB would mix them up", mend)
+        hint = "rename one of them, or use only one"
+        raise _refused("source", "has columns in use whose names differ only in case: DuckDB would mix them up", hint)
     return rows
 
 
@@ -219,14 +107,14 @@ def _bind_one(
     root = _tree(field, sql, connection, values)
     try:
         uses = whitelist.check(
-            root, whitelist.Names(columns=schema.names, defined=defined, absent=absent, params=values)
+            root, whitelist.KnownNames(columns=schema.names, defined=defined, absent=absent, params=values)
         )
     except RequestError as error:
-        raise _refused(field, error.rule, error.mend) from None
+        raise _refused(field, error.message, error.hint) from None
     if uses.params != placeholders:
         name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
-        mend = f"write {{{name}}} without quotes around it: it is a value of its own"
-        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would stay text", mend)
+        hint = f"write {{{name}}} without quotes around it: it is a value of its own"
+        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would stay text", hint)
     columns = tuple(uses.columns)
     reads = {name: schema.field(name).type for name in columns}
     try:
@@ -236,13 +124,13 @@ def _bind_one(
         raise _refused(field, f"reads a column whose type expressions cannot read: {names}", _first(error)) from None
     try:
         kind = row_calculator.query(connection, row_calculator.statement([sql]), values).schema.types[0]
-        bound = guards.Bound(connection, values)
+        bound = guards.TypingContext(connection, values)
         sql, growth = _spelled(sql, root, bound), guards.growth(root, bound)
         dry_run.try_out(sql, reads, uses, values, connection)
     except duckdb.Error as error:
         raise _refused(field, f"is wrong: {_first(error)}", "") from None
     except RequestError as error:
-        raise _refused(field, error.rule, error.mend) from None
+        raise _refused(field, error.message, error.hint) from None
     except RecursionError:
         raise _refused(field, "is nested too deeply", "split it") from None
     finally:
@@ -261,19 +149,19 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
         raise _refused(field, "cannot be parsed", "simplify it") from None
     if tree.get("error"):
         missing = job_parameters.undeclared(sql, declared)
-        mend = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        hint = "check the SQL; a column whose name is a word of SQL needs double quotes"
         if missing and field == "where":
-            mend = f"declare {{{missing[0]}}} in params"
+            hint = f"declare {{{missing[0]}}} in params"
         elif missing:
-            mend = "parameters can be used in source and where only"
+            hint = "parameters can be used in source and where only"
         message = str(tree.get("error_message"))
         if "depth" in message:
             raise _refused(field, "is nested too deeply", "split it")
-        raise _refused(field, f"is not an SQL expression: {message.splitlines()[0]}", mend)
+        raise _refused(field, f"is not an SQL expression: {message.splitlines()[0]}", hint)
     try:
         node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
     except RequestError as error:
-        raise _refused(field, error.rule, error.mend) from None
+        raise _refused(field, error.message, error.hint) from None
     # Alone the text must mean the same: nothing of it may have closed a bracket and belonged to what stands around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{sql}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
@@ -282,7 +170,7 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
     return node
 
 
-def _spelled(sql: str, root: whitelist.Node, bound: guards.Bound) -> str:
+def _spelled(sql: str, root: whitelist.Node, bound: guards.TypingContext) -> str:
     """The text that runs: with what bounds a row's work, and without an exception for each bad cell.
 
     `CAST(x AS t)` as a whole fails into null anyway: TRY_CAST says the same.
@@ -300,7 +188,9 @@ def _spelled(sql: str, root: whitelist.Node, bound: guards.Bound) -> str:
     ):
         return text
     if changed:
-        raise RequestError(field="", rule="cannot be told apart from what bounds its work", mend="write it another way")
+        raise RequestError(
+            field="", message="cannot be told apart from what bounds its work", hint="write it another way"
+        )
     return sql
 
 
@@ -333,5 +223,5 @@ def _first(error: Exception) -> str:
     return line.partition("Error: ")[2] or line
 
 
-def _refused(field: str, rule: str, mend: str) -> RequestError:
-    return RequestError(field=field, rule=rule, mend=mend)
+def _refused(field: str, message: str, hint: str) -> RequestError:
+    return RequestError(field=field, message=message, hint=hint)

@@ -51,7 +51,7 @@ _TIMES: dict[str, int] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Bound:
+class TypingContext:
     """Where an expression's parts are typed and its constants evaluated.
 
     Args:
@@ -73,7 +73,7 @@ class Bound:
         return str(row_calculator.query(self.connection, sql, self.values).column(0)[0]).startswith("TIMESTAMP")
 
 
-def guarded(root: Node, bound: Bound) -> Node:
+def guarded(root: Node, bound: TypingContext) -> Node:
     """The tree that runs instead.
 
     Args:
@@ -87,7 +87,7 @@ def guarded(root: Node, bound: Bound) -> Node:
     return found
 
 
-def _guarded(node: Any, bound: Bound) -> Any:
+def _guarded(node: Any, bound: TypingContext) -> Any:
     if isinstance(node, list):
         return [_guarded(item, bound) for item in node]
     if not isinstance(node, dict):
@@ -110,7 +110,7 @@ def _guarded(node: Any, bound: Bound) -> Any:
     return below
 
 
-def _everywhere(arguments: list[Node], bound: Bound) -> bool:
+def _everywhere(arguments: list[Node], bound: TypingContext) -> bool:
     """Whether every match is replaced."""
     return len(arguments) > 3 and "g" in bound.text(arguments[3])
 
@@ -164,7 +164,7 @@ class Growth:
         return Growth(self.times * factor, self.more * factor)
 
 
-def growth(node: Node, bound: Bound) -> Growth:
+def growth(node: Node, bound: TypingContext) -> Growth:
     """How long the value of an expression may be.
 
     Raises:
@@ -172,12 +172,12 @@ def growth(node: Node, bound: Bound) -> Growth:
     """
     found = _growth(node, bound)
     if found.times > MOST_GROWTH:
-        rule = f"can make a text more than {MOST_GROWTH} times as long as what it reads"
-        raise _refused(rule, "replace by shorter texts, or in fewer steps")
+        message = f"can make a text more than {MOST_GROWTH} times as long as what it reads"
+        raise _refused(message, "replace by shorter texts, or in fewer steps")
     return found
 
 
-def _growth(node: Node, bound: Bound) -> Growth:
+def _growth(node: Node, bound: TypingContext) -> Growth:
     kind = node["class"]
     if kind == "COLUMN_REF":
         return Growth(1, _NUMBER)
@@ -207,5 +207,5 @@ def _growth(node: Node, bound: Bound) -> Growth:
     return below * _TIMES.get(name, 1) + Growth(0, _DIGEST if name in _DIGESTS else 0)
 
 
-def _refused(rule: str, mend: str) -> RequestError:
-    return RequestError(field="", rule=rule, mend=mend)
+def _refused(message: str, hint: str) -> RequestError:
+    return RequestError(field="", message=message, hint=hint)

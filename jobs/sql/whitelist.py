@@ -110,12 +110,12 @@ def select_items(tree: Any, table: str, aliases: list[str]) -> list[Node]:
         and all(item.get("type") == "OPERATOR_TRY" and len(item.get("children", [])) == 1 for item in items)
     )
     if not plain:
-        raise RequestError(field="", rule="must be one SQL expression", mend="write an expression, not a query")
+        raise RequestError(field="", message="must be one SQL expression", hint="write an expression, not a query")
     return [item["children"][0] for item in items]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Names:
+class KnownNames:
     """What an expression may name.
 
     Args:
@@ -131,7 +131,7 @@ class Names:
     params: Collection[str] = ()
 
 
-def check(root: Node, names: Names) -> Uses:
+def check(root: Node, names: KnownNames) -> Uses:
     """Refuse what is not allowed, and say what the rest uses.
 
     Raises:
@@ -147,7 +147,7 @@ def check(root: Node, names: Names) -> Uses:
 
 
 class _Walk:
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: KnownNames) -> None:
         self.names = names
         self.uses = Uses()
 
@@ -207,12 +207,12 @@ class _Walk:
         if len(alike) == 1:
             return alike[0]
         if name in self.names.defined:
-            mend = "columns and where see the source's columns only: write the expression out"
+            hint = "columns and where see the source's columns only: write the expression out"
         elif alike:
-            mend = "write it exactly as one of " + ", ".join(map(repr, alike))
+            hint = "write it exactly as one of " + ", ".join(map(repr, alike))
         else:
-            mend = nearest(name, self.names.columns, "columns")
-        raise _refused(f"names column {name!r}, which the source does not have", mend)
+            hint = nearest(name, self.names.columns, "columns")
+        raise _refused(f"names column {name!r}, which the source does not have", hint)
 
     def _look_parameter(self, node: Node) -> None:
         name = node["identifier"].removeprefix(SQL_PREFIX)
@@ -238,10 +238,10 @@ class _Walk:
             raise _refused("calls a function with a schema before its name", "write the function's name alone")
         if name not in functions.FUNCTIONS:
             hint = nearest(name, functions.FUNCTIONS)
-            mend = (
+            hint = (
                 hint if hint.startswith("did") else "use functions of one row only, such as lower, round or date_trunc"
             )
-            raise _refused(f"uses {name!r}, which is not one of the allowed functions of one row", mend)
+            raise _refused(f"uses {name!r}, which is not one of the allowed functions of one row", hint)
         for argument in node.get("arguments", []):
             if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
                 raise _refused("names an argument, which is not allowed", "give arguments by position")
@@ -330,8 +330,8 @@ def _parts(node: Node, kind: str) -> list[Node]:
     return found
 
 
-def _refused(rule: str, mend: str) -> RequestError:
-    return RequestError(field="", rule=rule, mend=mend)
+def _refused(message: str, hint: str) -> RequestError:
+    return RequestError(field="", message=message, hint=hint)
 
 
 _FORBIDDEN = {

@@ -139,11 +139,11 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     table.add_column("noise")
     table.add_column("standard deviation", justify="right")
     if guessed:
-        table.add_column("in a partition as expected", justify="right")
+        table.add_column("in a typical group", justify="right")
         table.add_column("relative", justify="right")
     for name, metric in metrics.items():
         stddev = metric.get("stddev")
-        told = number(stddev) if stddev is not None else "by partition"
+        told = number(stddev) if stddev is not None else "depends on group size"
         if metric.get("stddev_multiple") is not None:
             told = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
         cells = [escape(name), escape(str(metric["noise"])), told]
@@ -187,9 +187,11 @@ def _selection(selection: Mapping[str, Any]) -> str:
         return f"{text}; a choice is at most {number(selection['error_95'])} behind 19 times of 20; no values are published"
     text = f"partitions: private, {escape(strategy)}"
     if selection.get("half_keep_users") is not None:
-        text += f"; one of about {number(selection['half_keep_users'])} users is kept half of the time"
+        text += (
+            f"; a group of {number(math.ceil(selection['half_keep_users']))} users has a 50% chance of being published"
+        )
     if (selection.get("min_users") or 0) > 1:
-        text += f", one of fewer than {selection['min_users']} never"
+        text += f", one of fewer than {selection['min_users']} none"
     return text
 
 
@@ -222,7 +224,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     )
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
-    out.print(f"protects   each {escape(str(manifest.get('privacy_unit', '')))}: all of its rows")
+    out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(str(folder))}")
 

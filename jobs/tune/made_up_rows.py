@@ -21,7 +21,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
-from dp_pipelines.jobs.sql.expressions import RowExpressions
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
 from dp_pipelines.query.query import PublicPartitions, Query
@@ -50,11 +50,13 @@ def refuse_alone(given: argparse.Namespace) -> None:
         RequestError: two sources of rows, or assumptions without rows that they are about.
     """
     if given.synthetic and given.sample is not None:
-        raise RequestError(field="--synthetic", rule="stands beside no --sample", mend="give one of the two")
+        raise RequestError(field="--synthetic", message="stands beside no --sample", hint="give one of the two")
     for name in OPTIONS:
         if not given.synthetic and getattr(given, name):
             field = f"--{name.replace('_', '-')}"
-            raise RequestError(field=field, rule="says what made-up rows are like", mend="add --synthetic, or drop it")
+            raise RequestError(
+                field=field, message="says what made-up rows are like", hint="add --synthetic, or drop it"
+            )
 
 
 def assumptions(given: argparse.Namespace, request: Request, name: str) -> Assumptions:
@@ -71,8 +73,8 @@ def assumptions(given: argparse.Namespace, request: Request, name: str) -> Assum
     query, expect = request.queries[name], request.file.job.expect
     both = [c for c in query.unit_columns if c in query.partition_columns]
     if both:
-        rule = "is of the privacy unit and of the partition, of which nothing can be assumed together"
-        raise RequestError(field=f"column {both[0]!r}", rule=rule, mend="tune with --sample")
+        message = "is of the privacy unit and of the partition, of which nothing can be assumed together"
+        raise RequestError(field=f"column {both[0]!r}", message=message, hint="tune with --sample")
     partitions, listed = _partitions(given, request, query)
     declared = query.bounds
     median = declared.max_partitions / 2
@@ -144,8 +146,8 @@ def _partitions(given: argparse.Namespace, request: Request, query: Query) -> tu
     """How many partitions there are, and whether a public list says so."""
     if isinstance(query.partitions, PublicPartitions):
         if given.partitions is not None:
-            rule = "is for partitions that are selected, and the stage lists public ones"
-            raise RequestError(field="--partitions", rule=rule, mend="drop it")
+            message = "is for partitions that are selected, and the stage lists public ones"
+            raise RequestError(field="--partitions", message=message, hint="drop it")
         return len(query.partitions.keys), True
     return _whole(given.partitions, "--partitions", MOST_PARTITIONS) or PARTITIONS, False
 
@@ -179,9 +181,9 @@ def _values(given: Sequence[str], query: Query, rows: float) -> dict[str, Values
     for text in given:
         column, equals, number = text.rpartition("=")
         if not equals or column not in found:
-            mend = nearest(column, found, "columns") if found else "drop it"
-            rule = "must be COLUMN=MEDIAN, of a column that a predicted metric reads"
-            raise RequestError(field=f"--value {text}", rule=rule, mend=mend or "")
+            hint = nearest(column, found, "columns") if found else "drop it"
+            message = "must be COLUMN=MEDIAN, of a column that a predicted metric reads"
+            raise RequestError(field=f"--value {text}", message=message, hint=hint or "")
         low = found[column].low if found[column].lognormal else -LARGEST
         middle = _number(number, f"--value {column}", above=low)
         found[column] = dataclasses.replace(found[column], middle=middle)
@@ -195,12 +197,12 @@ def _refuse_many(assumed: Assumptions, of_stage: pa.Schema, query: Query) -> Non
     for field, number, names in made:
         largest = synthetic.most(of_stage.field(name).type for name in names)
         if number > largest:
-            rule = f"is {number:,}, and {', '.join(names)} can hold {largest:,} different keys"
-            raise RequestError(field=field, rule=rule, mend=f"give at most {largest}")
+            message = f"is {number:,}, and {', '.join(names)} can hold {largest:,} different keys"
+            raise RequestError(field=field, message=message, hint=f"give at most {largest}")
     if assumed.rows > MOST_ROWS:
-        rule = f"would make about {assumed.rows:,.0f} rows, more than {MOST_ROWS:,}"
+        message = f"would make about {assumed.rows:,.0f} rows, more than {MOST_ROWS:,}"
         raise RequestError(
-            field="--synthetic", rule=rule, mend="give fewer --users, --partitions-of-user or --rows-each"
+            field="--synthetic", message=message, hint="give fewer --users, --partitions-of-user or --rows-each"
         )
 
 
@@ -209,7 +211,7 @@ def _whole(text: str | None, field: str, most: int) -> int | None:
         return None
     number = _number(text, field, above=-math.inf)
     whole = int(number) if number == int(number) else number
-    return checks.whole(whole, field, low=1, high=most, mend=f"write e.g. {field} 1000")
+    return checks.whole(whole, field, low=1, high=most, hint=f"write e.g. {field} 1000")
 
 
 def _number(text: str, field: str, above: float = 0.0) -> float:
@@ -218,4 +220,4 @@ def _number(text: str, field: str, above: float = 0.0) -> float:
         number = float(text)
     except ValueError:
         number = math.nan
-    return checks.number(number, field, above=above, below=LARGEST, mend="write a plain number, e.g. 10")
+    return checks.number(number, field, above=above, below=LARGEST, hint="write a plain number, e.g. 10")

@@ -49,7 +49,7 @@ def _planned(request: Request, name: str, option: Option) -> Plan:
         return plan_of(option.file, request.stages | {name: option.query})
     except RequestError as error:
         field = f"{option.words}: {error.field}"
-        raise type(error)(field=field, rule=error.rule, mend=error.mend) from None
+        raise type(error)(field=field, message=error.message, hint=error.hint) from None
 
 
 def _seen_by_calibration(request: Request, name: str, option: Option) -> dict[str, Any]:

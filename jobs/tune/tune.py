@@ -94,8 +94,8 @@ class Tuned:
             )
         if not self.private:
             return f"{said}\nmade from the sample that you declared public, not from the rows of the job"
-        noted = "the ledger notes it" if self.noted else "no ledger notes it"
-        return f"{said}\nPRIVATE: made from the raw rows without privacy. Publish nothing of that folder; {noted}."
+        noted = "The look is recorded in the ledger" if self.noted else "No ledger records the look"
+        return f"{said}\nPRIVATE: made from the raw rows without privacy. Do not publish this folder. {noted}."
 
 
 def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
@@ -123,8 +123,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     goal = goals.read(given.goal, predicted)
     target = _target(given.output)
     if runner_rules.check_name(given.runner) == "dataflow":
-        mend = "tune on a machine that sees the rows, or a public sample with --sample"
-        raise RequestError(field="--runner dataflow", rule="cannot keep what is private in your hands", mend=mend)
+        hint = "tune on a machine that sees the rows, or a public sample with --sample"
+        raise RequestError(field="--runner dataflow", message="cannot keep what is private in your hands", hint=hint)
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading Beam")
@@ -185,13 +185,13 @@ def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
     try:
         files = source_files.find(pattern, pathlib.Path.cwd(), "--sample")
     except RequestError as error:
-        mend = "name a file, or a glob in quotes; it is relative to the folder you are in"
-        raise RequestError(field=field, rule=error.rule, mend=mend) from None
+        hint = "name a file, or a glob in quotes; it is relative to the folder you are in"
+        raise RequestError(field=field, message=error.message, hint=hint) from None
     own = registered.absolute(file.job.source.pattern, str(file.path.parent))
     real = {os.path.realpath(path) for path in registered.matching(own)}
     if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
-        rule = "names files of the job's own source, whose rows are private"
-        raise RequestError(field=field, rule=rule, mend="leave --sample out: the ledger then notes the look")
+        message = "names files of the job's own source, whose rows are private"
+        raise RequestError(field=field, message=message, hint="leave --sample out: the ledger then notes the look")
 
 
 def _stage(request: Request, given: str | None) -> str:
@@ -202,12 +202,12 @@ def _stage(request: Request, given: str | None) -> str:
     """
     known = [name for name, stage in request.file.job.stages.items() if isinstance(stage, Stage)]
     if given is not None and given not in known:
-        rule = "is no aggregate stage of the job"
-        raise RequestError(field=f"--stage {given}", rule=rule, mend=nearest(given, known, "stages"))
+        message = "is no aggregate stage of the job"
+        raise RequestError(field=f"--stage {given}", message=message, hint=nearest(given, known, "stages"))
     if not known:
-        raise RequestError(field="stages", rule="hold no aggregate stage, which is what is tuned")
+        raise RequestError(field="stages", message="hold no aggregate stage, which is what is tuned")
     if given is None and len(known) > 1:
-        raise RequestError(field="--stage", rule="is needed: the job has several", mend="one of " + ", ".join(known))
+        raise RequestError(field="--stage", message="is needed: the job has several", hint="one of " + ", ".join(known))
     return given or known[0]
 
 
@@ -222,12 +222,12 @@ def _target(output: str) -> pathlib.Path:
     real = pathlib.Path(os.path.realpath(target))  # a link on the way may lead into a release
     inside = next((parent for parent in real.parents if manifest.read_manifest(parent) is not None), None)
     if inside is not None:
-        rule = f"lies in a release, {str(inside)!r}, and what is written is private"
-        raise RequestError(field=f"output {str(target)!r}", rule=rule, mend="choose a folder outside")
+        message = f"lies in a release, {str(inside)!r}, and what is written is private"
+        raise RequestError(field=f"output {str(target)!r}", message=message, hint="choose a folder outside")
     return target
 
 
-def _digest(grid: Sequence[Sequence[tune_grid.Setting]], goal: Goal) -> str:
+def _digest(grid: Sequence[Sequence[tune_grid.GridSetting]], goal: Goal) -> str:
     return hashlib.sha256(json.dumps([grid, goal.words]).encode()).hexdigest()
 
 
@@ -319,7 +319,7 @@ class _Made:
              if values == {path: _held(self.own, tune_grid.place(path, self.stage)) for path in values}),
             0,
         )  # fmt: skip
-        shown = page.Tuned(
+        shown = page.TunedPage(
             title=self.own.job.dataset, stage=self.stage, settings=self._settings, own=own, results=results,
             goal=self.goal, recommendation=found, private=self.private, left_out=left_out,
             assumed=self.assumed,

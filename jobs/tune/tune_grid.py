@@ -36,7 +36,7 @@ PATHS = (
 """What can be varied: places in the stage, or in the budget of the job."""
 
 Value = str | int | float
-Setting = tuple[tuple[str, Value], ...]
+GridSetting = tuple[tuple[str, Value], ...]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Option:
     """
 
     number: int
-    setting: Setting
+    setting: GridSetting
     file: JobFile
     query: Query
 
@@ -61,7 +61,7 @@ class Option:
         return ", ".join(f"{path}={value}" for path, value in self.setting) or "the job as it stands"
 
 
-def read(given: Sequence[str]) -> list[list[Setting]]:
+def read(given: Sequence[str]) -> list[list[GridSetting]]:
     """What was given: for each dimension its settings.
 
     Args:
@@ -79,24 +79,24 @@ def read(given: Sequence[str]) -> list[list[Setting]]:
         new = {paths: yaml_lines.parse(f"v: [{values}]", "--grid").data["v"]} if equals else _of_file(text)
         for name, listed in new.items():
             if name in found:
-                raise RequestError(field=f"--grid {name}", rule="is given twice", mend="list all values once")
+                raise RequestError(field=f"--grid {name}", message="is given twice", hint="list all values once")
             found[name] = _values(name, listed)
     if not found:
-        mend = 'write e.g. --grid "bounds.max_partitions_contributed=1,2,4,8"'
-        raise RequestError(field="--grid", rule="varies nothing", mend=mend)
+        hint = 'write e.g. --grid "bounds.max_partitions_contributed=1,2,4,8"'
+        raise RequestError(field="--grid", message="varies nothing", hint=hint)
     return [[_setting(names, value) for value in listed] for names, listed in found.items()]
 
 
 def _of_file(name: str) -> Mapping[str, Any]:
     path = pathlib.Path(name)
-    mend = 'name a file, or write e.g. --grid "bounds.max_partitions_contributed=1,2,4,8"'
+    hint = 'name a file, or write e.g. --grid "bounds.max_partitions_contributed=1,2,4,8"'
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError):
-        raise RequestError(field=f"--grid {name}", rule="is no file that can be read", mend=mend) from None
+        raise RequestError(field=f"--grid {name}", message="is no file that can be read", hint=hint) from None
     data = yaml_lines.parse(text, name).data
     if not isinstance(data, Mapping):
-        raise RequestError(field=f"--grid {name}", rule="must map paths to lists of values")
+        raise RequestError(field=f"--grid {name}", message="must map paths to lists of values")
     return data
 
 
@@ -105,15 +105,15 @@ def _values(name: str, listed: Any) -> list[Value]:
         isinstance(v, str | int | float) and not isinstance(v, bool) for v in listed
     )
     if not sound or not listed or len(set(listed)) < len(listed):
-        raise RequestError(field=f"--grid {name}", rule="must list different numbers or words, at least one")
+        raise RequestError(field=f"--grid {name}", message="must list different numbers or words, at least one")
     return list(listed)
 
 
-def _setting(names: str, value: Value) -> Setting:
+def _setting(names: str, value: Value) -> GridSetting:
     return tuple((name.strip(), value) for name in names.split(","))
 
 
-def options(request: Request, name: str, grid: Sequence[Sequence[Setting]]) -> list[Option]:
+def options(request: Request, name: str, grid: Sequence[Sequence[GridSetting]]) -> list[Option]:
     """All configurations.
 
     Args:
@@ -128,12 +128,12 @@ def options(request: Request, name: str, grid: Sequence[Sequence[Setting]]) -> l
     for dimension in grid:
         count *= len(dimension)
     if count > MOST:
-        rule = f"has {count:,} configurations, more than {MOST:,}"
-        raise RequestError(field="--grid", rule=rule, mend="give fewer values, or tune in two steps")
+        message = f"has {count:,} configurations, more than {MOST:,}"
+        raise RequestError(field="--grid", message=message, hint="give fewer values, or tune in two steps")
     paths = [path for dimension in grid for path, _ in dimension[0]]
     doubled = [path for path in paths if paths.count(path) > 1]
     if doubled:
-        raise RequestError(field=f"--grid {doubled[0]}", rule="is given twice", mend="vary each path once")
+        raise RequestError(field=f"--grid {doubled[0]}", message="is given twice", hint="vary each path once")
     for path in paths:
         _check_path(path, request, name)
     settings = [tuple(itertools.chain(*chosen)) for chosen in itertools.product(*grid)]
@@ -151,7 +151,7 @@ def _same_budget(one: JobFile, other: JobFile) -> bool:
     return one.job.budget == other.job.budget and shares[0] == shares[1]
 
 
-def _options(request: Request, name: str, settings: Sequence[Setting]) -> Iterator[Option]:
+def _options(request: Request, name: str, settings: Sequence[GridSetting]) -> Iterator[Option]:
     for setting in settings:
         try:
             file = with_setting(request.file, name, setting)
@@ -173,7 +173,7 @@ def place(path: str, name: str) -> yaml_lines.Path:
     return tuple(parts) if parts[0] == "budget" else ("stages", name, *parts)
 
 
-def with_setting(file: JobFile, name: str, setting: Setting) -> JobFile:
+def with_setting(file: JobFile, name: str, setting: GridSetting) -> JobFile:
     """The job with other values.
 
     Raises:
@@ -217,22 +217,24 @@ def _check_path(path: str, request: Request, name: str) -> None:
     general = [re.escape(each).replace("NAME", "(.+)") for each in PATHS]
     match = next((found for pattern in general if (found := re.fullmatch(pattern, path))), None)
     if match is None:
-        raise RequestError(field=field, rule="is nothing that can be varied", mend=nearest(path, dict.fromkeys(known)))
+        raise RequestError(
+            field=field, message="is nothing that can be varied", hint=nearest(path, dict.fromkeys(known))
+        )
     if match.groups() and match[1] not in request.queries[name].metrics:
-        mend = nearest(match[1], request.queries[name].metrics, "metrics")
-        raise RequestError(field=field, rule=f"names no metric of the stage {name!r}", mend=mend)
+        hint = nearest(match[1], request.queries[name].metrics, "metrics")
+        raise RequestError(field=field, message=f"names no metric of the stage {name!r}", hint=hint)
     private = isinstance(request.queries[name].partitions, PrivatePartitions)
     if path.startswith("partitions.") and not private:
         raise RequestError(
-            field=field, rule="is for private partitions, and the stage lists public ones", mend="drop it"
+            field=field, message="is for private partitions, and the stage lists public ones", hint="drop it"
         )
 
 
 def _check_stage(query: Query, name: str, file: JobFile) -> None:
     """Refuse a stage of which nothing can be told."""
     if query.best is not None or not any(supported(metric) for metric in query.metrics.values()):
-        rule = f"has no metric whose errors can be predicted (one of {', '.join(KINDS)})"
-        raise file.error(("stages", name), RequestError(field="", rule=rule, mend="tune another stage"))
+        message = f"has no metric whose errors can be predicted (one of {', '.join(KINDS)})"
+        raise file.error(("stages", name), RequestError(field="", message=message, hint="tune another stage"))
 
 
 def _check_query(option: Option) -> None:
@@ -240,16 +242,20 @@ def _check_query(option: Option) -> None:
     bounds, partitions = option.query.bounds, option.query.partitions
     auto = [key for key, metric in option.query.metrics.items() if metric.auto]
     if bounds.max_contributions is not None:
-        rule, mend = "bounds rows in all, which is not tuned", "bound partitions and rows per partition instead"
-        raise RequestError(field="bounds.max_contributions", rule=rule, mend=mend)
+        message, hint = "bounds rows in all, which is not tuned", "bound partitions and rows per partition instead"
+        raise RequestError(field="bounds.max_contributions", message=message, hint=hint)
     if bounds.auto:
-        rule = "is chosen in a run, and cannot be tuned beside that"
+        message = "is chosen in a run, and cannot be tuned beside that"
         raise RequestError(
-            field="bounds.max_partitions_contributed", rule=rule, mend="write a number in the job file, and vary it"
+            field="bounds.max_partitions_contributed",
+            message=message,
+            hint="write a number in the job file, and vary it",
         )
     if auto:
-        rule = "has bounds that are chosen in a run, and cannot be tuned beside that"
-        raise RequestError(field=f"metrics.{auto[0]}", rule=rule, mend="write numbers in the job file, and vary them")
+        message = "has bounds that are chosen in a run, and cannot be tuned beside that"
+        raise RequestError(
+            field=f"metrics.{auto[0]}", message=message, hint="write numbers in the job file, and vary them"
+        )
     if getattr(partitions, "strategy", None) == "sips":
-        rule, mend = "selects in several rounds, of which nothing is predicted", "tune another strategy"
-        raise RequestError(field="partitions.private.strategy: sips", rule=rule, mend=mend)
+        message, hint = "selects in several rounds, of which nothing is predicted", "tune another strategy"
+        raise RequestError(field="partitions.private.strategy: sips", message=message, hint=hint)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.accounting import composition, convolution
 from dp_pipelines.accounting.composition import Composition
-from dp_pipelines.accounting.dominating_pairs import Bounded, Gaussian, Laplace, Pair, Response
+from dp_pipelines.accounting.dominating_pairs import BoundedLoss, Gaussian, Laplace, Pair, Response
 
 
 def responses_delta(epsilon: float, s: float, times: int) -> mpmath.mpf:
@@ -206,7 +206,7 @@ def test_closed_forms_alone_are_never_below_the_grid_nor_far_above_it():
     ],
     ids=repr,
 )
-def test_a_gaussian_that_tells_nothing_costs_nothing(bounded: dict[Bounded, int], delta: float):
+def test_a_gaussian_that_tells_nothing_costs_nothing(bounded: dict[BoundedLoss, int], delta: float):
     # Few bounded losses make jumps in the tail, where closed forms are far off and a tilt made for them would fail.
     without = Composition(bounded=bounded).epsilon(delta)
     largest = max(pair.largest for pair in bounded)

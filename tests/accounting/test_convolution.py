@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dp_pipelines.accounting.composition import Composition
-from dp_pipelines.accounting.convolution import Tilted, Window, compose
+from dp_pipelines.accounting.convolution import NodeWindow, Tilted, compose
 from dp_pipelines.accounting.dominating_pairs import Floats, Laplace, Response
 
 LOST = 0.1
@@ -24,7 +24,7 @@ class Failing(Response):
         return LOST + (1 - LOST) * profile, error
 
 
-def composed(theta: float, times: int) -> tuple[Tilted, Window]:
+def composed(theta: float, times: int) -> tuple[Tilted, NodeWindow]:
     part = Tilted.of(Failing(1.0), times, 0.25, theta, -20.0)
     window = compose([part], -20.0, 0.0)
     assert window is not None
@@ -51,7 +51,7 @@ def test_what_is_said_of_rounding_covers_the_exponents_of_the_tilt() -> None:
 
 def test_between_two_nodes_the_answer_is_never_below_the_exact_one() -> None:
     for loss in (10.0, 300.0, 490.0):
-        window = Window(
+        window = NodeWindow(
             losses=np.array([0.0, loss]),
             masses=np.array([0.0, 1.0]),
             extra=0.0,

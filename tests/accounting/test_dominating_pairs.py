@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.accounting.dominating_pairs import (
-    Bounded,
+    BoundedLoss,
     Floats,
     Gaussian,
     Laplace,
@@ -33,7 +33,7 @@ def true_profile(pair: Pair, epsilon: float) -> mpmath.mpf:
     if isinstance(pair, Gaussian):
         mu = mpmath.mpf(pair.mu)
         return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
-    assert isinstance(pair, Bounded)
+    assert isinstance(pair, BoundedLoss)
     s = mpmath.mpf(pair.largest)
     if isinstance(pair, Response):
         truth = 1 / (1 + mpmath.exp(-s))
@@ -138,7 +138,7 @@ def test_what_a_gaussian_leaves_above_its_reach_is_negligible(pair: Gaussian):
 
 
 @dataclasses.dataclass(frozen=True)
-class Blurred(Bounded):
+class Blurred(BoundedLoss):
     """A profile of one half at every loss above 0, which is known badly at the largest one."""
 
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:

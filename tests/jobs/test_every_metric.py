@@ -53,7 +53,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RowsPerUnit(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS, UNITS)
 
-    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         rows, units = noisy[ROWS], noisy[UNITS]
         least = np.maximum(units.values, 1.0)
         mean = np.clip(rows.values / least, 1.0, self.most)

@@ -103,7 +103,7 @@ def test_categories_that_are_none_of_the_columns_are_refused_without_a_value_in_
 ) -> None:
     with pytest.raises(RequestError, match="column 'k'") as caught:
         Categories(values=values).check(kind, "k")
-    assert not any(str(value) in caught.value.rule for value in values if value not in (1, "1", "a"))
+    assert not any(str(value) in caught.value.message for value in values if value not in (1, "1", "a"))
 
 
 @pytest.mark.parametrize("cells", [Bins(edges=(0.0, 1.0)), TreeLevel(low=0.0, high=1.0, branching=2, depth=1, level=1)])

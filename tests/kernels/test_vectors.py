@@ -137,7 +137,7 @@ def test_a_row_becomes_the_same_alone_and_among_others(rows: Any, block: int) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "rule"),
+    ("kind", "message"),
     [
         (pa.float64(), "is no list of numbers; name a list column"),
         (pa.list_(pa.string()), "which is no number"),
@@ -146,11 +146,11 @@ def test_a_row_becomes_the_same_alone_and_among_others(rows: Any, block: int) ->
         (pa.struct([("a", pa.float64())]), "is no list of numbers"),
     ],
 )
-def test_types_that_are_no_lists_of_numbers_are_refused_by_the_schema(kind: pa.DataType, rule: str) -> None:
+def test_types_that_are_no_lists_of_numbers_are_refused_by_the_schema(kind: pa.DataType, message: str) -> None:
     layout = layout_of("l2", 2)
     table = pa.table({"unit": [1], "key": ["a"], "v": pa.nulls(1, kind)})
     for rows in (table, table.slice(0, 0)):
-        with pytest.raises(RequestError, match=rule) as error:
+        with pytest.raises(RequestError, match=message) as error:
             layout.wire(rows)
         assert error.value.field == "column 'v'"
 

@@ -9,10 +9,10 @@ import pytest
 
 from dp_pipelines.ledger import default_places
 from dp_pipelines.ledger.anchor import default_anchor
-from dp_pipelines.ledger.default_places import Place
+from dp_pipelines.ledger.default_places import AccountPlace
 
-ONE = Place(account="shop", ledger="1" * 32, shown="/jobs/one.sqlite")
-OTHER = Place(account="shop", ledger="2" * 32, shown="/jobs/other.sqlite")
+ONE = AccountPlace(account="shop", ledger="1" * 32, shown="/jobs/one.sqlite")
+OTHER = AccountPlace(account="shop", ledger="2" * 32, shown="/jobs/other.sqlite")
 SECRET = b"eve bought tea"
 
 
@@ -25,7 +25,7 @@ def data(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "data"
 
 
-def charge(place: Place, *files: object) -> list[str]:
+def charge(place: AccountPlace, *files: object) -> list[str]:
     names = [str(file) for file in files]
     return default_places.remember(place, names[0], names, "--ledger")
 
@@ -47,7 +47,7 @@ def test_a_file_that_another_ledger_has_charged_is_told_once(data: pathlib.Path)
 
 def test_another_account_of_one_ledger_is_another_place(data: pathlib.Path) -> None:
     charge(ONE, data / "a.csv")
-    assert len(charge(Place(account="copied", ledger=ONE.ledger, shown=ONE.shown), data / "a.csv")) == 1
+    assert len(charge(AccountPlace(account="copied", ledger=ONE.ledger, shown=ONE.shown), data / "a.csv")) == 1
 
 
 def by_link(file: pathlib.Path, folder: pathlib.Path) -> object:

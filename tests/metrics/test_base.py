@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, Release
+from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
 
@@ -72,11 +72,13 @@ WRONG: list[Wrong] = [
 
 
 @pytest.mark.parametrize(("make", "field", "message"), WRONG)
-def test_what_is_wrong_is_refused_with_field_rule_and_mend(make: Callable[[], Any], field: str, message: str) -> None:
+def test_what_is_wrong_is_refused_with_field_message_and_hint(
+    make: Callable[[], Any], field: str, message: str
+) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         make()
     assert caught.value.field == field
-    assert caught.value.mend or "must" in caught.value.rule, "a rule without a mend says itself what to write"
+    assert caught.value.hint or "must" in caught.value.message, "a message without a hint says itself what to write"
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
@@ -309,7 +311,7 @@ def test_a_standard_deviation_that_forgets_the_count_is_found(
 ) -> None:
     finish = type(metric).finish
 
-    def forgetful(self: Metric, noisy: Mapping[Statistic, Noisy], basis: Basis) -> Release:
+    def forgetful(self: Metric, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return finish(self, noisy, basis)[0], finish(self, _without_the_noise_of_the_count(noisy), basis)[1]
 
     monkeypatch.setattr(type(metric), "finish", forgetful)

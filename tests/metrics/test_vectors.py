@@ -43,7 +43,7 @@ RANGES: dict[str, Any] = {"columns": ["a", "b"], "bounds": {"a": [-1, 3], "b": [
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "rule"),
+    ("changes", "field", "message"),
     [
         ({"size": 0}, "size", "from 1 to 4096"),
         ({"size": 4097}, "size", "from 1 to 4096"),
@@ -61,14 +61,14 @@ RANGES: dict[str, Any] = {"columns": ["a", "b"], "bounds": {"a": [-1, 3], "b": [
         ({"stddev": 2.0}, "stddev", "is not for VectorSum"),
     ],
 )
-def test_a_sum_of_vectors_that_cannot_be_is_refused(changes: dict[str, Any], field: str, rule: str) -> None:
-    with pytest.raises(RequestError, match=rule) as error:
+def test_a_sum_of_vectors_that_cannot_be_is_refused(changes: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as error:
         VectorSum("v", **{**SUM, **changes})
     assert error.value.field == field
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "rule"),
+    ("changes", "field", "message"),
     [
         ({"columns": []}, "columns", "at least one"),
         ({"columns": ["a", "a"]}, "columns", "twice"),
@@ -87,8 +87,8 @@ def test_a_sum_of_vectors_that_cannot_be_is_refused(changes: dict[str, Any], fie
         ({"stddev": 2.0}, "stddev", "is not for SecondMoment"),
     ],
 )
-def test_second_moments_that_cannot_be_are_refused(changes: dict[str, Any], field: str, rule: str) -> None:
-    with pytest.raises(RequestError, match=rule) as error:
+def test_second_moments_that_cannot_be_are_refused(changes: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as error:
         SecondMoment(**{**MOMENTS, **changes})
     assert error.value.field == field
 

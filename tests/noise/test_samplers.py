@@ -36,7 +36,7 @@ LAWS: list[Law] = [*map(RoundedGaussian, GAUSSIAN_SCALES), *map(FlooredLaplace, 
 # Exhaustive, at a reduced word size.
 
 
-def draws_over_all_words(layout: samplers.Layout) -> np.ndarray:
+def draws_over_all_words(layout: samplers.TableLayout) -> np.ndarray:
     """One draw for every first word and every string of further words for every table."""
     size = 1 << layout.word_bits
     every = np.arange(size, dtype=np.uint64)
@@ -58,7 +58,7 @@ def draws_over_all_words(layout: samplers.Layout) -> np.ndarray:
     return draws
 
 
-def exact_counts(layout: samplers.Layout) -> dict[int, int]:
+def exact_counts(layout: samplers.TableLayout) -> dict[int, int]:
     """How often each value must come out: products of the tables' weights, and one sign bit."""
     digits = [alias_tables.reproduced(table) for _, table in layout.digits]
     bits = [table.column_bits for _, table in layout.digits]
@@ -82,7 +82,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("layout", SMALL.values(), ids=SMALL)
-def test_over_all_words_every_value_comes_out_exactly_as_often_as_its_weight_says(layout: samplers.Layout) -> None:
+def test_over_all_words_every_value_comes_out_exactly_as_often_as_its_weight_says(layout: samplers.TableLayout) -> None:
     values, counts = np.unique(draws_over_all_words(layout), return_counts=True)
     assert dict(zip(values.tolist(), counts.tolist(), strict=True)) == exact_counts(layout)
 
@@ -92,7 +92,7 @@ def test_over_all_words_the_law_is_as_near_as_the_bound_says_and_a_wrong_sign_is
     layout = SMALL[name]
     law = RoundedGaussian(Fraction(2)) if layout.mirror else FlooredLaplace(Fraction(1 if "two" in name else 2))
 
-    def distance(layout: samplers.Layout) -> float:
+    def distance(layout: samplers.TableLayout) -> float:
         values, counts = np.unique(draws_over_all_words(layout), return_counts=True)
         drawn = dict(zip(values.tolist(), (counts / counts.sum()).tolist(), strict=True))
         return math.fsum(abs(law.pmf(x) - drawn.get(x, 0.0)) for x in range(-200, 200)) / 2

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels import accumulate, vectors
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
-from dp_pipelines.kernels.sensitivity import Shape, Steps
+from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.metrics.vectors import SecondMoment, VectorSum
@@ -153,14 +153,14 @@ def found(merged: Sequence[accumulate.Totals], index: int, step: int) -> Vectors
     return sums
 
 
-def moved(one: Vectors, other: Vectors) -> Steps:
+def moved(one: Vectors, other: Vectors) -> LatticeSteps:
     """By how much two sets of vectors differ; a partition that is not there has zeros."""
     changes = [
         abs(int(x) - int(y))
         for key in one.keys() | other.keys()
         for x, y in np.broadcast(one.get(key, 0), other.get(key, 0))
     ]
-    return Steps(
+    return LatticeSteps(
         l0=sum(c > 0 for c in changes),
         linf=max(changes, default=0),
         l1=sum(changes),
@@ -168,9 +168,9 @@ def moved(one: Vectors, other: Vectors) -> Steps:
     )
 
 
-def within(change: Steps, most: Steps) -> bool:
+def within(change: LatticeSteps, most: LatticeSteps) -> bool:
     """Whether a change is no larger than is declared."""
-    return all(getattr(change, f.name) <= getattr(most, f.name) for f in dataclasses.fields(Steps))
+    return all(getattr(change, f.name) <= getattr(most, f.name) for f in dataclasses.fields(LatticeSteps))
 
 
 def too_sensitive(pair: nb.Neighbours, way: nb.Way, other: nb.Way) -> list[str]:

@@ -1,4 +1,4 @@
-"""Queries: what is asked is refused at once where it is wrong, with the field, the rule and the mend, or else is frozen."""
+"""Queries: what is asked is refused at once where it is wrong, with field, message and hint, or else is frozen."""
 
 import dataclasses
 import math
@@ -129,13 +129,15 @@ WRONG_QUERIES: list[Wrong] = [
 
 
 @pytest.mark.parametrize(("make", "field", "message"), [*WRONG_BOUNDS, *WRONG_PARTITIONS, *WRONG_QUERIES])
-def test_what_is_wrong_is_refused_with_field_rule_and_mend(make: Callable[[], Any], field: str, message: str) -> None:
+def test_what_is_wrong_is_refused_with_field_message_and_hint(
+    make: Callable[[], Any], field: str, message: str
+) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         make()
     error = caught.value
     assert error.field == field
-    assert str(error).startswith(f"{field}: {error.rule}")
-    assert error.mend or "must" in error.rule, "a rule without a mend says itself what to write"
+    assert str(error).startswith(f"{field}: {error.message}")
+    assert error.hint or "must" in error.message, "a message without a hint says itself what to write"
     assert isinstance(error, DpError)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 

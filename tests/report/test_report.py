@@ -63,7 +63,7 @@ def test_the_page_says_what_it_is_and_for_whom_it_holds(whole: str) -> None:
     for part in (
         "grocery", "2026-W12", "value of CUSTOMER_ID", "random noise was added to them on purpose",
         "What is protected, and what is not", "timing and side channels", "one person under two privacy units",
-        "one with about 204 is shown half of the time", "one with fewer than 20 never",
+        "one with about 204 has a 50% chance of being shown", "one with fewer than 20 never",
         "100537306aea5d34", "ab" * 32, "0.1.0",
     ):  # fmt: skip
         assert part in words, part

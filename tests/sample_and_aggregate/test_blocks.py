@@ -362,7 +362,7 @@ def test_what_is_no_median_with_smooth_sensitivity_is_refused(changes: dict[str,
     with pytest.raises(RequestError) as refused:
         smooth(**{"default": None, **changes})
     assert refused.value.field == field
-    assert refused.value.mend or field == "method"
+    assert refused.value.hint or field == "method"
 
 
 def test_a_median_with_smooth_sensitivity_is_refused_without_delta_and_where_a_unit_has_two_values() -> None:

@@ -17,7 +17,7 @@ from dp_pipelines.training.libraries import refuse_missing
         (JaxModel(name="a:b", parameters=3), "jax_privacy", "needs jax_privacy, not installed here"),
     ],
 )
-def test_what_is_missing_is_named_with_the_mend(
+def test_what_is_missing_is_named_with_a_hint(
     model: Model, missing: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec

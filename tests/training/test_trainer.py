@@ -18,7 +18,7 @@ from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kernels.exact_sums import SLACK
 from dp_pipelines.training.kernels.linear import LinearKernel
 from dp_pipelines.training.sampling import UnitSampler
-from dp_pipelines.training.trainer import State, Trained
+from dp_pipelines.training.trainer import Trained, TrainingState
 from tests.training.few import Few, Unit, adversarial, ordinary
 
 WIDTH = 6
@@ -183,7 +183,7 @@ def test_a_run_that_is_killed_goes_on_from_what_was_kept_and_makes_as_many_steps
     assert len(kernel.seen) == sums, "a finished run is not trained again"  # type: ignore[attr-defined]
     assert draws.kept == content
     assert len(done.path["gradient_norm"]) == steps
-    last = State.from_bytes(content[f"returns.step-{steps}"])
+    last = TrainingState.from_bytes(content[f"returns.step-{steps}"])
     assert done.path["gradient_norm"] == tuple(last.norms)
 
 
@@ -201,7 +201,7 @@ def test_steps_that_were_lost_are_drawn_anew_and_those_that_were_kept_are_not() 
     told: list[int] = []
     done = train(units, draws=first, tell=told.append)
     assert told == list(range(7, 21))
-    kept = State.from_bytes(first.kept["returns.step-6"]).norms
+    kept = TrainingState.from_bytes(first.kept["returns.step-6"]).norms
     assert list(done.path["gradient_norm"][:6]) == kept
     second = Kept()
     second.kept = {"returns.step-6": first.kept["returns.step-6"]}
@@ -313,14 +313,14 @@ def test_a_learning_rate_that_is_far_too_large_leaves_finite_parameters() -> Non
 def test_the_result_is_the_average_of_the_last_parameters(average: float, last: int) -> None:
     draws = Kept()
     done = train(ordinary(20, WIDTH, np.random.default_rng(13)), Steps(steps=5, average=average), draws=draws)
-    states = [State.from_bytes(draws.kept[f"returns.step-{step}"]).parameters for step in range(1, 6)]
+    states = [TrainingState.from_bytes(draws.kept[f"returns.step-{step}"]).parameters for step in range(1, 6)]
     assert done.parameters == pytest.approx(np.mean(states[-last:], axis=0), rel=1e-12)
 
 
 def test_the_noise_is_that_of_the_plan_whatever_the_size_of_the_sample() -> None:
     draws, steps = Kept(), Steps(steps=2000, sampling_rate=1e-9, learning_rate=1e-3)
     train([], steps, draws=draws, multiplier=Fraction(3), divisor=1.0)
-    norms = np.array(State.from_bytes(draws.kept["returns.step-2000"]).norms) * 1e-9
+    norms = np.array(TrainingState.from_bytes(draws.kept["returns.step-2000"]).norms) * 1e-9
     # Squares of 2000 times 6 normal numbers of deviation 3 * 2: a relative deviation of sqrt(2 / 12000), 7 of which are 9 %.
     assert (norms**2).sum() / 12000 == pytest.approx(36, rel=0.09)
 

@@ -234,7 +234,7 @@ def test_stages_of_one_plan_protect_the_same_unit(other: object) -> None:
     first = ["who", "when"] if other == ["when", "who"] else "who"
     with pytest.raises(RequestError, match=r"stages\.b\.privacy_unit: is .*: a plan states its total for one") as said:
         Plan(epsilon=1.0, stages={"a": of(first), "b": of(other)})
-    assert "two plans" in said.value.mend
+    assert "two plans" in said.value.hint
     with pytest.raises(RequestError, match="privacy_unit"):
         Plan.restore({"calibrated": {}}, epsilon=1.0, stages={"a": of(first), "b": of(other)})
     assert Plan(epsilon=1.0, stages={"a": of(other), "b": of(other)}).accounted["epsilon"] <= 1.0

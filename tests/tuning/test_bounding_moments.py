@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.tuning import bounding_moments
-from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, WEIGHTS, Kept, Pairs, Variable
+from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, WEIGHTS, KeptMoments, Pairs, Variable
 
 SUM = Variable("sum", "x", -1.0, 5.0, 2.0)
 VARIABLES = (ROWS, UNITS, Variable("not_null", "x"), SUM, Variable("clipped", "x", 0.0, 9.0), WEIGHTS)
@@ -52,7 +52,7 @@ def by_hand(pairs: Pairs, partition: int, most_partitions: int, most_rows: int) 
     return mean, covariance
 
 
-def farthest(pairs: Pairs, of: Kept, most_partitions: list[int], most_rows: list[int]) -> float:
+def farthest(pairs: Pairs, of: KeptMoments, most_partitions: list[int], most_rows: list[int]) -> float:
     """How far the farthest moment is from that over every choice."""
     worst = 0.0
     for (a, k), (b, m) in itertools.product(enumerate([*most_partitions, NO_BOUND]), enumerate([*most_rows, NO_BOUND])):
@@ -73,7 +73,7 @@ def farthest(pairs: Pairs, of: Kept, most_partitions: list[int], most_rows: list
 def test_all_bounds_at_once_give_what_each_gives_alone(
     pairs: Pairs, most_partitions: list[int], most_rows: list[int]
 ) -> None:
-    of = Kept(pairs, most_partitions, most_rows)
+    of = KeptMoments(pairs, most_partitions, most_rows)
     assert farthest(pairs, of, most_partitions, most_rows) < 1e-9
 
 
@@ -88,22 +88,22 @@ PLANTED = Pairs(
 
 @pytest.mark.parametrize("fault", ["a bucket too far", "drawn with replacement", "units that depend on each other"])
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert farthest(PLANTED, Kept(PLANTED, [1, 3], [1, 2]), [1, 3], [1, 2]) < 1e-9
+    assert farthest(PLANTED, KeptMoments(PLANTED, [1, 3], [1, 2]), [1, 3], [1, 2]) < 1e-9
     if fault == "a bucket too far":
         monkeypatch.setattr(
             bounding_moments, "_above", lambda sums, axis=2: np.flip(np.cumsum(np.flip(sums, axis), axis), axis)
         )
     elif fault == "drawn with replacement":
-        true = Kept._of_choice
-        monkeypatch.setattr(Kept, "_of_choice", lambda of, spread, power=0: true(of, spread, power) * 1.1)
+        true = KeptMoments._of_choice
+        monkeypatch.setattr(KeptMoments, "_of_choice", lambda of, spread, power=0: true(of, spread, power) * 1.1)
     else:
-        monkeypatch.setattr(Kept, "_of_rows_squared", lambda of, totals, power: of._of_rows(totals, power))
-    assert farthest(PLANTED, Kept(PLANTED, [1, 3], [1, 2]), [1, 3], [1, 2]) > 1e-3
+        monkeypatch.setattr(KeptMoments, "_of_rows_squared", lambda of, totals, power: of._of_rows(totals, power))
+    assert farthest(PLANTED, KeptMoments(PLANTED, [1, 3], [1, 2]), [1, 3], [1, 2]) > 1e-3
 
 
 def test_without_any_pair_there_is_nothing() -> None:
     none = np.zeros(0, np.int64)
-    of = Kept(Pairs(partitions=none, size=2, of_unit=none, rows=none, values={"x": np.zeros(0)}), [1], [1])
+    of = KeptMoments(Pairs(partitions=none, size=2, of_unit=none, rows=none, values={"x": np.zeros(0)}), [1], [1])
     for one, other in itertools.product(VARIABLES, VARIABLES):
         assert not of.mean(one).any()
         assert not of.covariance(one, other).any()
@@ -113,7 +113,7 @@ def test_an_infinite_value_spoils_its_own_partition_alone() -> None:
     values = {"x": np.array([1.0, 2.0, 4.0, 7.0, np.inf, 5.0])}
     pairs = Pairs(partitions=PLANTED.partitions, size=3, of_unit=PLANTED.of_unit, rows=PLANTED.rows, values=values)
     with np.errstate(invalid="ignore"):
-        of = Kept(pairs, [1], [1])
+        of = KeptMoments(pairs, [1], [1])
         raw = of.whole(Variable("sum", "x", -np.inf, np.inf))
     assert raw.tolist() == [14.0, np.inf, 0.0]
     assert np.isfinite(of.mean(SUM)).all()

@@ -43,7 +43,7 @@ def test_a_goal_reads_as_it_is_written(given: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "rule"),
+    ("given", "message"),
     [
         ("loss", "is no goal"),
         ("minimize loss <= 3", "is no goal"),
@@ -57,8 +57,8 @@ def test_a_goal_reads_as_it_is_written(given: list[str], words: str) -> None:
         ("", "is no goal"),
     ],
 )
-def test_what_is_no_goal_is_refused(given: str, rule: str) -> None:
-    with pytest.raises(RequestError, match=rule):
+def test_what_is_no_goal_is_refused(given: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         goal.read([given], METRICS)
 
 

@@ -50,8 +50,8 @@ class Planned:
         if self._stage is None:
             raise RequestError(
                 field=f"aggregation {self.name!r}",
-                rule="has no budget yet",
-                mend="call compute_budgets() of the budget accountant after the last aggregation and before the pipeline runs",
+                message="has no budget yet",
+                hint="call compute_budgets() of the budget accountant after the last aggregation and before the pipeline runs",
             )
         return self._stage
 
@@ -78,7 +78,7 @@ class BudgetAccountant(original.BudgetAccountant):
             RequestError: the budgets are not computed yet.
         """
         if self._plan is None:
-            raise RequestError(field="plan", rule="is not made yet", mend="call compute_budgets() first")
+            raise RequestError(field="plan", message="is not made yet", hint="call compute_budgets() first")
         return self._plan
 
     def register(self, query: dp.Query, weight: float) -> Planned:
@@ -90,8 +90,8 @@ class BudgetAccountant(original.BudgetAccountant):
         if self._finalized:
             raise RequestError(
                 field="aggregation",
-                rule="comes after compute_budgets()",
-                mend="call compute_budgets() after the last aggregation",
+                message="comes after compute_budgets()",
+                hint="call compute_budgets() after the last aggregation",
             )
         planned = Planned(f"aggregation{len(self._collected) + 1}", query)
         with self.scope(weight=weight):
@@ -105,8 +105,8 @@ class BudgetAccountant(original.BudgetAccountant):
         """Refused: what a mechanism outside of the plan does with a budget, no plan can account for."""
         raise RequestError(
             field="request_budget",
-            rule="gives budget to a mechanism that the plan does not know",
-            mend="use metrics, or SampleAndAggregate for a function of your own",
+            message="gives budget to a mechanism that the plan does not know",
+            hint="use metrics, or SampleAndAggregate for a function of your own",
         )
 
     def compute_budgets(self) -> None:
@@ -118,7 +118,9 @@ class BudgetAccountant(original.BudgetAccountant):
         """
         self._check_aggregation_restrictions()
         if self._scopes_stack:
-            raise RequestError(field="compute_budgets", rule="is called inside a scope", mend="call it after the scope")
+            raise RequestError(
+                field="compute_budgets", message="is called inside a scope", hint="call it after the scope"
+            )
         self._finalize()
         if not self._collected:
             _log.warning("compute_budgets: no aggregation has asked for budget")
@@ -169,6 +171,6 @@ def refuse_foreign(accountant: object) -> None:
     if not isinstance(accountant, BudgetAccountant):
         raise RequestError(
             field="budget_accountant",
-            rule="is not of this package, so that no plan can be made",
-            mend="import NaiveBudgetAccountant or PLDBudgetAccountant from dp_pipelines.transforms.pipeline_dp",
+            message="is not of this package, so that no plan can be made",
+            hint="import NaiveBudgetAccountant or PLDBudgetAccountant from dp_pipelines.transforms.pipeline_dp",
         )

@@ -20,7 +20,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.pipeline_dp.accounting import Planned
-from dp_pipelines.transforms.private_aggregate import Steps, check_input, wired
+from dp_pipelines.transforms.private_aggregate import StageSteps, check_input, wired
 from dp_pipelines.transforms.release import DrawRelease
 
 SHARDS = 16
@@ -30,7 +30,7 @@ PLACES = sizes.places(SHARDS)
 
 
 @dataclasses.dataclass
-class Release(beam.PTransform):
+class DeferredRelease(beam.PTransform):
     """Release a stage that is not planned yet, from tables.
 
     Args:
@@ -52,10 +52,10 @@ class Release(beam.PTransform):
 
         def of(name: str) -> beam.ParDo:
             return beam.ParDo(
-                _Deferred(self.planned, lambda stage: getattr(Steps.of(stage, SHARDS, salt, PLACES), name))
+                _Deferred(self.planned, lambda stage: getattr(StageSteps.of(stage, SHARDS, salt, PLACES), name))
             )
 
-        names = (field.name for field in dataclasses.fields(Steps))
+        names = (field.name for field in dataclasses.fields(StageSteps))
         return wired(pcoll, {name: of(name) for name in names}, PLACES)
 
 
@@ -99,4 +99,4 @@ def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
     draw = DrawRelease(stage, PLACES)
     drawn = [draw.process(element) for element in places.items()]
     together = [table for of_place in drawn for _, table in of_place]
-    return list(Steps.of(stage, SHARDS, salt, PLACES).ungroup.process((0, together)))
+    return list(StageSteps.of(stage, SHARDS, salt, PLACES).ungroup.process((0, together)))

@@ -50,8 +50,8 @@ class DPEngine:
         if not isinstance(backend, (original.BeamBackend, original.LocalBackend)):
             raise RequestError(
                 field="backend",
-                rule="must be BeamBackend or LocalBackend",
-                mend="run it as a Beam pipeline; Beam has a Spark runner (docs/runners.md)",
+                message="must be BeamBackend or LocalBackend",
+                hint="run it as a Beam pipeline; Beam has a Spark runner (docs/runners.md)",
             )
         self._accountant, self._backend = budget_accountant, backend
         self._explanations: list[Explanation] = []
@@ -81,7 +81,7 @@ class DPEngine:
         asked = metrics.asked(params, public=public, has_ids=unit is not None)
         if asked.reads_value and value is None:
             raise RequestError(
-                field="value_extractor", rule="is needed by the metrics", mend="add it to DataExtractors"
+                field="value_extractor", message="is needed by the metrics", hint="add it to DataExtractors"
             )
         reader = RowReader(
             unit=unit,
@@ -104,8 +104,8 @@ class DPEngine:
         if local == isinstance(col, beam.PCollection) or not isinstance(col, (beam.PCollection, Iterable)):
             raise RequestError(
                 field="col",
-                rule=f"is not what {type(self._backend).__name__} works on",
-                mend="give a PCollection with BeamBackend, an iterable with LocalBackend",
+                message=f"is not what {type(self._backend).__name__} works on",
+                hint="give a PCollection with BeamBackend, an iterable with LocalBackend",
             )
         planned = self._accountant.register(asked.query, params.budget_weight)
         self._explanations.append(Explanation(params, public, planned, self._accountant, report))
@@ -122,16 +122,16 @@ class DPEngine:
         """Refused: how far one person moves numbers that were aggregated elsewhere, nobody can check."""
         raise RequestError(
             field="add_dp_noise",
-            rule="adds noise to sums whose sensitivity nobody has enforced",
-            mend="aggregate the rows with aggregate()",
+            message="adds noise to sums whose sensitivity nobody has enforced",
+            hint="aggregate the rows with aggregate()",
         )
 
     def calculate_private_contribution_bounds(self, *arguments: Any, **options: Any) -> NoReturn:
         """Refused here: `dp-pipelines run` has it, under the plan's budget."""
         raise RequestError(
             field="calculate_private_contribution_bounds",
-            rule="spends budget outside of the accountant",
-            mend="write max_partitions_contributed: auto in a job file (docs/guide.md), or declare the bound",
+            message="spends budget outside of the accountant",
+            hint="write max_partitions_contributed: auto in a job file (docs/guide.md), or declare the bound",
         )
 
 
@@ -154,7 +154,7 @@ class ReleaseRows(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Read, release, decode."""
-        released = pcoll | "Rows" >> ReadRows(self.reader) | "Release" >> deferred.Release(self.planned)
+        released = pcoll | "Rows" >> ReadRows(self.reader) | "Release" >> deferred.DeferredRelease(self.planned)
         return released | "Results" >> beam.FlatMap(self.asked.results).with_output_types(Any)
 
 
@@ -180,16 +180,16 @@ class _LocalResult:
 def _extractors(given: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     if not isinstance(given, original.DataExtractors):
         raise RequestError(
-            field="data_extractors", rule="must be DataExtractors", mend="write pipeline_dp.DataExtractors(...)"
+            field="data_extractors", message="must be DataExtractors", hint="write pipeline_dp.DataExtractors(...)"
         )
     if isinstance(given, MultiValueDataExtractors):
         raise RequestError(
             field="data_extractors",
-            rule="gives several values for a row, of which a metric reads one",
-            mend="aggregate once for each value, or use dp_pipelines.Query, whose metrics name their columns",
+            message="gives several values for a row, of which a metric reads one",
+            hint="aggregate once for each value, or use dp_pipelines.Query, whose metrics name their columns",
         )
     if given.partition_extractor is None:
-        raise RequestError(field="partition_extractor", rule="is missing", mend="add it to DataExtractors")
+        raise RequestError(field="partition_extractor", message="is missing", hint="add it to DataExtractors")
     return given.partition_extractor, given.privacy_id_extractor, given.value_extractor
 
 
@@ -202,8 +202,8 @@ def listed(partitions: Any) -> list[Any]:
     if isinstance(partitions, (beam.PCollection, str, bytes)) or not isinstance(partitions, Iterable):
         raise RequestError(
             field="public_partitions",
-            rule="must be known before the pipeline runs, as the plan is",
-            mend="give a list; one that a pipeline makes from the data would not be public",
+            message="must be known before the pipeline runs, as the plan is",
+            hint="give a list; one that a pipeline makes from the data would not be public",
         )
     return list(partitions)
 
@@ -229,8 +229,8 @@ def check_row(data_extractors: Any, row: Any) -> tuple[Any, Any, Any]:
         except keys.NoKeyError as error:
             raise RequestError(
                 field=field,
-                rule=f"gives a {type(key).__name__}, which {error}",
-                mend="use text, bytes, numbers, dates, None or tuples of these",
+                message=f"gives a {type(key).__name__}, which {error}",
+                hint="use text, bytes, numbers, dates, None or tuples of these",
             ) from None
     return (
         found.get("privacy_id_extractor"),

@@ -2,7 +2,7 @@
 
 In: AggregateParams or SelectPartitionsParams, whether there are public partitions. Out: a `dp_pipelines.Query`; for each released
 row the pair (partition key, MetricsTuple) with the fields that PipelineDP gives, in its order. Holds: what has no counterpart
-is refused by field, rule and mend before a row is read. Not covered: what it costs (accounting.py).
+is refused by field, message and hint before a row is read. Not covered: what it costs (accounting.py).
 """
 
 import collections
@@ -128,7 +128,7 @@ def asked(params: Any, *, public: Iterable[Any] | None, has_ids: bool) -> Asked:
     """
     if not isinstance(params, original.AggregateParams):
         raise RequestError(
-            field="params", rule="must be AggregateParams", mend="write pipeline_dp.AggregateParams(...)"
+            field="params", message="must be AggregateParams", hint="write pipeline_dp.AggregateParams(...)"
         )
     if params.custom_combiners:
         refuse_combiners("custom_combiners")
@@ -136,14 +136,14 @@ def asked(params: Any, *, public: Iterable[Any] | None, has_ids: bool) -> Asked:
     wanted = list(params.metrics or ())
     if not wanted:
         raise RequestError(
-            field="metrics", rule="must name at least one", mend="use select_partitions for the partitions alone"
+            field="metrics", message="must name at least one", hint="use select_partitions for the partitions alone"
         )
     if not has_ids:
         rows = params.max_contributions or params.max_contributions_per_partition
         summed = params.bounds_per_partition_are_set or _M.VECTOR_SUM in wanted
         if _M.PRIVACY_ID_COUNT in wanted:
             raise RequestError(
-                field="metrics", rule="counts privacy ids, which there are none", mend="give an extractor"
+                field="metrics", message="counts privacy ids, which there are none", hint="give an extractor"
             )
         _check_without_ids(params, rows, summed=summed, public=public is not None)
     with _their_names():
@@ -168,7 +168,9 @@ def selected(params: Any, *, has_ids: bool) -> Asked:
     """The query of a selection of partitions. Arguments and errors as for `asked`."""
     if not isinstance(params, original.SelectPartitionsParams):
         raise RequestError(
-            field="params", rule="must be SelectPartitionsParams", mend="write pipeline_dp.SelectPartitionsParams(...)"
+            field="params",
+            message="must be SelectPartitionsParams",
+            hint="write pipeline_dp.SelectPartitionsParams(...)",
         )
     if not has_ids:
         _check_without_ids(params, 1, summed=False, public=False)
@@ -186,8 +188,8 @@ def refuse_combiners(field: str) -> None:
     """
     raise RequestError(
         field=field,
-        rule="would draw noise of its own, which no plan accounts for",
-        mend="use a metric, or SampleAndAggregate for a function of your own",
+        message="would draw noise of its own, which no plan accounts for",
+        hint="use a metric, or SampleAndAggregate for a function of your own",
     )
 
 
@@ -228,8 +230,8 @@ def _metrics(params: Any, wanted: list[Any]) -> tuple[dict[str, dp.Metric], list
     if percentiles and _M.VECTOR_SUM in wanted:
         raise RequestError(
             field="metrics",
-            rule="have percentiles beside VECTOR_SUM, whose values are no numbers",
-            mend="aggregate twice",
+            message="have percentiles beside VECTOR_SUM, whose values are no numbers",
+            hint="aggregate twice",
         )
     if percentiles:
         quantiles = sorted({_quantile(percentile) for percentile in percentiles})
@@ -247,7 +249,7 @@ def _fields(name: str, stddev: bool) -> list[Field]:
 
 def _quantile(percentile: Any) -> float:
     if isinstance(percentile, bool) or not isinstance(percentile, (int, float)) or not 0 <= percentile <= 100:
-        raise RequestError(field="metrics", rule="names a percentile that is no number from 0 to 100")
+        raise RequestError(field="metrics", message="names a percentile that is no number from 0 to 100")
     return percentile / 100
 
 
@@ -260,7 +262,9 @@ def _percentile_name(percentile: float) -> str:
 def _vector_sum(params: Any) -> dp.VectorSum:
     if params.vector_norm_kind not in NORMS:
         raise RequestError(
-            field="vector_norm_kind", rule="must be Linf, L1 or L2", mend="write pipeline_dp.NormKind.L2, for instance"
+            field="vector_norm_kind",
+            message="must be Linf, L1 or L2",
+            hint="write pipeline_dp.NormKind.L2, for instance",
         )
     norm: Any = NORMS[params.vector_norm_kind]
     return dp.VectorSum(VALUE, size=params.vector_size, norm=norm, max_norm=params.vector_max_norm)
@@ -272,8 +276,8 @@ def _private(params: Any) -> dp.PrivatePartitions:
         if _M.PRIVACY_ID_COUNT not in params.metrics:
             raise RequestError(
                 field="post_aggregation_thresholding",
-                rule="compares the noisy PRIVACY_ID_COUNT",
-                mend="add it to metrics, or drop the flag",
+                message="compares the noisy PRIVACY_ID_COUNT",
+                hint="add it to metrics, or drop the flag",
             )
         strategy = "laplace" if params.noise_kind == original.NoiseKind.LAPLACE else "gaussian"
         return dp.PrivatePartitions(strategy=strategy, min_users=params.pre_threshold or 0, weight=_HALF)
@@ -288,11 +292,11 @@ def _public(partitions: Iterable[Any]) -> dp.PublicPartitions:
         except TypeError as error:
             raise RequestError(
                 field="public_partitions",
-                rule=f"holds a {type(key).__name__}, which {error}",
-                mend="use text, bytes, numbers, dates, None or tuples of these",
+                message=f"holds a {type(key).__name__}, which {error}",
+                hint="use text, bytes, numbers, dates, None or tuples of these",
             ) from None
     if not listed:
-        raise RequestError(field="public_partitions", rule="must name at least one partition")
+        raise RequestError(field="public_partitions", message="must name at least one partition")
     return dp.PublicPartitions(keys=[(key,) for key in dict.fromkeys(listed)])
 
 
@@ -300,14 +304,14 @@ def _check_flags(params: Any, public: bool) -> None:
     if params.public_partitions_already_filtered and not public:
         raise RequestError(
             field="public_partitions_already_filtered",
-            rule="would publish every partition of the data as it is: which there are is private",
-            mend="list public_partitions, or drop the flag",
+            message="would publish every partition of the data as it is: which there are is private",
+            hint="list public_partitions, or drop the flag",
         )
     if params.post_aggregation_thresholding and public:
         raise RequestError(
             field="post_aggregation_thresholding",
-            rule="selects partitions, which public ones are not",
-            mend="drop the flag, or public_partitions",
+            message="selects partitions, which public ones are not",
+            hint="drop the flag, or public_partitions",
         )
 
 
@@ -316,21 +320,21 @@ def _check_without_ids(params: Any, rows: int, *, summed: bool, public: bool) ->
     if not params.contribution_bounds_already_enforced:
         raise RequestError(
             field="privacy_id_extractor",
-            rule="is missing, so that nobody's contributions can be bounded",
-            mend="give one, or declare contribution_bounds_already_enforced=True",
+            message="is missing, so that nobody's contributions can be bounded",
+            hint="give one, or declare contribution_bounds_already_enforced=True",
         )
     if rows > 1 and (summed or not public):
         raise RequestError(
             field="privacy_id_extractor",
-            rule="is missing, and one person may have several rows in a partition: "
+            message="is missing, and one person may have several rows in a partition: "
             + ("their sum cannot be clipped" if summed else "people cannot be counted for the selection"),
-            mend="give one" + ("" if summed else ", list public_partitions") + ", or have one row of each person there",
+            hint="give one" + ("" if summed else ", list public_partitions") + ", or have one row of each person there",
         )
     if not public and params.partition_selection_strategy.is_weighted_gaussian:
         raise RequestError(
             field="privacy_id_extractor",
-            rule="is missing, and a person's weight cannot be spread over that person's partitions",
-            mend="give one, or take another partition_selection_strategy",
+            message="is missing, and a person's weight cannot be spread over that person's partitions",
+            hint="give one, or take another partition_selection_strategy",
         )
 
 
@@ -341,4 +345,4 @@ def _their_names() -> Iterator[None]:
         yield
     except RequestError as error:
         field = OURS_TO_THEIRS.get(error.field, error.field)
-        raise type(error)(field=field, rule=error.rule, mend=error.mend) from None
+        raise type(error)(field=field, message=error.message, hint=error.hint) from None

@@ -45,8 +45,8 @@ class PrivatePCollection:
         if not isinstance(transform, PrivatePTransform):
             raise RequestError(
                 field="private collection",
-                rule=f"cannot be given to {type(transform).__name__}",
-                mend="use the transforms of dp_pipelines.transforms.pipeline_dp.private_beam",
+                message=f"cannot be given to {type(transform).__name__}",
+                hint="use the transforms of dp_pipelines.transforms.pipeline_dp.private_beam",
             )
         return transform.of(self._rows)
 
@@ -77,7 +77,9 @@ class PrivatePTransform(ptransform.PTransform):
         Raises:
             RequestError: always.
         """
-        raise RequestError(field=self.label, rule="works on private collections", mend="put MakePrivate(...) before it")
+        raise RequestError(
+            field=self.label, message="works on private collections", hint="put MakePrivate(...) before it"
+        )
 
 
 class MakePrivate(ptransform.PTransform):

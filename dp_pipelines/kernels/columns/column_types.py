@@ -35,8 +35,8 @@ def public_column(name: str, kind: pa.DataType, values: Sequence[object]) -> pa.
     except (pa.ArrowException, OverflowError, UnicodeError):
         raise RequestError(
             field=f"public, column {name!r}",
-            rule=f"lists a value that is not of the column's type {plain}",
-            mend="write the values as that type",
+            message=f"lists a value that is not of the column's type {plain}",
+            hint="write the values as that type",
         ) from None
 
 
@@ -70,6 +70,6 @@ def check_value_type(data_type: pa.DataType, column: str) -> None:
     if not (number or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise RequestError(
             field=f"column {column!r}",
-            rule=f"has type {kind}, which is no number",
-            mend=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DOUBLE)"}}',
+            message=f"has type {kind}, which is no number",
+            hint=f'cast it first, e.g. columns: {{{column}_number: "CAST({column} AS DOUBLE)"}}',
         )

@@ -33,14 +33,16 @@ def check_lists(kind: pa.DataType, column: str, size: int) -> None:
         return
     if not _is_list(plain):
         raise RequestError(
-            field=f"column {column!r}", rule=f"has type {plain}, which is no list of numbers", mend="name a list column"
+            field=f"column {column!r}",
+            message=f"has type {plain}, which is no list of numbers",
+            hint="name a list column",
         )
     check_value_type(plain.value_type, column)
     if pa.types.is_fixed_size_list(plain) and plain.list_size != size:
         raise RequestError(
             field=f"column {column!r}",
-            rule=f"holds lists of {plain.list_size} numbers, not of {size}",
-            mend=f"declare size: {plain.list_size}",
+            message=f"holds lists of {plain.list_size} numbers, not of {size}",
+            hint=f"declare size: {plain.list_size}",
         )
 
 

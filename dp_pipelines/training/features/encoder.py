@@ -80,7 +80,7 @@ class Encoder:
         for given, needed in ((self.edges, edges), (self.vocabulary, vocabulary)):
             if set(given) != set(needed):
                 extra = sorted(set(given) ^ set(needed))[0]
-                raise RequestError(field=f"features.{extra}", rule="has edges or categories that nobody asked for")
+                raise RequestError(field=f"features.{extra}", message="has edges or categories that nobody asked for")
         object.__setattr__(self, "features", FrozenMapping(self.features))
         object.__setattr__(self, "edges", FrozenMapping(edges))
         object.__setattr__(self, "vocabulary", FrozenMapping(vocabulary))
@@ -221,8 +221,8 @@ class Encoder:
                 vocabulary={name: category_values.from_json(listed) for name, listed in content["vocabulary"].items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            rule = f"is no encoder: {error}" if isinstance(error, RequestError) else "is no encoder"
-            raise RequestError(field="encoder", rule=rule, mend="take a file that this program wrote") from None
+            message = f"is no encoder: {error}" if isinstance(error, RequestError) else "is no encoder"
+            raise RequestError(field="encoder", message=message, hint="take a file that this program wrote") from None
 
     def _cuts(self, name: str) -> Sequence[float]:
         feature = self.features[name]
@@ -239,18 +239,18 @@ def _edges(name: str, feature: Number, given: Mapping[str, Sequence[float]]) -> 
     cuts = tuple(float(cut) + 0.0 for cut in given.get(name, ()))
     inside = all(feature.min_value <= cut <= feature.max_value for cut in cuts)
     if len(cuts) != feature.cells - 1 or not inside or any(a > b for a, b in itertools.pairwise(cuts)):
-        rule = f"needs {feature.cells - 1} cut points that rise within its range"
-        raise RequestError(field=f"features.{name}", rule=rule)
+        message = f"needs {feature.cells - 1} cut points that rise within its range"
+        raise RequestError(field=f"features.{name}", message=message)
     return cuts
 
 
 def _categories(name: str, feature: Category, given: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
     if name not in given:
-        raise RequestError(field=f"features.{name}", rule="needs its categories")
+        raise RequestError(field=f"features.{name}", message="needs its categories")
     listed = tuple(value for value in given[name] if value is not None)  # nulls are with all others
     tagged = category_values.to_json(listed)
     if len({tuple(pair) for pair in tagged}) != len(listed) or len(listed) > (feature.most or 0):
-        raise RequestError(field=f"features.{name}", rule=f"needs at most {feature.most} different categories")
+        raise RequestError(field=f"features.{name}", message=f"needs at most {feature.most} different categories")
     return listed
 
 

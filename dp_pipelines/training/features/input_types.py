@@ -1,6 +1,6 @@
 """Whether columns can be what a model takes them for: refused by their types, before a row is read.
 
-In: a schema, a `TrainModel` or parts of it. Out: all that is wrong, as `RequestError`s that name column, rule and mend. Holds:
+In: a schema, a `TrainModel` or parts of it. Out: all that is wrong, as `RequestError`s that name column, message and hint. Holds:
 types and declared values are public; nothing here looks at rows. Numbers are integers, floats, decimals and truths; times are
 neither numbers nor categories.
 """
@@ -29,15 +29,15 @@ def wrong_types(schema: pa.Schema, task: TrainModel) -> dict[str, RequestError]:
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
     ...                   features={"x": Number(column="day", min_value=0, max_value=1)})
     >>> schema = pa.schema([("u", pa.int64()), ("y", pa.bool_()), ("day", pa.date32())])
-    >>> wrong_types(schema, task)["x"].rule
+    >>> wrong_types(schema, task)["x"].message
     'has type date32[day], which is no number'
     """
     wrong = {**of_features(schema, task.features), **of_label(schema, task.label)}
     used = {name: feature.column for name, feature in task.features.items()} | {"label": task.label.column}
     for name, column in used.items():
         if column in task.unit_columns:
-            rule = "is part of the privacy unit: a model that knows it would learn people by heart"
-            wrong[name] = RequestError(field=f"column {column!r}", rule=rule, mend="name another column")
+            message = "is part of the privacy unit: a model that knows it would learn people by heart"
+            wrong[name] = RequestError(field=f"column {column!r}", message=message, hint="name another column")
     return wrong
 
 
@@ -57,9 +57,9 @@ def of_label(schema: pa.Schema, label: Label) -> dict[str, RequestError]:
         return {}
     if isinstance(label, BinaryLabel) and schema.names.count(label.column) == 1:
         kind = keys.plain_type(schema.field(label.column).type)
-        mend = f'compare it, e.g. columns: {{{label.column}_is: "{label.column} = ..."}}'
-        rule = f"has type {kind}, which is neither true nor false"
-        error = RequestError(field=error.field, rule=rule, mend=mend)
+        hint = f'compare it, e.g. columns: {{{label.column}_is: "{label.column} = ..."}}'
+        message = f"has type {kind}, which is neither true nor false"
+        error = RequestError(field=error.field, message=message, hint=hint)
     return {"label": error}
 
 
@@ -67,20 +67,20 @@ def _of_column(schema: pa.Schema, name: str, declared: Sequence[Any] | None) -> 
     """What is wrong with a column of numbers (`declared` is None) or of categories."""
     field = f"column {name!r}"
     if schema.names.count(name) != 1:
-        mend = "define it in columns or unit_columns, or name another one"
-        return RequestError(field=field, rule="is not a column of the examples, or not a single one", mend=mend)
+        hint = "define it in columns or unit_columns, or name another one"
+        return RequestError(field=field, message="is not a column of the examples, or not a single one", hint=hint)
     plain = keys.plain_type(schema.field(name).type)
     kind = category_values.kind_of_type(plain)
     if declared is None:
         if kind in ("int", "bool", "null") or pa.types.is_floating(plain) or pa.types.is_decimal(plain):
             return None
-        mend = f'make one of it, e.g. columns: {{{name}_number: "CAST({name} AS DOUBLE)"}}'
-        return RequestError(field=field, rule=f"has type {plain}, which is no number", mend=mend)
+        hint = f'make one of it, e.g. columns: {{{name}_number: "CAST({name} AS DOUBLE)"}}'
+        return RequestError(field=field, message=f"has type {plain}, which is no number", hint=hint)
     if kind == "other":
-        mend = f'cast it, e.g. columns: {{{name}_text: "CAST({name} AS VARCHAR)"}}'
-        rule = f"has type {plain}, which is no category: text, whole numbers, truths and dates are"
-        return RequestError(field=field, rule=rule, mend=mend)
+        hint = f'cast it, e.g. columns: {{{name}_text: "CAST({name} AS VARCHAR)"}}'
+        message = f"has type {plain}, which is no category: text, whole numbers, truths and dates are"
+        return RequestError(field=field, message=message, hint=hint)
     if kind != "null" and any(category_values.as_kind(value, kind) is None for value in declared):
-        rule = f"holds {_WORDS[kind]}, and a declared value is none of them"
-        return RequestError(field=field, rule=rule, mend="write the values as what the column holds")
+        message = f"holds {_WORDS[kind]}, and a declared value is none of them"
+        return RequestError(field=field, message=message, hint="write the values as what the column holds")
     return None

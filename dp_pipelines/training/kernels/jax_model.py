@@ -70,21 +70,25 @@ def resolve(model: JaxModel) -> Any:
     """
     module, _, attribute = model.name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise RequestError(field="model.name", rule="must be module:attribute", mend="write e.g. my_models.returns:net")
+        raise RequestError(
+            field="model.name", message="must be module:attribute", hint="write e.g. my_models.returns:net"
+        )
     try:
         found = getattr(importlib.import_module(module), attribute)
     except ImportError as error:
-        mend = "install it, or set PYTHONPATH"
-        raise RequestError(field="model.name", rule=f"{model.name!r} cannot be imported: {error}", mend=mend) from error
+        hint = "install it, or set PYTHONPATH"
+        raise RequestError(
+            field="model.name", message=f"{model.name!r} cannot be imported: {error}", hint=hint
+        ) from error
     except AttributeError as error:
-        raise RequestError(field="model.name", rule=f"{module!r} has no {attribute!r}") from error
+        raise RequestError(field="model.name", message=f"{module!r} has no {attribute!r}") from error
     missing = [name for name in ("initial", "loss", "scores") if not callable(getattr(found, name, None))]
     if missing:
-        mend = "see dp_pipelines.training.kernels.jax_model"
-        raise RequestError(field="model.name", rule=f"{model.name!r} has no {', '.join(missing)}", mend=mend)
+        hint = "see dp_pipelines.training.kernels.jax_model"
+        raise RequestError(field="model.name", message=f"{model.name!r} has no {', '.join(missing)}", hint=hint)
     if getattr(found, "size", None) != model.parameters:
-        mend = "write its size as model.parameters"
-        raise RequestError(field="model.parameters", rule=f"is not the size of {model.name!r}", mend=mend)
+        hint = "write its size as model.parameters"
+        raise RequestError(field="model.parameters", message=f"is not the size of {model.name!r}", hint=hint)
     return found
 
 
@@ -133,7 +137,7 @@ class JaxKernel:
         """
         found = np.asarray(self._model.initial(), np.float64)
         if found.shape != (self.size,) or not np.isfinite(found).all():
-            raise RequestError(field="model.name", rule=f"initial() must give {self.size} finite numbers")
+            raise RequestError(field="model.name", message=f"initial() must give {self.size} finite numbers")
         return found
 
     def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:

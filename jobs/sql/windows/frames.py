@@ -36,7 +36,7 @@ MOST_OFFSET = 2**62
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Bound:
+class FrameEnd:
     """One end of a frame.
 
     Args:
@@ -59,8 +59,8 @@ class Frame:
     """
 
     by_rows: bool
-    start: Bound
-    end: Bound
+    start: FrameEnd
+    end: FrameEnd
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,7 +209,7 @@ class UnitRows:
             order[slots] = _in_full(order[slots], codes, hashes, short, content)
         return cls(rows=order, units=codes[order])
 
-    def partitioned(self, partitions: Sequence[pa.Array], orders: Sequence[Order]) -> "Layout":
+    def partitioned(self, partitions: Sequence[pa.Array], orders: Sequence[Order]) -> "FrameLayout":
         """The rows of each unit and partition together, in the order that a window wants.
 
         Args:
@@ -232,7 +232,7 @@ class UnitRows:
             nulls, codes = of_sorted[partition_keys : partition_keys + 2]
             first = First(order=orders[0], codes=codes, nulls=nulls != 0)
         peer_start, peer_end = _ends(begins | starts_of(of_sorted[partition_keys:])) if orders else (start, end)
-        return Layout(
+        return FrameLayout(
             rows=self.rows[places],
             start=start,
             end=end,
@@ -293,7 +293,7 @@ class First:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Layout:
+class FrameLayout:
     """Places for one way to partition and order.
 
     Args:
@@ -316,7 +316,7 @@ class Layout:
         high = self._edge(frame.end, frame.by_rows, first=False)
         return low, np.maximum(low, high)
 
-    def _edge(self, bound: Bound, by_rows: bool, *, first: bool) -> Places:
+    def _edge(self, bound: FrameEnd, by_rows: bool, *, first: bool) -> Places:
         here = np.arange(len(self.rows))
         if bound.kind == "all":
             return self.start if first else self.end

@@ -32,10 +32,10 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.sql import expressions, row_calculator
-from dp_pipelines.jobs.sql.expressions import Expression
+from dp_pipelines.jobs.sql.row_expressions import Expression
 from dp_pipelines.jobs.sql.whitelist import Node
 from dp_pipelines.jobs.sql.windows import window_functions, window_whitelist
-from dp_pipelines.jobs.sql.windows.frames import Layout, Order, UnitRows
+from dp_pipelines.jobs.sql.windows.frames import FrameLayout, Order, UnitRows
 from dp_pipelines.jobs.sql.windows.window_types import Check, UnitColumn, is_plain
 from dp_pipelines.kernels import keys
 
@@ -130,7 +130,7 @@ class UnitExpressions:
         read = list({part.sql: part for item in together for part in item.read}.values())
         found = map(_of_windows, self._evaluate(read, ready, size))
         values = dict(zip((part.sql for part in read), found, strict=True))
-        layouts: dict[tuple[object, ...], Layout] = {}
+        layouts: dict[tuple[object, ...], FrameLayout] = {}
         for _, window in windows:
             if window.layout not in layouts:
                 orders = [
@@ -206,8 +206,8 @@ def bind(
     problems: list[RequestError] = []
     for name in unit:
         if name not in schema.names:
-            rule, mend = f"names column {name!r}, which is not there", nearest(name, schema.names, "columns")
-            problems.append(RequestError(field="privacy_unit", rule=rule, mend=mend))
+            message, hint = f"names column {name!r}, which is not there", nearest(name, schema.names, "columns")
+            problems.append(RequestError(field="privacy_unit", message=message, hint=hint))
             continue
         try:
             keys.check_key_type(schema.field(name).type, name, partition=False)
@@ -230,10 +230,10 @@ def bind(
             column = check.definition(name, node, text)
         except RequestError as error:
             refused[name.casefold()] = name
-            problems.append(RequestError(field=f"unit_columns.{name}", rule=error.rule, mend=error.mend))
+            problems.append(RequestError(field=f"unit_columns.{name}", message=error.message, hint=error.hint))
         except RecursionError:
             refused[name.casefold()] = name
-            problems.append(RequestError(field=f"unit_columns.{name}", rule="is nested too deeply", mend="split it"))
+            problems.append(RequestError(field=f"unit_columns.{name}", message="is nested too deeply", hint="split it"))
         else:
             defined.append(column)
             check.add(column)
@@ -243,30 +243,30 @@ def bind(
         try:
             condition = _condition(where, check, unit, values, refused)
         except RequestError as error:
-            problems.append(RequestError(field="where", rule=error.rule, mend=error.mend))
+            problems.append(RequestError(field="where", message=error.message, hint=error.hint))
     raise_all(problems)
     rows = UnitExpressions(
         unit=tuple(unit), defined=tuple(defined), where=condition, params=dict(values), schema=schema
     )
     read = rows.input_columns
     if len({name.casefold() for name in read}) != len(read):
-        rule = "names columns whose names differ only in case: DuckDB would mix them up"
-        raise RequestError(field="unit_columns", rule=rule, mend="rename one of them, or use only one")
+        message = "names columns whose names differ only in case: DuckDB would mix them up"
+        raise RequestError(field="unit_columns", message=message, hint="rename one of them, or use only one")
     return rows
 
 
 def _check_name(name: str, unit: Sequence[str], known: Mapping[str, str], refused: Mapping[str, str]) -> None:
     """The name of a unit column is its own."""
     taken = refused.get(name.casefold(), known.get(name.casefold()))
-    rule, mend = "", "take another name"
+    message, hint = "", "take another name"
     if name.casefold() in {item.casefold() for item in unit}:
-        rule = "would define a column of the privacy unit"
+        message = "would define a column of the privacy unit"
     elif taken is not None:
-        rule = f"would shadow column {taken!r}"
+        message = f"would shadow column {taken!r}"
     elif not name or name.startswith("__"):
-        rule, mend = "must be a name that does not start with two underscores", "rename it"
-    if rule:
-        raise RequestError(field="", rule=rule, mend=mend)
+        message, hint = "must be a name that does not start with two underscores", "rename it"
+    if message:
+        raise RequestError(field="", message=message, hint=hint)
 
 
 def _condition(
@@ -279,8 +279,8 @@ def _condition(
             check.connection, row_calculator.statement([job_parameters.into_sql(where, values)[0]])
         )
     if window_whitelist.windows_of(node):
-        rule, mend = "holds a window", "define it as a unit column, and name that in where"
-        raise RequestError(field="", rule=rule, mend=mend)
+        message, hint = "holds a window", "define it as a unit column, and name that in where"
+        raise RequestError(field="", message=message, hint=hint)
     if _names(node, refused):
         return None
     condition = expressions.bind(where, {}, check.schema, unit=unit, values=values, absent=check.absent).where
@@ -298,5 +298,5 @@ def _check_order(node: Node, number: int, places: Mapping[str, tuple[int, str]],
     for name in window_whitelist.names_in(node):
         place, other = places.get(name.casefold(), (-1, ""))
         if place >= number and name.casefold() not in known:
-            rule = f"names unit column {other!r}, which is not defined before it"
-            raise RequestError(field="", rule=rule, mend="put the definitions in order")
+            message = f"names unit column {other!r}, which is not defined before it"
+            raise RequestError(field="", message=message, hint="put the definitions in order")

@@ -1,6 +1,6 @@
 """The window functions that unit columns may use, over places and frames.
 
-In: a `Window`, the layout of its rows, the values of the expressions that it names. Out: one value for each row of the table.
+In: a `SqlWindow`, the layout of its rows, the values of the expressions that it names. Out: one value for each row of the table.
 Holds: each value is made from the rows of one unit by integer arithmetic, by counting, or by taking the value of a row; only
 `avg` ends with one division of the nearest floats; so nothing about other units, batches or the order of rows shows, and
 nothing that a row holds makes it fail. Not covered: which rows are in a frame (`frames`); what is allowed (`window_whitelist`).
@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dp_pipelines.jobs.sql.expressions import Expression
+from dp_pipelines.jobs.sql.row_expressions import Expression
 from dp_pipelines.jobs.sql.windows.frame_sums import Sums, digits_of, divisor_of, running
 from dp_pipelines.jobs.sql.windows.frames import (
     Codes,
     Flags,
     Frame,
-    Layout,
+    FrameLayout,
     Places,
     codes_of,
     sorted_places,
@@ -42,7 +42,7 @@ class OrderBy:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Window:
+class SqlWindow:
     """A window function and its OVER, checked; the privacy unit partitions it besides.
 
     Args:
@@ -82,7 +82,7 @@ class Window:
         return (tuple(expression.sql for expression in self.partitions), ordered)
 
 
-def evaluate(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def evaluate(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     """The window's value for each row of the table.
 
     Args:
@@ -117,7 +117,7 @@ def _head_and_digest(text: pa.Buffer) -> bytes:
     return memoryview(text)[:room].tobytes().decode(errors="ignore").encode().ljust(room) + digest
 
 
-def _argument(window: Window, values: Mapping[str, pa.Array]) -> pa.Array:
+def _argument(window: SqlWindow, values: Mapping[str, pa.Array]) -> pa.Array:
     """The argument's values. Long texts are null where a window would copy them, lest one row fill the memory."""
     assert window.argument is not None
     found = values[window.argument.sql]
@@ -126,7 +126,7 @@ def _argument(window: Window, values: Mapping[str, pa.Array]) -> pa.Array:
     return found
 
 
-def _counted(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> Flags:
+def _counted(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> Flags:
     """At each place, whether its row counts: its argument is not null, and FILTER holds."""
     counts = np.ones(len(layout.rows), np.bool_)
     if window.argument is not None:
@@ -137,7 +137,7 @@ def _counted(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> 
     return counts
 
 
-def _count(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _count(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     counts = _counted(window, layout, values)
     low, high = layout.frame(window.frame)
     if window.distinct:
@@ -151,7 +151,7 @@ def _between(counts: Flags, low: Places, high: Places) -> Places:
     return totals[high] - totals[low]
 
 
-def _distinct(codes: Codes, counts: Flags, layout: Layout, low: Places, high: Places) -> Places:
+def _distinct(codes: Codes, counts: Flags, layout: FrameLayout, low: Places, high: Places) -> Places:
     """How many different codes count in each frame: those places whose value did not stand in the frame before."""
     size = len(codes)
     order = sorted_places([layout.start, (~counts).astype(np.int64), np.where(counts, codes, np.int64(0))])
@@ -183,7 +183,7 @@ def _fewer(numbers: Codes, bits: int, low: Places, high: Places, than: Codes) ->
     return total
 
 
-def _sum(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _sum(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     argument = _argument(window, values)
     sums, counted = _sums(window, layout, values)
     if pa.types.is_floating(argument.type):
@@ -191,13 +191,13 @@ def _sum(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.A
     return sums.decimals(window.type, counted > 0)
 
 
-def _average(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _average(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     argument = _argument(window, values)
     sums, counted = _sums(window, layout, values)
     return pa.array(sums.floats() / (np.maximum(counted, 1) * divisor_of(argument.type)), mask=counted == 0)
 
 
-def _sums(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> tuple[Sums, Places]:
+def _sums(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> tuple[Sums, Places]:
     """The sum of each frame, and how many numbers it adds."""
     digits, finite = digits_of(_argument(window, values))
     counts = _counted(window, layout, values) & finite[layout.rows]
@@ -206,7 +206,7 @@ def _sums(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> tup
     return Sums(added, low, high), _between(counts, low, high)
 
 
-def _extreme(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _extreme(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     """`min` and `max`: the place of the extreme, in tables of the extremes of 2, 4, 8, .. places that follow each other."""
     argument = _argument(window, values)
     counts = _counted(window, layout, values)
@@ -236,12 +236,12 @@ def _at(places: Places, numbers: Places) -> Places:
     return places[np.clip(numbers, 0, len(places) - 1)] if len(places) else np.zeros(len(numbers), np.int64)
 
 
-def _taken(argument: pa.Array, layout: Layout, places: Places, null: Flags) -> pa.Array:
+def _taken(argument: pa.Array, layout: FrameLayout, places: Places, null: Flags) -> pa.Array:
     """The argument's values at places, null where told."""
     return argument.take(pa.array(_at(layout.rows, places), mask=null))
 
 
-def _nth(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _nth(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     """`first_value`, `last_value` and `nth_value`."""
     argument = _argument(window, values)
     low, high = layout.frame(window.frame)
@@ -254,7 +254,7 @@ def _nth(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.A
     return _taken(argument, layout, _at(places, wanted) if window.ignore_nulls else wanted, null)
 
 
-def _shifted(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _shifted(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     """`lag` and `lead`, in the partition whatever the frame."""
     argument = _argument(window, values)
     here = np.arange(len(layout.rows))
@@ -274,20 +274,20 @@ def _shifted(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> 
     return pc.if_else(pa.array(outside), values[window.default.sql].take(pa.array(layout.rows)), found)
 
 
-def _row_number(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _row_number(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     return pa.array(np.arange(len(layout.rows)) - layout.start + 1)
 
 
-def _rank(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _rank(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     return pa.array(layout.peer_start - layout.start + 1)
 
 
-def _dense_rank(window: Window, layout: Layout, values: Mapping[str, pa.Array]) -> pa.Array:
+def _dense_rank(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
     groups = np.cumsum(layout.peer_start == np.arange(len(layout.rows)))
     return pa.array(groups - _at(groups, layout.start) + 1 if len(groups) else groups)
 
 
-_FUNCTIONS: Mapping[str, Callable[[Window, Layout, Mapping[str, pa.Array]], pa.Array]] = {
+_FUNCTIONS: Mapping[str, Callable[[SqlWindow, FrameLayout, Mapping[str, pa.Array]], pa.Array]] = {
     "count": _count,
     "sum": _sum,
     "avg": _average,

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sql import expressions, row_calculator, whitelist
-from dp_pipelines.jobs.sql.expressions import Expression
+from dp_pipelines.jobs.sql.row_expressions import Expression
 from dp_pipelines.jobs.sql.whitelist import Node
 from dp_pipelines.jobs.sql.windows import window_whitelist
-from dp_pipelines.jobs.sql.windows.frames import MOST_OFFSET, Bound, Frame
-from dp_pipelines.jobs.sql.windows.window_functions import OrderBy, Window
+from dp_pipelines.jobs.sql.windows.frames import MOST_OFFSET, Frame, FrameEnd
+from dp_pipelines.jobs.sql.windows.window_functions import OrderBy, SqlWindow
 from dp_pipelines.jobs.sql.windows.window_whitelist import Edge, Written
 from dp_pipelines.kernels import keys
 
@@ -45,7 +45,7 @@ class UnitColumn:
 
     name: str
     type: pa.DataType
-    windows: tuple[tuple[str, Window], ...]
+    windows: tuple[tuple[str, SqlWindow], ...]
     around: Expression | None
 
     @property
@@ -88,8 +88,8 @@ class Check:
         for name in names:
             kind = (schema or self.schema).field(name).type
             if not is_plain(kind):
-                rule = f"reads column {name!r} of type {kind}, which unit columns cannot read"
-                raise _refused(rule, "take what you need out of it in columns")
+                message = f"reads column {name!r} of type {kind}, which unit columns cannot read"
+                raise _refused(message, "take what you need out of it in columns")
 
     def definition(self, name: str, node: Node, text: str) -> UnitColumn:
         """One definition, from its tree.
@@ -128,7 +128,7 @@ class Check:
         try:
             rows = expressions.bind(None, {name: text}, schema, unit=(), values={}, absent=self.absent)
         except RequestError as error:
-            raise RequestError(field="", rule=error.rule, mend=error.mend) from None
+            raise RequestError(field="", message=error.message, hint=error.hint) from None
         self.refuse_nested(rows.input_columns, schema)
         self._checked[text] = dataclasses.replace(rows.defined[0], name="x")
         return self._checked[text]
@@ -139,7 +139,7 @@ class Check:
             raise _refused("holds a window inside a window", "define the inner one as a unit column before this one")
         return self._of_one_row(window_whitelist.spell(node, self.connection), self.schema)
 
-    def _window(self, window: Written) -> Window:
+    def _window(self, window: Written) -> SqlWindow:
         name = window.function
         argument = self._part(window.arguments[0]) if window.arguments else None
         condition = self._part(window.condition) if window.condition is not None else None
@@ -157,7 +157,7 @@ class Check:
         if len(window.arguments) > 2:
             assert argument is not None
             default = self._default(argument, window.arguments[2])
-        return Window(
+        return SqlWindow(
             function=name,
             argument=argument,
             condition=condition,
@@ -195,11 +195,11 @@ class Check:
             raise _refused("gives a default of another type than the values", "cast it")
         return default
 
-    def _bound(self, edge: Edge, by_rows: bool, orders: tuple[OrderBy, ...]) -> Bound:
+    def _bound(self, edge: Edge, by_rows: bool, orders: tuple[OrderBy, ...]) -> FrameEnd:
         if edge.kind == "all":
-            return Bound(kind="all")
+            return FrameEnd(kind="all")
         if edge.kind == "here":
-            return Bound(kind="row" if by_rows else "peers")
+            return FrameEnd(kind="row" if by_rows else "peers")
         assert edge.offset is not None
         distance: int | float
         if by_rows:
@@ -208,7 +208,7 @@ class Check:
             raise _refused("has a RANGE frame with a distance", "give OVER exactly one ORDER BY, or use ROWS")
         else:
             distance = _distance(self._constant(edge.offset), orders[0].expression.type)
-        return Bound(kind="offset", offset=-distance if edge.preceding else distance)
+        return FrameEnd(kind="offset", offset=-distance if edge.preceding else distance)
 
     def _whole(self, node: Node, what: str) -> int:
         value = self._constant(node)
@@ -219,7 +219,7 @@ class Check:
     def _constant(self, node: Node) -> Any:
         """The value of an expression without columns."""
         try:
-            whitelist.check(node, whitelist.Names(columns=()))
+            whitelist.check(node, whitelist.KnownNames(columns=()))
             table = row_calculator.query(
                 self.connection, f"SELECT ({window_whitelist.spell(node, self.connection)}) AS c0", {}
             )
@@ -239,7 +239,7 @@ def is_plain(kind: pa.DataType) -> bool:
     return True
 
 
-def _is_whole(window: Window) -> bool:
+def _is_whole(window: SqlWindow) -> bool:
     """Whether DuckDB would give a HUGEINT."""
     kind = window.argument.type if window.argument is not None else pa.null()
     return window.function == "sum" and (pa.types.is_integer(kind) or pa.types.is_boolean(kind))
@@ -302,5 +302,5 @@ def _in_units(value: Any, kind: pa.DataType) -> decimal.Decimal | float:
     )
 
 
-def _refused(rule: str, mend: str) -> RequestError:
-    return RequestError(field="", rule=rule, mend=mend)
+def _refused(message: str, hint: str) -> RequestError:
+    return RequestError(field="", message=message, hint=hint)

@@ -120,10 +120,10 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
         raise _refused("cannot be parsed", "simplify it") from None
     if tree.get("error"):
         message = str(tree.get("error_message")).splitlines()[0]
-        mend = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        hint = "check the SQL; a column whose name is a word of SQL needs double quotes"
         if job_parameters.undeclared(text, ()):
-            mend = "parameters can be used in source and where only"
-        raise _refused("is nested too deeply" if "depth" in message else f"is not an SQL expression: {message}", mend)
+            hint = "parameters can be used in source and where only"
+        raise _refused("is nested too deeply" if "depth" in message else f"is not an SQL expression: {message}", hint)
     node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
     # As in `expressions`: nothing of the text may have closed a bracket and belonged to what stands around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{text}\n)")
@@ -209,8 +209,8 @@ def written(node: Node) -> Written:
     name = str(node["function_name"]).lower()
     path = node.get("qualified_name", {"path": [name]}).get("path")
     if name not in _FUNCTIONS or [str(step).lower() for step in path or []] != [name]:
-        mend = nearest(name, _FUNCTIONS)
-        raise _refused(f"uses {name!r}, which is not one of the allowed window functions", mend)
+        hint = nearest(name, _FUNCTIONS)
+        raise _refused(f"uses {name!r}, which is not one of the allowed window functions", hint)
     kind, fewest, most = _FUNCTIONS[name]
     arguments = tuple(_argument(argument) for argument in node["arguments"])
     if node["type"] != kind:
@@ -270,5 +270,5 @@ def _stripped(node: Any) -> Any:
     return [_stripped(item) for item in node] if isinstance(node, Sequence) and not isinstance(node, str) else node
 
 
-def _refused(rule: str, mend: str) -> RequestError:
-    return RequestError(field="", rule=rule, mend=mend)
+def _refused(message: str, hint: str) -> RequestError:
+    return RequestError(field="", message=message, hint=hint)

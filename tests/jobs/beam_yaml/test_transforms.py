@@ -257,7 +257,7 @@ REFUSED = {
         "ledger: must be none: what runs inside a pipeline is not accounted across runs",
     ),
     "a ledger": ({"ledger": "team.sqlite"}, "ledger: must be none"),
-    "an unknown key": ({"metric": {}}, "metric: is not a key here; did you mean 'metrics'"),
+    "an unknown key": ({"metric": {}}, "metric: unknown key; did you mean 'metrics'"),
     "dead letters": (
         {"error_handling": {"output": "bad"}},
         "error_handling: would hand rows on as they are; leave it out",
@@ -278,7 +278,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_wrong_settings_are_refused_by_key_rule_and_mend(case):
+def test_wrong_settings_are_refused_by_key_message_and_hint(case):
     changes, told = REFUSED[case]
     pipeline = beam.Pipeline(runner=FnApiRunner())
     with pytest.raises(RequestError) as refused:

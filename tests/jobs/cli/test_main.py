@@ -95,7 +95,7 @@ def test_the_version_is_the_packages(call: Call) -> None:
         (["plan", "job.yaml", "--param", "x=1"], "--param x: is not declared"),
         (["run", "none.yaml", "--output", "out"], "none.yaml: cannot be read"),
         (["run", "job.yaml", "--output", "out", "--ledger", "sqlite:x"], "--ledger: is neither a path"),
-        (["run", "job.yaml", "--output", "out", "--runner", "FlinkRunner"], "--runner FlinkRunner: is no runner here"),
+        (["run", "job.yaml", "--output", "out", "--runner", "FlinkRunner"], "--runner FlinkRunner: unknown runner"),
         (["run", "job.yaml", "--output", "out", "--run-id", "../x"], "--run-id: must be"),
         (["run", "job.yaml", "--output", "gs://bucket/out"], "local"),
         (["run", "job.yaml", "--output", "out\udcff"], "--output: is no path in UTF-8"),
@@ -174,7 +174,7 @@ def test_a_plan_is_printed_for_people_and_for_scripts(shop: Shop, call: Call) ->
     people = call("plan", job)
     assert people.code == 0
     assert "orders" in people.out
-    assert "users is kept half of the time" in people.out
+    assert "users has a 50% chance of being published" in people.out
     scripts = json.loads(call("plan", job, "--json").out)
     assert {"epsilon", "delta", "accounted", "accounted_one_run", "stages", "mechanisms"} <= set(scripts)
     metric = scripts["stages"][0]["metrics"]["orders"]

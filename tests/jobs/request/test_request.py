@@ -82,7 +82,7 @@ WRONG = [
     ({"source": {"parquet": "none/*.parquet"}}, "source: matches no file: 'none/*.parquet'"),
     (
         {"source": {"csv": "data/*.parquet", "types": {"customer": "integer"}}},
-        "source.types.customer: is 'integer', which is no type; did you mean 'int",
+        "source.types.customer: unknown type 'integer'; did you mean 'int",
     ),
 ]
 

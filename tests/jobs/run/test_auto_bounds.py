@@ -141,7 +141,7 @@ def test_a_plan_tells_noise_as_a_multiple_of_the_bound(shop: Shop, call: Call) -
 
 
 @pytest.mark.parametrize(
-    ("metric", "line", "rule"),
+    ("metric", "line", "message"),
     [
         ({**AUTO, "within": None}, "within", "is needed where a bound is auto"),
         ({**AUTO, "within": [0]}, "within", "must be two numbers"),
@@ -152,10 +152,10 @@ def test_a_plan_tells_noise_as_a_multiple_of_the_bound(shop: Shop, call: Call) -
         ({**AUTO, "max_value": 10}, "within", "is for bounds that are chosen"),
         ({**AUTO, "stddev": 3.0}, "stddev", "stands beside bounds that are chosen"),
         ({**AUTO, "max_value": "Auto"}, "max_value", "must be a number"),
-        ({**AUTO, "kind": "median"}, "within", "is not a key here"),
+        ({**AUTO, "kind": "median"}, "within", "unknown key"),
     ],
 )
-def test_what_public_facts_refuse(shop: Shop, call: Call, metric: dict[str, object], line: str, rule: str) -> None:
+def test_what_public_facts_refuse(shop: Shop, call: Call, metric: dict[str, object], line: str, message: str) -> None:
     metric = {key: value for key, value in metric.items() if value is not None}
     said = call(
         "run", shop.write(stages={"weekly": stage(metrics={"revenue": metric})}), "--output", shop.folder / "out"
@@ -163,7 +163,7 @@ def test_what_public_facts_refuse(shop: Shop, call: Call, metric: dict[str, obje
     assert said.code == 2
     assert "job.yaml:" in said.err
     assert line in said.err
-    assert rule in said.err
+    assert message in said.err
     assert not (shop.folder / "out").exists()
 
 

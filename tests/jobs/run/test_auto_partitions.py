@@ -178,7 +178,7 @@ def test_a_plan_tells_noise_as_a_multiple_and_no_threshold(shop: Shop, call: Cal
 
 
 @pytest.mark.parametrize(
-    ("changes", "line", "rule"),
+    ("changes", "line", "message"),
     [
         ({"bounds": {**BOUNDS, "partition_candidates": None}}, "partition_candidates", "is needed where"),
         ({"bounds": {**BOUNDS, "partition_candidates": [4]}}, "partition_candidates", "must be a list of 2 to 64"),
@@ -208,7 +208,7 @@ def test_a_plan_tells_noise_as_a_multiple_and_no_threshold(shop: Shop, call: Cal
         ),
     ],
 )  # fmt: skip
-def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, object], line: str, rule: str) -> None:
+def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, object], line: str, message: str) -> None:
     bounds = changes.get("bounds", {})
     assert isinstance(bounds, dict)
     changes = {**changes, "bounds": {key: value for key, value in (bounds or BOUNDS).items() if value is not None}}
@@ -216,7 +216,7 @@ def test_what_public_facts_refuse(shop: Shop, call: Call, changes: dict[str, obj
     assert said.code == 2
     assert "job.yaml:" in said.err
     assert line in said.err
-    assert rule in said.err
+    assert message in said.err
     assert not (shop.folder / "out").exists()
 
 

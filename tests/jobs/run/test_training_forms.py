@@ -188,7 +188,7 @@ def test_what_the_encoder_refuses_is_refused_before_anything_is_charged(
     """A fault of the encoder that public facts show, planted into each of its steps, costs nobody a budget."""
 
     def refuse(*given: object) -> None:
-        raise RequestError(field="features.store", rule="is a planted fault", mend="take it away")
+        raise RequestError(field="features.store", message="is a planted fault", hint="take it away")
 
     monkeypatch.setattr(Encoder, broken, refuse)
     shop.write(stages={"model": CASES["a straight line alone"]})
@@ -205,7 +205,7 @@ def test_the_encoder_is_tried_where_the_files_are_not_there_yet(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*given: object) -> None:
-        raise RequestError(field="features.store", rule="is a planted fault")
+        raise RequestError(field="features.store", message="is a planted fault")
 
     monkeypatch.setattr(Encoder, "__post_init__", refuse)
     shop.write(stages={"model": model()}, source={"parquet": "later/*.parquet"})

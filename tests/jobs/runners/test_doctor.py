@@ -1,4 +1,4 @@
-"""What the doctor says of Java, jars, ports, clusters, workers, disks and ledgers: right, or wrong with a mend.
+"""What the doctor says of Java, jars, ports, clusters, workers, disks and ledgers: right, or wrong with a hint.
 
 In: stand-ins for what the network and the machine hold: real files, real ports, a page that speaks like Flink. Out: lines
 and exit codes. Not covered: real engines (`tests/engines`).
@@ -68,11 +68,11 @@ def test_the_version_of_java_is_read(said: str, mended: bool, tmp_path: pathlib.
     launcher = tmp_path / "java"
     launcher.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
     launcher.chmod(0o700)
-    assert (cluster_checks.java(str(launcher)).mend == "") == mended
+    assert (cluster_checks.java(str(launcher)).hint == "") == mended
 
 
 def test_no_java_is_told() -> None:
-    assert cluster_checks.java("no-such-java").mend.startswith("install Java 11")
+    assert cluster_checks.java("no-such-java").hint.startswith("install Java 11")
 
 
 def jar(path: pathlib.Path, *, driver: bool = True, version: str = "", manifest: str = "") -> str:
@@ -104,7 +104,7 @@ def test_a_job_server_is_told_from_other_files(tmp_path: pathlib.Path) -> None:
         driver=False,
         manifest="Class-Path: lib/a.jar lib/beam-runners-sp\r\n ark-3-2.62.0.jar\r\n",
     )
-    assert cluster_checks.jar("spark", {"spark_job_server_jar": lists}).mend == ""
+    assert cluster_checks.jar("spark", {"spark_job_server_jar": lists}).hint == ""
     assert cluster_checks.jar("flink", {"flink_version": "2.2", "jar_cache_dir": str(tmp_path)}).said.endswith(
         "when the run begins"
     )
@@ -144,9 +144,9 @@ def test_a_clusters_version_and_slots_are_compared_with_what_is_asked(tmp_path: 
     fitting = jar(tmp_path / "a.jar", version="1.19.0")
     near = {"taskmanagers": [{"path": "pekko.tcp://flink@127.0.0.1:6122/user/rpc/taskmanager_0"}]}
     with page(overview=OVERVIEW, taskmanagers=near) as master:
-        assert [said.mend for said in looked(master, flink_job_server_jar=fitting, parallelism=2)] == [""]
+        assert [said.hint for said in looked(master, flink_job_server_jar=fitting, parallelism=2)] == [""]
         [slots] = looked(master, flink_job_server_jar=fitting, parallelism=3)
-        assert slots.mend == "start task managers: 3 slots are needed"
+        assert slots.hint == "start task managers: 3 slots are needed"
         [_, version] = looked(master, flink_version="2.2")
         assert version.said == "is Flink 1.19.0, the job server is for 2.2"
 
@@ -162,7 +162,7 @@ def test_something_else_at_the_clusters_address_is_told() -> None:
     with page(overview=["no", "Flink"]) as master:
         [said] = looked(master)
     assert said.said.startswith("nothing answers like Flink")
-    assert looked("localhost:1")[0].mend == "start the cluster, or correct --flink_master"
+    assert looked("localhost:1")[0].hint == "start the cluster, or correct --flink_master"
 
 
 def test_ports_are_tried() -> None:
@@ -170,11 +170,11 @@ def test_ports_are_tried() -> None:
         held.bind(("", 0))
         held.listen()
         port = held.getsockname()[1]
-        assert cluster_checks.free_port(port).mend
-        assert not cluster_checks.listens(f"localhost:{port}").mend
-    assert not cluster_checks.free_port(port).mend
-    assert cluster_checks.listens(f"localhost:{port}").mend
-    assert cluster_checks.listens("no such host:1").mend
+        assert cluster_checks.free_port(port).hint
+        assert not cluster_checks.listens(f"localhost:{port}").hint
+    assert not cluster_checks.free_port(port).hint
+    assert cluster_checks.listens(f"localhost:{port}").hint
+    assert cluster_checks.listens("no such host:1").hint
 
 
 def test_an_output_that_only_this_machine_sees_is_wrong_for_a_cluster_elsewhere(
@@ -211,7 +211,7 @@ def worker(**changes: Any) -> dict[str, Any]:
 def mends(**changes: Any) -> list[str]:
     """What is wrong with workers of which one is different."""
     seen = [worker() for _ in range(canary.ELEMENTS - 1)] + [worker(**changes)]
-    return [said.said for said in canary._seen(seen) if said.mend]
+    return [said.said for said in canary._seen(seen) if said.hint]
 
 
 def test_workers_that_differ_from_this_process_are_told() -> None:
@@ -237,14 +237,14 @@ def test_workers_that_differ_from_this_process_are_told() -> None:
 def test_why_a_small_job_failed_is_told_in_a_line(told: str, said: str) -> None:
     found = canary._failed(RuntimeError(f"a trace\n{told}" if "probe" in told else told))
     assert found.said == said
-    assert found.mend
+    assert found.hint
 
 
 def test_workers_see_whether_the_folder_is_there_and_may_be_written(tmp_path: pathlib.Path) -> None:
     with pytest.raises(RuntimeError, match=canary.UNSEEN):
-        list(canary.Probe(str(tmp_path / "gone")).process(0))
-    [name] = canary.Probe(str(tmp_path)).process(3)
+        list(canary.WorkerProbe(str(tmp_path / "gone")).process(0))
+    [name] = canary.WorkerProbe(str(tmp_path)).process(3)
     assert json.loads(pathlib.Path(name).read_text())["versions"]["Beam"]
     (tmp_path / "4.json").mkdir()
     with pytest.raises(RuntimeError, match=canary.REFUSED):
-        list(canary.Probe(str(tmp_path)).process(4))
+        list(canary.WorkerProbe(str(tmp_path)).process(4))

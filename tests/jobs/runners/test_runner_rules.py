@@ -64,13 +64,13 @@ def test_a_runner_gets_what_it_needs_and_was_not_told(
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [
-        ("FlinkRunner", [], "--runner FlinkRunner: is no runner here; write --runner flink"),
+        ("FlinkRunner", [], "--runner FlinkRunner: unknown runner; write --runner flink"),
         ("DirectRunner", [], "write --runner direct"),
         ("dask", [], "--runner dask: is refused: it loses steps"),
         ("DaskRunner", [], "is refused: it loses steps"),
         ("PrismRunner", [], "is refused: it is a program that Beam downloads without checking it"),
         ("interactive", [], "keeps the rows of every step in a cache"),
-        ("quantum", [], "is no runner here; one of direct, portable, flink, spark, dataflow"),
+        ("quantum", [], "unknown runner; one of direct, portable, flink, spark, dataflow"),
         ("dataflow", [], "--project: is needed on Dataflow"),
         ("portable", ["--job_endpoint=nowhere"], "--job_endpoint: is no address"),
         ("portable", ["--job_endpoint=cluster:8099"], f"the cluster at cluster:8099 is not on this machine; {SHARED}"),
@@ -170,6 +170,6 @@ def test_a_runner_that_takes_no_job_is_told_as_such_and_the_charge_stays(
     monkeypatch.setattr(engines.portable_runner.PortableRunner, "create_job_service", refuse)
     said = call("run", shop.job, "--output", shop.folder / "out", "--runner", "portable")
     assert said.code == 1
-    assert "error: runner portable: took no job; nothing was read" in said.err
+    assert "error: runner portable: did not accept the job; nothing was read" in said.err
     assert "4711" not in said.err
     assert shop.left() == []

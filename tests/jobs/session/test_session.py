@@ -154,7 +154,7 @@ def test_a_query_beyond_the_budget_is_refused_and_nothing_is_spent_or_published(
     assert "does not fit" in repr(priced)
     with pytest.raises(dp.BudgetError, match="account 'shop'") as refused:
         shop.query(name="more", epsilon=2.5, **ORDERS)
-    assert "what would fit" in refused.value.mend
+    assert "what would fit" in refused.value.hint
     assert shop.remaining == left
     assert sorted(p.name for p in (notebook / "dp-releases" / "shop").iterdir()) == ["orders"]
 
@@ -205,7 +205,7 @@ def test_a_name_stands_for_one_release():
     for change in changes:
         with pytest.raises(dp.RequestError, match="name 'orders': stands for") as refused:
             shop.query(**{"name": "orders", "epsilon": 0.5, **ORDERS, **change})
-        assert "a name of its own" in refused.value.mend
+        assert "a name of its own" in refused.value.hint
     assert shop.remaining == left
 
 
@@ -373,12 +373,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_session_that_is_wrong_by_public_facts_is_refused_with_its_mend(case):
+def test_a_session_that_is_wrong_by_public_facts_is_refused_with_a_hint(case):
     in_a_folder(purchases(0))
     changes, told = REFUSED[case]
     with pytest.raises(dp.RequestError, match=told) as refused:
         session(**changes)
-    assert refused.value.mend or "must be" in refused.value.rule
+    assert refused.value.hint or "must be" in refused.value.message
     assert not pathlib.Path(DEFAULT_NAME).exists()
 
 
@@ -386,7 +386,7 @@ def test_a_named_ledger_must_have_the_account():
     session(dataset="shop")
     with pytest.raises(dp.RequestError, match="dataset 'shp': has no account") as refused:
         session(dataset="shp", ledger=DEFAULT_NAME)
-    assert "there are: shop" in refused.value.mend
+    assert "there are: shop" in refused.value.hint
     assert session(ledger=DEFAULT_NAME).cap.epsilon == 3
 
 
@@ -403,7 +403,7 @@ def test_a_session_that_says_otherwise_than_its_account_is_refused(changes, told
     session()
     with pytest.raises(dp.RequestError, match=told) as refused:
         session(**changes)
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 def test_an_account_with_windows_is_refused():

@@ -120,17 +120,17 @@ def test_a_public_file_is_a_public_list(tmp_path: pathlib.Path) -> None:
 
 def test_several_errors_are_one_error_with_a_line_for_each() -> None:
     error = validation_errors.JobErrors(
-        [RequestError(field="a", rule="x"), RequestError(field="b", rule="y", mend="z")]
+        [RequestError(field="a", message="x"), RequestError(field="b", message="y", hint="z")]
     )
     assert str(error) == "a: x\nb: y; z"
     assert isinstance(error, RequestError)
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"), [("amout", "did you mean 'Amount'?"), ("zzz", "columns: Amount, b"), ("B", "did you mean 'b'?")]
+    ("name", "hint"), [("amout", "did you mean 'Amount'?"), ("zzz", "columns: Amount, b"), ("B", "did you mean 'b'?")]
 )
-def test_the_nearest_name_is_offered(name: str, mend: str) -> None:
-    assert validation_errors.nearest(name, ["Amount", "b"], "columns") == mend
+def test_the_nearest_name_is_offered(name: str, hint: str) -> None:
+    assert validation_errors.nearest(name, ["Amount", "b"], "columns") == hint
 
 
 @pytest.mark.parametrize(

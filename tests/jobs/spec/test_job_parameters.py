@@ -134,7 +134,7 @@ def test_a_placeholder_inside_quotes_is_refused_instead_of_staying_text(where: s
         bind(where, {}, SCHEMA, unit=["id"], values={"week": "1"})
 
 
-def test_an_undeclared_placeholder_in_a_condition_is_refused_with_the_mend() -> None:
+def test_an_undeclared_placeholder_in_a_condition_is_refused_with_a_hint() -> None:
     with pytest.raises(RequestError, match=r"declare \{wek\} in params"):
         bind("name = {wek}", {}, SCHEMA, unit=["id"], values={"week": "1"})
 

@@ -71,8 +71,8 @@ def test_every_key_and_item_has_its_line() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", 3, "a second time, after line 1"),
-        ("x: {a: 1, a: 2}\n", 1, "a second time"),
+        ("a: 1\nb: 2\na: 3\n", 3, "duplicate key .a. .first on line 1."),
+        ("x: {a: 1, a: 2}\n", 1, "duplicate key"),
         ("a: !!python/object/apply:os.system ['true']\n", 1, "tag"),
         ("a: !!binary aGk=\n", 1, "tag"),
         ("a: !own 1\n", 1, "tag"),
@@ -115,7 +115,7 @@ def test_json_is_read_as_json() -> None:
     ("text", "words"),
     [
         ('{"a": 1,}', "not valid JSON"),
-        ('{"a": 1, "a": 2}', "second time"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
         ("a: 1", "not valid JSON"),
         ('{"a": "\\ud800"}', "surrogate"),
     ],

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sql import functions, row_calculator
-from dp_pipelines.jobs.sql.expressions import RowExpressions, bind
+from dp_pipelines.jobs.sql.expressions import bind
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import keys
 
 SCHEMA = pa.schema(
@@ -383,7 +384,7 @@ def test_expressions_travel_without_their_connection_and_give_the_same() -> None
         (None, {"a": "n = {week}"}, ["columns.a", "source and where only"]),
     ],
 )
-def test_a_wrong_expression_is_refused_with_its_place_and_a_mend(
+def test_a_wrong_expression_is_refused_with_its_place_and_a_hint(
     where: str | None, columns: dict[str, str], words: list[str]
 ) -> None:
     with pytest.raises(RequestError) as caught:

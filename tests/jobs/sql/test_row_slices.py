@@ -20,7 +20,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.predict import predict
 from dp_pipelines.jobs.sources import lookup
 from dp_pipelines.jobs.sql import row_calculator, row_slices
-from dp_pipelines.jobs.sql.expressions import RowExpressions, bind
+from dp_pipelines.jobs.sql.expressions import bind
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.sql.windows import window_functions
 from tests.helpers.examples import examples
 

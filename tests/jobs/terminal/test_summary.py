@@ -54,9 +54,9 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
         "weekly [red] · share 50%",
         "12.35",
         "1.2%",
-        "by partition",
+        "depends on group size",
         "[bold]price",
-        "weighted gaussian; one of about 33 users is kept half of the time, one of fewer than 5 never",
+        "weighted gaussian; a group of 33 users has a 50% chance of being published, one of fewer than 5 none",
         "partitions: the public list",
         "biased upwards",
     ):
@@ -123,7 +123,7 @@ def test_a_release_shows_its_first_rows_with_error_bars(tmp_path: pathlib.Path) 
     assert "(null)" in said
     assert said.count("100.0 ± 3.9") == summary.FIRST_ROWS
     assert f"and {rows - summary.FIRST_ROWS} more" in said
-    assert "each value of customer: all of its rows" in said
+    assert "every value of customer (all its rows together)" in said
 
 
 def test_a_release_without_rows_or_without_metrics_is_shown_too(tmp_path: pathlib.Path) -> None:

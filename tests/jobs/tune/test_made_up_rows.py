@@ -180,7 +180,7 @@ def test_what_is_expected_of_a_partition_is_what_partitions_have_on_average(shop
         (["--value", "price=0"], "--value price: must be a finite number above 0"),
     ],
 )
-def test_wrong_assumptions_are_refused_by_field_rule_and_mend(
+def test_wrong_assumptions_are_refused_by_field_message_and_hint(
     shop: Shop, call: Call, more: list[str], words: str
 ) -> None:
     said = made_up(call, shop, *more)

@@ -102,7 +102,7 @@ def test_a_model_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
+    ("name", "message"),
     [
         ("no_such_module_anywhere:net", "cannot be imported"),
         ("tests.training.jax_models:nothing", "has no 'nothing'"),
@@ -112,8 +112,8 @@ def test_a_model_is_found_by_its_name() -> None:
         (".training:net", "module:attribute"),
     ],
 )
-def test_a_name_that_is_no_model_is_refused(name: str, rule: str) -> None:
-    with pytest.raises(RequestError, match=rule):
+def test_a_name_that_is_no_model_is_refused(name: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
         JaxKernel.of(task(name))
 
 

@@ -1,4 +1,4 @@
-"""What maps to what, and what is refused: before a row is read, with field, rule and mend."""
+"""What maps to what, and what is refused: before a row is read, with field, message and hint."""
 
 import pickle
 from typing import Any
@@ -139,7 +139,7 @@ def test_what_has_no_counterpart_is_refused(field: str, wanted: list[Any], param
     with pytest.raises(RequestError) as refused:
         asked(wanted, **params)
     assert refused.value.field == field
-    assert refused.value.rule
+    assert refused.value.message
 
 
 class Combiner:
@@ -222,7 +222,7 @@ def test_what_cannot_be_done_is_refused(field: str, request_: Any) -> None:
     with pytest.raises(RequestError) as refused:
         request_()
     assert refused.value.field == field
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 def test_a_row_that_was_invented_is_judged_aloud() -> None:

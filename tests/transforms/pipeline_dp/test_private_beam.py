@@ -163,7 +163,7 @@ def test_rows_without_ids_count_each_for_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mend", "misuse"),
+    ("hint", "misuse"),
     [
         ("transforms of dp_pipelines", lambda rows: rows | beam.Map(print)),
         ("MakePrivate", lambda rows: rows._rows.pcoll | private_beam.Count(ABOUT["count"][1])),
@@ -172,8 +172,8 @@ def test_rows_without_ids_count_each_for_itself() -> None:
         ("import NaiveBudget", lambda rows: private_beam.MakePrivate(theirs.NaiveBudgetAccountant(1, 1e-6), None)),
     ],
 )
-def test_what_a_private_collection_cannot_do_is_refused(mend: str, misuse: Any) -> None:
+def test_what_a_private_collection_cannot_do_is_refused(hint: str, misuse: Any) -> None:
     rows = private(beam.Pipeline(runner=FnApiRunner()), ours.NaiveBudgetAccountant(1, 1e-6))
     with pytest.raises(RequestError) as refused:
         misuse(rows)
-    assert mend in refused.value.mend
+    assert hint in refused.value.hint

@@ -150,7 +150,7 @@ def test_what_is_not_plainly_a_window_over_one_unit_is_refused(sql: str) -> None
         ("sum(n) OVER", ["not an SQL expression"]),
     ],
 )
-def test_a_refusal_names_the_rule_and_the_mend(sql: str, words: list[str]) -> None:
+def test_a_refusal_says_what_is_wrong_and_hints(sql: str, words: list[str]) -> None:
     with pytest.raises(RequestError) as caught:
         bind({"x": sql, "y": "n"}, None, SCHEMA, unit=["id"], values={"end": END})
     for word in words:
