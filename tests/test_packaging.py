@@ -150,6 +150,7 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Pat
     assert contents(again) == contents(wheel)
 
 
+@pytest.mark.slow
 def test_the_wheel_works_outside_the_checkout(environment: Path, tmp_path: Path) -> None:
     names = listed_packages(ROOT)
     code = (
@@ -166,6 +167,7 @@ def test_the_command_works_outside_the_checkout(environment: Path, tmp_path: Pat
     assert all(command in printed for command in ("plan", "run", "schema"))
 
 
+@pytest.mark.slow
 def test_the_editable_install_works_from_any_folder(tmp_path: Path) -> None:
     code = "import dp_pipelines.transforms, dp_pipelines.jobs; print(dp_pipelines.transforms.__file__)"
     for folder in (tmp_path, ROOT, ROOT / "tests"):

@@ -371,6 +371,7 @@ def test_a_stage_that_is_missing_in_the_records_is_found(stage: str) -> None:
         assert (EVERYTHING, "divergence") in broken(found)
 
 
+@pytest.mark.slow
 def test_a_deficit_of_five_percent_shows_in_the_divergence_alone_where_the_budget_is_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_edges_rise_from_one_to_beyond_the_largest_with_one_after_each_candi
     assert len(edges) <= 64 + 64
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40, 300))
 @given(data=st.data(), candidates=LISTS)
 def test_whatever_the_counts_are_a_candidate_is_chosen(data: st.DataObject, candidates: list[int]) -> None:

@@ -44,6 +44,7 @@ def test_statistics_before_the_noise_are_those_of_the_direct_runner(
     assert exact.differences(expected(case), compute(case, threads)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [cases.types, cases.examples_of_training], ids=lambda case: case.__name__)
 def test_workers_in_other_processes_compute_the_same(case: Case, compute: Compute, expected: Expected) -> None:
     with setups.workers_in_processes() as engine:
@@ -96,6 +97,7 @@ def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named_from_a_worker_in_another_process(tmp_path: pathlib.Path) -> None:
     job, _ = cases.a_damaged_file(tmp_path)
     with setups.pool_of_processes() as address:

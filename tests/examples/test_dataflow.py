@@ -206,6 +206,7 @@ def test_the_launcher_makes_one_release_however_often_it_is_started(shop: Shop) 
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_refusal_fails_the_job_with_the_words_of_the_command(shop: Shop) -> None:  # noqa: F811
     done = launched(shop, "--params=week=1")
     assert done.returncode != 0

@@ -209,6 +209,7 @@ def test_a_ledger_and_its_anchor_restored_together_are_taken(sqlite: str, tmp_pa
     assert Ledger.open(sqlite).run(ledgers.ACCOUNT, "r") is None
 
 
+@pytest.mark.slow
 def test_an_anchor_that_is_written_while_the_ledger_is_opened_is_no_alarm(url: str, place, spawn) -> None:
     ledger = ledgers.with_account(url, anchor=place[0], epsilon=100.0, delta=1e-3)
     opening = [spawn(ledgers.open_often, url, 12) for _ in range(2)]

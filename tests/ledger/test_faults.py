@@ -105,6 +105,7 @@ def flip(folder: pathlib.Path, times: int, chance: random.Random) -> tuple[int, 
     return refused, times - refused
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_changes_a_decision_or_a_release_unnoticed(quick: pathlib.Path) -> None:
     refused, harmless = flip(quick, 300, random.Random(20260105))
     assert refused > 75

@@ -92,6 +92,7 @@ def kill_at_random(url: str, spawn, tmp_path: pathlib.Path, times: int) -> None:
     assert done >= times // 2, "most were killed at work"
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_any_moment_loses_nothing(url: str, spawn, tmp_path: pathlib.Path) -> None:
     kill_at_random(url, spawn, tmp_path, 20 if Database(url).is_sqlite else 10)
 

@@ -200,6 +200,7 @@ def children(name: str) -> int:
     return found.count(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [functions.sleeping, functions.busy])
 def test_a_function_that_never_ends_is_ended_with_all_that_it_started(function: Callable[..., object]) -> None:
     before, begun = children(" ".join(functions.ASLEEP)), time.monotonic()
@@ -443,6 +444,7 @@ class _Collect(beam.DoFn):
         type(self).found.append(element)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("aggregate", "method"), [("mean", "ranks"), ("median", "ranks"), ("median", "smooth_sensitivity")]
 )

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.jobs.conftest import Shop, stage
 
 SCRIPT = """
@@ -50,6 +52,7 @@ def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 
 
+@pytest.mark.slow
 def test_a_job_with_a_condition_loads_the_database_that_evaluates_it(shop: Shop) -> None:
     job = shop.write(stages={"weekly": stage()}, where="price > 1")
     assert "duckdb" in loaded(shop.folder, "run", job, "--output", shop.folder / "out")

@@ -145,6 +145,7 @@ def test_a_result_that_nobody_can_get_is_one_line_and_exit_code_1(shop: Shop, ar
     assert (done.returncode, done.stderr) == (1, UNHEARD)
 
 
+@pytest.mark.slow
 def test_messages_that_nobody_can_get_change_nothing_else(shop: Shop) -> None:
     heard = shell(shop, "@ plan job.yaml")
     assert heard.returncode == 0
@@ -155,6 +156,7 @@ def test_messages_that_nobody_can_get_change_nothing_else(shop: Shop) -> None:
         assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.slow
 def test_a_release_is_published_whatever_is_closed(shop: Shop) -> None:
     done = shell(shop, "@ run job.yaml --output out --ledger none >&-")
     note = f"note: published in {shop.folder / 'out'}; its summary could not be shown here\n"

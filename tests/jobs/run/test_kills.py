@@ -141,6 +141,7 @@ def test_a_kill_is_mended_on_a_postgresql_server_too(
     assert_one_release(shop, postgres)
 
 
+@pytest.mark.slow
 def test_a_killed_run_in_another_folder_leaves_its_first_folder_clean(shop: Shop, call: Call) -> None:
     ledger = str(shop.folder / DEFAULT_NAME)
     kill(two_stages(shop), ledger, "stage a file", "after", 1)
@@ -151,6 +152,7 @@ def test_a_killed_run_in_another_folder_leaves_its_first_folder_clean(shop: Shop
     assert sorted({path.split("/")[0] for path in shop.left()}) == ["other"]
 
 
+@pytest.mark.slow
 def test_a_kill_before_the_rename_leaves_nothing_that_others_may_read_without_a_ledger_too(
     shop: Shop, call: Call
 ) -> None:
@@ -208,6 +210,7 @@ def test_sixty_kills_at_random_moments_are_mended_by_the_same_command(shop: Shop
     kill_at_random(shop, call, 60)
 
 
+@pytest.mark.slow
 def test_a_step_that_kills_nobody_is_seen(shop: Shop) -> None:
     with pytest.raises(AssertionError):
         kill(two_stages(shop), str(shop.folder / DEFAULT_NAME), "none", "before", 1)

@@ -238,6 +238,7 @@ def test_an_attempt_that_another_one_has_followed_cannot_publish(
     assert kinds(shop).count(events.RUN_COMMITTED) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_id_give_one_release(shop: Shop) -> None:
     begun = [started(shop, "run", "job.yaml", "--output", f"out{n}", "--run-id", "one") for n in (0, 1)]
     begun.append(started(shop, "run", "job.yaml", "--output", "out0", "--run-id", "one"))
@@ -255,6 +256,7 @@ def test_two_processes_with_one_id_give_one_release(shop: Shop) -> None:
     assert sorted({path.split("/")[0] for path in shop.left()}) == ["out0", "out1"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_at_work_cannot_be_abandoned(shop: Shop, call: Call) -> None:
     process = started(shop, "run", "job.yaml", "--output", "out", "--run-id", "one")
     wait_for((shop.folder / "data" / "waits").exists)
@@ -311,6 +313,7 @@ def test_an_abandoned_id_that_is_asked_for_again_is_a_new_run(shop: Shop, call: 
     assert (said.code, the_run(shop).state) == (0, "published") if the_run(shop).given_back else (3, "abandoned")
 
 
+@pytest.mark.slow
 def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,6 +329,7 @@ def test_an_attempt_on_another_machine_that_has_not_ended_is_left_alone(
     assert call(*command).code == (0 if here["machine"] else 1)
 
 
+@pytest.mark.slow
 def test_a_run_whose_machine_is_gone_goes_on_elsewhere_once_its_owner_says_so(
     shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def jobs_of(address: str) -> dict[str, str]:
         return {job.job_id: api.JobState.Enum.Name(job.state) for job in listed}
 
 
+@pytest.mark.slow
 def test_the_same_command_finds_the_job_of_a_killed_driver_and_cancels_it(
     shop: Shop, call: Call, place: pathlib.Path, service: tuple[str, str]
 ) -> None:

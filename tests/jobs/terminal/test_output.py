@@ -200,6 +200,7 @@ def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop:
     assert "shop" in shown.stdout
 
 
+@pytest.mark.slow
 def test_the_account_is_opened_and_said_though_standard_error_is_broken(shop: Shop) -> None:
     """The other ledger has had these files, of which a note is due on standard error."""
     assert in_shell(shop, "run job.yaml --output out @").stderr.splitlines()[-1] == "0"

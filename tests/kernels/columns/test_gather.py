@@ -132,6 +132,7 @@ def test_texts_far_into_a_column_become_plain():
     )
 
 
+@pytest.mark.slow
 def test_two_pieces_that_are_more_than_2_gib_together_are_divided_and_taken_from():
     rows, size = 1100, 2**20
     offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * size)
@@ -141,6 +142,7 @@ def test_two_pieces_that_are_more_than_2_gib_together_are_divided_and_taken_from
     assert len(set(keys.plain_unit(column).to_pylist())) == 1
 
 
+@pytest.mark.slow
 def test_one_dictionary_value_in_so_many_rows_that_offsets_of_32_bits_would_wrap():
     rows = 2**31 // 2**20 + 8
     column = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["a" * 2**20]))

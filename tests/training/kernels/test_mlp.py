@@ -448,6 +448,7 @@ for key in range(5):
 """
 
 
+@pytest.mark.slow
 def test_on_processors_with_avx2_alone_no_unit_changes_what_others_add() -> None:
     processor = pathlib.Path("/proc/cpuinfo")
     if not processor.exists() or " avx2 " not in processor.read_text():

@@ -51,6 +51,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(shares[0] - shares[1]).max()) * math.sqrt(len(one) * len(other) / (len(one) + len(other)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", ["few", "many"])
 def test_counts_and_sums_have_one_distribution(rows: str) -> None:
     one, other = released("original", rows), released("drop-in", rows)
