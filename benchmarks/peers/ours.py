@@ -17,8 +17,6 @@ logging.disable(logging.WARNING)
 import apache_beam as beam  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
-from matplotlib.backends import backend_svg  # noqa: E402, F401 - what the report loads when it draws
-from matplotlib.figure import Figure  # noqa: E402, F401
 
 import dp_pipelines as dp  # noqa: E402
 from dp_pipelines.transforms import PrivateAggregate, PublishRelease, ReadParquet  # noqa: E402

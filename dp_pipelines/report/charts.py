@@ -1,6 +1,6 @@
 """Plots of released numbers: lines over time, bars, heat maps.
 
-In: released numbers, and texts that keytext made visible. Out: one `<svg>` element each (`drawing`). Not covered: what to plot.
+In: released numbers, and texts that key_text made visible. Out: one `<svg>` element each (`svg`). Not covered: what to plot.
 """
 
 import dataclasses
@@ -11,26 +11,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from dp_pipelines.report.figures import (
-    BAR,
-    HEAT,
-    INK,
-    MARK,
-    PAPER,
-    QUIET,
-    Floats,
-    axes_over_time,
-    bar_ends,
-    bare_axes,
-    boxes,
-    drawable,
-    drawing,
-    finished,
-    fitting,
-    grid,
-    lines,
-    width_of,
-)
+from dp_pipelines.report.figures import Floats, axes_over_time, bar_ends, drawable, fitting, grid_across, width_of
+from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, PAPER, QUIET, Axes, Drawing
 
 HEAT_WIDTH = 630
 """Pixels; the page scales it."""
@@ -82,14 +64,13 @@ def time_series(
     """
     keep = drawable(series.values, series.bars)
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
-    with drawing(300, 158) as (figure, texts):
-        axes = axes_over_time(figure, texts, marks, bounds)
-        lines(axes, [((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)], BAR, 3.0)
-        near = np.flatnonzero(np.diff(days) <= 1.5 * step)
-        lines(axes, [((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near], MARK, 1.4)
-        few = len(days) <= 80
-        axes.plot(days, values, linestyle="none", marker="o", markersize=3.6 if few else 2, mew=0, color=MARK)
-        return finished(figure, texts, title)
+    drawing = Drawing(300, 158)
+    axes = axes_over_time(drawing, marks, bounds)
+    axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
+    near = np.flatnonzero(np.diff(days) <= 1.5 * step)
+    axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4)
+    axes.dots(days, values, 3.6 if len(days) <= 80 else 2, MARK)
+    return drawing.finished(title)
 
 
 def bar_chart(
@@ -107,25 +88,23 @@ def bar_chart(
     """
     low, high = limits(values, bars)
     row, count = 33, len(names)
-    with drawing(width, row * count + 30) as (figure, texts):
-        axes = bare_axes(figure, left=2, right=14, top=4, bottom=24)
-        axes.set_ylim(count, 0)
-        grid(axes, (low, high), texts, vertical=True)
-        for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
-            middle = at + 0.70
-            axes.fill(
-                [0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], color=BAR, lw=0
-            )
-            for x, text, side, colour in (
-                (low, fitting(name, 54 * width // 400 - len(note)), "left", INK),
-                (high, note, "right", QUIET),
-            ):
-                axes.annotate(texts(text), (x, at + 0.27), (4 if side == "left" else 0, 0), textcoords="offset points",
-                              ha=side, va="center", size=11, color=colour, rotation_mode="anchor")  # fmt: skip
-        ends = zip(*bar_ends(values, bars, (low, high)), strict=True)
-        lines(axes, [((a, at + 0.70), (b, at + 0.70)) for at, (a, b) in enumerate(ends)], MARK, 1.8)
-        axes.plot(values, np.arange(count) + 0.70, linestyle="none", marker="o", markersize=5, mew=0, color=MARK)
-        return finished(figure, texts, title)
+    drawing = Drawing(width, row * count + 30)
+    axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
+    grid_across(axes)
+    for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
+        middle = at + 0.70
+        axes.area([0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], BAR)
+        named(axes, at + 0.27, fitting(name, 54 * width // 400 - len(note)), note)
+    ends = zip(*bar_ends(values, bars, (low, high)), strict=True)
+    axes.lines((((a, at + 0.70), (b, at + 0.70)) for at, (a, b) in enumerate(ends)), MARK, 1.8)
+    axes.dots(values, np.arange(count) + 0.70, 5, MARK)
+    return drawing.finished(title)
+
+
+def named(axes: Axes, up: float, name: str, note: str) -> None:
+    """A name at the left end of a row and a note at its right end."""
+    axes.text(name, (axes.left + 4, axes.y(up)), "start", "middle", 11, INK)
+    axes.text(note, (axes.right, axes.y(up)), "end", "middle", 11, QUIET)
 
 
 def heat_map(
@@ -147,23 +126,20 @@ def heat_map(
     every = max(1, math.ceil(len(columns) / max(1, int((HEAT_WIDTH - 20 - left) / 15)))) if upright else 1
     bottom = 12 + (6.0 * max(map(width_of, shown), default=1) if upright else 14)
     width, height = HEAT_WIDTH, 19 * len(rows) + 6 + bottom
-    with drawing(width, height) as (figure, texts):
-        axes = bare_axes(figure, left=left, right=6, top=4, bottom=bottom)
-        axes.set_xlim(0, len(columns))
-        axes.set_ylim(len(rows), 0)
-        gap_x, gap_y = 1.5 * len(columns) / (width - left - 6), 1.5 / 19
-        for step, colour in enumerate(HEAT):
-            boxes(axes, [(x, y) for y, x in zip(*np.nonzero(steps == step), strict=True)], gap_x, gap_y, colour)
-        for colour, shades in ((QUIET, (steps >= 0) & (steps < 4)), (PAPER, steps >= 4)):
-            y, x = np.nonzero(unsure & shades)
-            axes.plot(x + 0.5, y + 0.5, linestyle="none", marker="o", markersize=2.6, mew=0, color=colour)
-        for at, name in enumerate(names):
-            axes.annotate(texts(name), (0, at + 0.5), (-6, 0), textcoords="offset points", ha="right", va="center",
-                          size=11, color=INK, rotation_mode="anchor", annotation_clip=False)  # fmt: skip
-        for at in range(0, len(shown), every):
-            axes.annotate(
-                texts(shown[at]), (at + 0.5, len(rows)), (3.5 if upright else 0, -6), textcoords="offset points",
-                ha="right" if upright else "center", va="baseline" if upright else "top",
-                rotation=90 if upright else 0, size=10, color=QUIET, rotation_mode="anchor", annotation_clip=False,
-            )  # fmt: skip
-        return finished(figure, texts, title)
+    drawing = Drawing(width, height)
+    axes = drawing.axes(left=left, right=6, top=4, bottom=bottom, across=(0, len(columns)), up=(len(rows), 0))
+    gap_x, gap_y = 1.5 * len(columns) / (width - left - 6), 1.5 / 19
+    for step, colour in enumerate(HEAT):
+        axes.boxes(((x, y) for y, x in zip(*np.nonzero(steps == step), strict=True)), gap_x, gap_y, colour)
+    for colour, shades in ((QUIET, (steps >= 0) & (steps < 4)), (PAPER, steps >= 4)):
+        y, x = np.nonzero(unsure & shades)
+        axes.dots(x + 0.5, y + 0.5, 2.6, colour)
+    for at, name in enumerate(names):
+        axes.text(name, (axes.left - 6, axes.y(at + 0.5)), "end", "middle", 11, INK)
+    for at in range(0, len(shown), every):
+        place = (axes.x(at + 0.5), axes.bottom + 6)
+        if upright:
+            axes.text(shown[at], place, "end", "middle", 10, QUIET, upright=True)
+        else:
+            axes.text(shown[at], place, "middle", "below", 10, QUIET)
+    return drawing.finished(title)

@@ -1,6 +1,6 @@
 """Plots of lists of released numbers: bands of quantiles over time, ranges of quantiles side by side, histograms.
 
-In: released numbers, rows by places, and texts that keytext made visible. Out: one `<svg>` element each (`drawing`). Holds: a
+In: released numbers, rows by places, and texts that key_text made visible. Out: one `<svg>` element each (`svg`). Holds: a
 place without a number leaves a gap. Not covered: what to plot (`lists`).
 """
 
@@ -10,27 +10,20 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from dp_pipelines.report.charts import limits
+from dp_pipelines.report.charts import limits, named
 from dp_pipelines.report.figures import (
-    BAR,
-    HEAT,
-    INK,
     LARGEST,
-    MARK,
-    QUIET,
     Floats,
     axes_over_time,
     bar_ends,
-    bare_axes,
     drawable,
-    drawing,
-    finished,
     fitting,
-    grid,
-    lines,
+    grid_across,
+    grid_up,
     mark_ends,
 )
 from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.svg import BAR, HEAT, MARK, Drawing
 
 SPARK_HEIGHT, SPARK_WIDTH = 18, 120
 
@@ -69,27 +62,26 @@ def quantile_series(
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
     """
-    with drawing(300, 158) as (figure, texts):
-        axes = axes_over_time(figure, texts, marks, bounds)
-        for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
-            ends = values[:, [low, high]]
-            for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * step):
-                if len(run) == 1:
-                    day = days[run[0]]
-                    lines(axes, [((day, ends[run[0], 0]), (day, ends[run[0], 1]))], colour, 3.0)
-                else:
-                    axes.fill([*days[run], *days[run[::-1]]], [*ends[run, 0], *ends[run[::-1], 1]], color=colour, lw=0)
-        if values.shape[1] % 2:
-            middle = values.shape[1] // 2
-            keep = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
-            days, numbers, spread = days[keep], values[keep, middle], bars[keep, middle]
-            stems = zip(days, *bar_ends(numbers, spread, bounds), strict=True)
-            lines(axes, [((x, a), (x, b)) for x, a, b in stems], MARK, 1.0)
-            near = np.flatnonzero(np.diff(days) <= 1.5 * step)
-            lines(axes, [((days[i], numbers[i]), (days[i + 1], numbers[i + 1])) for i in near], MARK, 1.4)
-            size = 3.6 if len(days) <= 80 else 2
-            axes.plot(days, numbers, linestyle="none", marker="o", markersize=size, mew=0, color=MARK)
-        return finished(figure, texts, title)
+    drawing = Drawing(300, 158)
+    axes = axes_over_time(drawing, marks, bounds)
+    for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
+        ends = values[:, [low, high]]
+        for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * step):
+            if len(run) == 1:
+                day = days[run[0]]
+                axes.lines([((day, ends[run[0], 0]), (day, ends[run[0], 1]))], colour, 3.0)
+            else:
+                axes.area([*days[run], *days[run[::-1]]], [*ends[run, 0], *ends[run[::-1], 1]], colour)
+    if values.shape[1] % 2:
+        middle = values.shape[1] // 2
+        keep = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
+        days, numbers, spread = days[keep], values[keep, middle], bars[keep, middle]
+        stems = zip(days, *bar_ends(numbers, spread, bounds), strict=True)
+        axes.lines((((x, a), (x, b)) for x, a, b in stems), MARK, 1.0)
+        near = np.flatnonzero(np.diff(days) <= 1.5 * step)
+        axes.lines((((days[i], numbers[i]), (days[i + 1], numbers[i + 1])) for i in near), MARK, 1.4)
+        axes.dots(days, numbers, 3.6 if len(days) <= 80 else 2, MARK)
+    return drawing.finished(title)
 
 
 def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
@@ -103,28 +95,22 @@ def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: S
     """
     low, high = range_of(values, bars)
     count = len(names)
-    with drawing(400, 33 * count + 30) as (figure, texts):
-        axes = bare_axes(figure, left=2, right=14, top=4, bottom=24)
-        axes.set_ylim(count, 0)
-        grid(axes, (low, high), texts, vertical=True)
-        for at, (name, note) in enumerate(zip(names, notes, strict=True)):
-            for (first, last), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
-                a, b = values[at, first], values[at, last]
-                if abs(a) < LARGEST and abs(b) < LARGEST:
-                    axes.fill([a, b, b, a], [at + 0.53, at + 0.53, at + 0.87, at + 0.87], color=colour, lw=0)
-            for x, text, side, colour in (
-                (low, fitting(name, 54 - len(note)), "left", INK),
-                (high, note, "right", QUIET),
-            ):
-                axes.annotate(texts(text), (x, at + 0.27), (4 if side == "left" else 0, 0), textcoords="offset points",
-                              ha=side, va="center", size=11, color=colour, rotation_mode="anchor")  # fmt: skip
-        if values.shape[1] % 2:
-            middle = values.shape[1] // 2
-            rows = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
-            ends = zip(rows, *bar_ends(values[rows, middle], bars[rows, middle], (low, high)), strict=True)
-            lines(axes, [((a, at + 0.70), (b, at + 0.70)) for at, a, b in ends], MARK, 1.8)
-            axes.plot(values[rows, middle], rows + 0.70, linestyle="none", marker="o", markersize=5, mew=0, color=MARK)
-        return finished(figure, texts, title)
+    drawing = Drawing(400, 33 * count + 30)
+    axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
+    grid_across(axes)
+    for at, (name, note) in enumerate(zip(names, notes, strict=True)):
+        for (first, last), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
+            a, b = values[at, first], values[at, last]
+            if abs(a) < LARGEST and abs(b) < LARGEST:
+                axes.area([a, b, b, a], [at + 0.53, at + 0.53, at + 0.87, at + 0.87], colour)
+        named(axes, at + 0.27, fitting(name, 54 - len(note)), note)
+    if values.shape[1] % 2:
+        middle = values.shape[1] // 2
+        rows = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
+        ends = zip(rows, *bar_ends(values[rows, middle], bars[rows, middle], (low, high)), strict=True)
+        axes.lines((((a, at + 0.70), (b, at + 0.70)) for at, a, b in ends), MARK, 1.8)
+        axes.dots(values[rows, middle], rows + 0.70, 5, MARK)
+    return drawing.finished(title)
 
 
 def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) -> Markup:
@@ -137,18 +123,17 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) ->
     """
     keep = np.flatnonzero(drawable(values, bars))
     bounds = limits(values, bars)
-    with drawing(300, 158) as (figure, texts):
-        axes = bare_axes(figure, left=42, right=10, top=10, bottom=24)
-        axes.set_xlim(0, len(values))
-        grid(axes, bounds, texts, vertical=False)
-        mark_ends(axes, texts, {float(at): text for at, text in enumerate(edges)}, most=14)
-        gap = 0.06 if len(values) <= 40 else 0.0
-        for at in keep:
-            left, right = at + gap, at + 1 - gap
-            axes.fill([left, right, right, left], [0, 0, values[at], values[at]], color=BAR, lw=0)
-        ends = zip(keep + 0.5, *bar_ends(values[keep], bars[keep], bounds), strict=True)
-        lines(axes, [((x, a), (x, b)) for x, a, b in ends], MARK, 1.4)
-        return finished(figure, texts, title)
+    drawing = Drawing(300, 158)
+    axes = drawing.axes(left=42, right=10, top=10, bottom=24, across=(0, len(values)), up=bounds)
+    grid_up(axes)
+    mark_ends(axes, {float(at): text for at, text in enumerate(edges)}, most=14)
+    gap = 0.06 if len(values) <= 40 else 0.0
+    for at in keep:
+        left, right = at + gap, at + 1 - gap
+        axes.area([left, right, right, left], [0, 0, values[at], values[at]], BAR)
+    ends = zip(keep + 0.5, *bar_ends(values[keep], bars[keep], bounds), strict=True)
+    axes.lines((((x, a), (x, b)) for x, a, b in ends), MARK, 1.4)
+    return drawing.finished(title)
 
 
 def spark(values: Floats, title: str) -> Markup:

@@ -24,7 +24,7 @@ from dp_pipelines.report.charts import (
     limits,
     time_series,
 )
-from dp_pipelines.report.figures import HEAT_STEPS, LARGEST
+from dp_pipelines.report.figures import LARGEST
 from dp_pipelines.report.key_text import joined, key_text, label
 from dp_pipelines.report.list_charts import kind_of, list_plots, number_cells, table_columns
 from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
@@ -38,6 +38,7 @@ from dp_pipelines.report.released_table import (
     ranking,
     read_published,
 )
+from dp_pipelines.report.svg import HEAT_STEPS
 
 FIRST_ROWS = 200
 MOST_PLOTTED = 4

@@ -16,9 +16,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dp_pipelines.report import charts
-from dp_pipelines.report.figures import HEAT_STEPS, MARK, QUIET, bare_axes, drawing, finished, fitting, grid, lines
+from dp_pipelines.report.figures import below, fitting, grid_up
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
+from dp_pipelines.report.svg import HEAT_STEPS, MARK, Drawing
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.tuning.predicted_errors import HARDLY_EVER
 from dp_pipelines.tuning.tally import SIZES, SUMS
@@ -216,17 +217,15 @@ def _best_by(
 
 def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
     """Points at even distances, joined, with the values below them."""
-    with drawing(420, 190) as (figure, texts):
-        axes = bare_axes(figure, left=52, right=16, top=10, bottom=30)
-        axes.set_xlim(-0.3, len(values) - 0.7)
-        grid(axes, (0.0, max(found) * 1.08 or 1.0), texts, vertical=False)
-        lines(axes, list(itertools.pairwise(enumerate(found))), MARK, 1.4)
-        axes.plot(range(len(found)), found, linestyle="none", marker="o", markersize=5, mew=0, color=MARK)
-        for place, value in enumerate(values):
-            axes.annotate(texts(fitting(f"{value:g}", 9)), (place, 0), (0, -6), xycoords=("data", "axes fraction"),
-                          textcoords="offset points", ha="center", va="top", size=10, color=QUIET,
-                          rotation_mode="anchor", annotation_clip=False)  # fmt: skip
-        return finished(figure, texts, title)
+    drawing = Drawing(420, 190)
+    bounds = (0.0, max(found) * 1.08 or 1.0)
+    axes = drawing.axes(left=52, right=16, top=10, bottom=30, across=(-0.3, len(values) - 0.7), up=bounds)
+    grid_up(axes)
+    axes.lines(itertools.pairwise(enumerate(found)), MARK, 1.4)
+    axes.dots(range(len(found)), found, 5, MARK)
+    for place, value in enumerate(values):
+        below(axes, place, fitting(f"{value:g}", 9), "middle")
+    return drawing.finished(title)
 
 
 def _cells(tuned: TunedPage, measured: NDArray[np.float64]) -> dict[tuple[Any, Any], float]:

@@ -1,0 +1,55 @@
+"""The writer of SVG: where numbers stand, what is escaped, which numbers are round."""
+
+import itertools
+import math
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dp_pipelines.report.svg import MARK, QUIET, Drawing, round_places
+from tests.report.test_report import UGLY
+
+
+def test_numbers_stand_where_the_axes_say() -> None:
+    drawing = Drawing(120, 70)
+    axes = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(-1, 1))
+    assert (axes.x(0), axes.x(10), axes.y(-1), axes.y(1)) == (10, 110, 55, 5)
+    turned = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(2, 0))
+    assert (turned.y(2), turned.y(0)) == (55, 5)
+
+
+def test_nothing_is_drawn_where_there_is_nothing() -> None:
+    drawing = Drawing(10, 10)
+    axes = drawing.axes(0, 0, 0, 0)
+    axes.lines([], MARK, 1)
+    axes.boxes([], 0.1, 0.1, MARK)
+    axes.dots([], [], 2, MARK)
+    assert drawing.parts == []
+
+
+@pytest.mark.parametrize("text", [*UGLY, "</text><script>alert(1)</script>", '" onload="x', "&amp;", "$x^2$"])
+def test_a_text_is_one_text_whatever_stands_in_it(text: str) -> None:
+    drawing = Drawing(10, 10)
+    drawing.axes(0, 0, 0, 0).text(text, (1, 2), "start", "middle", 10, QUIET, upright=True)
+    assert drawing.parts[0].count("<") == 2
+    assert "<script" not in drawing.finished(text)
+    if text.isprintable():
+        (read,) = ElementTree.fromstring(drawing.finished("one"))
+        assert read.text == text
+
+
+@given(low=st.floats(-1e30, 1e30), span=st.floats(1e-30, 1e30))
+def test_round_numbers_lie_between_the_ends_and_are_few(low: float, span: float) -> None:
+    high = low + span
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        return
+    found = round_places(low, high)
+    assert 1 <= len(found) <= 7
+    assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in found)
+    assert found == sorted(set(found))
+    steps = [b - a for a, b in itertools.pairwise(found)]
+    for step in steps:
+        leading = step / 10 ** math.floor(math.log10(step) + 1e-9)
+        assert min(abs(leading - digit) for digit in (1, 2, 2.5, 5, 10)) < 1e-3 + 1e-6 * abs(low) / span
