@@ -29,6 +29,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.plan_stages import one_partition, partition_groups, training_parts
+from dp_pipelines.plan_stages.reads import Examples, Groups, Reads, Rows, UnitPartitionCounts
 from dp_pipelines.query.query import PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
 
@@ -49,6 +50,7 @@ class Expanded:
         auto: for each stage with bounds of values that say `auto`, the name of the stage that releases its histograms.
         auto_partitions: for each stage whose bound on partitions says `auto`, the name of the stage that releases how many
             partitions units have.
+        reads: what each of the queries reads.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -56,6 +58,7 @@ class Expanded:
     shares: FrozenMapping[float]
     phases: tuple[tuple[str, ...], ...]
     selections: FrozenMapping[tuple[str, ...]]
+    reads: FrozenMapping[Reads]
     auto: FrozenMapping[str] = FrozenMapping({})
     auto_partitions: FrozenMapping[str] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
@@ -80,6 +83,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
     """
     queries: dict[str, Query] = {}
     parts: dict[str, float] = {}
+    reads: dict[str, Reads] = {}
     rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
@@ -94,22 +98,23 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
                     raise RequestError(
                         field=f"stages.{part}", message=f"is what a part of {name!r} is called", hint="rename it"
                     )
-                queries[part], parts[part] = asked_of.query, asked_of.share
+                queries[part], parts[part], reads[part] = asked_of.query, asked_of.share, Examples(of=name)
             continue
         partitions = query.partitions
-        first: dict[str, Query] = {}
+        reads[name] = Rows(of=name)
+        first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
-            first[auto[name]] = _everything(query, histograms)
+            first[auto[name]] = _everything(query, histograms), Groups(of=name)
         if query.bounds.auto:
             auto_partitions[name] = f"{name}.partitions"
-            first[auto_partitions[name]] = _by_partitions(query)
-        for before, released in first.items():
+            first[auto_partitions[name]] = _by_partitions(query), UnitPartitionCounts(of=name)
+        for before, (released, read) in first.items():
             if before in asked:
                 raise RequestError(
                     field=f"stages.{before}", message=f"is what the bounds of {name!r} are called", hint="rename it"
                 )
-            queries[before] = released
+            queries[before], reads[before] = released, read
             parts[before] = shares[name] * value_bounds.PART
             shares[name] *= 1 - value_bounds.PART
             rounds[0].append(before)
@@ -127,6 +132,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
         for place, (selection, of_round) in enumerate(zip(names, SIPS_PARTS, strict=True)):
             queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
+            reads[selection] = Rows(of=name)
             parts[selection] = of_selection * of_round / math.fsum(SIPS_PARTS)
             rounds[place].append(selection)
         selections[name] = names
@@ -139,6 +145,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         shares=FrozenMapping(parts),
         phases=(*phases, tuple(name for name in asked if name not in trained)),
         selections=FrozenMapping(selections),
+        reads=FrozenMapping({name: reads[name] for name in queries}),
         auto=FrozenMapping(auto),
         auto_partitions=FrozenMapping(auto_partitions),
         trained=FrozenMapping(trained),

@@ -170,7 +170,7 @@ class Plan:
         asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
         self._asked = asked
         expanded = phases.expand(stages, asked)
-        self.queries, self.shares = expanded.queries, expanded.shares
+        self.queries, self.shares, self.reads = expanded.queries, expanded.shares, expanded.reads
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
         self.auto_partitions = expanded.auto_partitions
@@ -191,7 +191,10 @@ class Plan:
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
         return FrozenMapping(
-            {name: build_stage(name, q, calibrated.choices[name], calibrated) for name, q in self.queries.items()}
+            {
+                name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
+                for name, query in self.queries.items()
+            }
         )
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:

@@ -61,7 +61,7 @@ def with_partitions(stage: StagePlan, partitions: int) -> StagePlan:
     scales = {record.kind: record.scale for record in stage.mechanisms if record.scale is not None}
     of_plan = _Scales(*(scales.get(law, Fraction(1)) for law in ("gaussian", "laplace")))
     choices = dataclasses.replace(stage.choices, noises=FrozenMapping(noises))
-    ready = build_stage(stage.name, query, choices, of_plan)
+    ready = build_stage(stage.name, query, choices, of_plan, stage.reads)
     planned = {record.name: record for record in stage.mechanisms}
     if not all(_dominates(planned[made.name], made) for made in ready.mechanisms):
         raise AssertionError("a bound on partitions that was chosen costs more than the plan says")

@@ -23,6 +23,7 @@ from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, di
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.metrics.base import UNITS, Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.plan_stages.reads import Reads, Rows
 from dp_pipelines.planning import decision_cost as choosing
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.payment import Payment
@@ -141,6 +142,8 @@ class StagePlan:
     """What the whole plan costs and how it is named, as JSON values: for the manifest."""
     payment: Payment | None = dataclasses.field(default=None, compare=False)
     """The run that pays for it: no part of what it is."""
+    reads: Reads = dataclasses.field(kw_only=True)
+    """What its rows are."""
 
     def basis(self, metric: Metric) -> Basis:
         """The basis in which the sums of a metric are taken."""
@@ -241,8 +244,15 @@ class Scales(Protocol):
         ...
 
 
-def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) -> StagePlan:
+def build_stage(
+    name: str, query: Query, choices: StageChoices, scales: Scales, reads: Reads | None = None
+) -> StagePlan:
     """The stage that a query, the choices of calibration and the plan's two noise scales determine.
+
+    Args:
+        name, query: of the stage.
+        choices, scales: of the calibration.
+        reads: what its rows are; left out, those of the stage of this name.
 
     Raises:
         RequestError: the choices were made for another query.
@@ -266,6 +276,7 @@ def build_stage(name: str, query: Query, choices: StageChoices, scales: Scales) 
         selection=_selection(query, choices, scales, list(statistics), noises.get(UNITS.name)),
         choices=choices,
         mechanisms=tuple(records(name, query, choices, scales)),
+        reads=Rows(of=name) if reads is None else reads,
     )
 
 

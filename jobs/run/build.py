@@ -14,7 +14,6 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookup import Lookup
@@ -24,6 +23,7 @@ from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages import partition_groups
+from dp_pipelines.plan_stages.reads import Groups, UnitPartitionCounts
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
@@ -126,19 +126,18 @@ def build(
     for name in stages:
         path = staging / f"{name}.parquet"
         keys = stages[name].query.partition_columns
-        seen = _over_units(rows, request, name, shards, salt)
+        seen = _over_units(rows, request, stages[name], shards, salt)
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = seen | f"Without what {name} has" >> left
-        of_units = partition_bound.COLUMN in stages[name].query.value_columns and name.endswith(".partitions")
-        if of_units and name not in request.queries:
-            counted = request.queries[name.rpartition(".")[0]]
-            seen = seen | f"Partitions for {name}" >> PartitionsOfUnits(counted, shards, salt)
-        elif keys == (value_bounds.COLUMN,) and name not in request.queries:
-            others = tuple(column for column in stages[name].query.columns if column != value_bounds.COLUMN)
-            of_stage = request.queries[name.rpartition(".")[0]].partition_columns
-            grouped = beam.ParDo(InGroups(of_stage, others, salt)).with_output_types(pa.Table)
-            seen = seen | f"Groups for {name}" >> grouped
+        match stages[name].reads:
+            case UnitPartitionCounts(of=asked):
+                counts = PartitionsOfUnits(request.queries[asked], shards, salt)
+                seen = seen | f"Partitions for {name}" >> counts
+            case Groups(of=asked):
+                others = tuple(column for column in stages[name].query.columns if column not in keys)
+                grouped = InGroups(request.queries[asked].partition_columns, others, salt)
+                seen = seen | f"Groups for {name}" >> beam.ParDo(grouped).with_output_types(pa.Table)
         (
             seen
             | f"Release {name}" >> AttemptOfARun(stages[name], num_shards=shards, salt=salt)
@@ -203,22 +202,22 @@ def build_tuning(
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage.name, shards, salt)
+    seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage, shards, salt)
     seen | f"Tune {stage.name}" >> TallyErrors(
         stage.layout, configuration.columns(query), configurations, path, num_shards=shards, salt=salt
     )
 
 
 def _over_units(
-    rows: "beam.PCollection[pa.Table]", request: Request, name: str, shards: int, salt: int
+    rows: "beam.PCollection[pa.Table]", request: Request, stage: StagePlan, shards: int, salt: int
 ) -> "beam.PCollection[pa.Table]":
     """The rows as a stage sees them: with its unit columns, where it has some. A part of a stage sees what the stage sees."""
-    whole = name if name in request.queries else name.rpartition(".")[0]
-    if whole not in request.units:
+    asked = stage.reads.of
+    if asked not in request.units:
         return rows
-    unit = request.units[whole]
-    return rows | f"Units of {name}" >> WithUnitColumns(
-        request.queries[whole].unit_columns,
+    unit = request.units[asked]
+    return rows | f"Units of {stage.name}" >> WithUnitColumns(
+        request.queries[asked].unit_columns,
         unit.columns,
         unit.expressions,
         max_rows_per_unit=unit.max_rows_per_unit,

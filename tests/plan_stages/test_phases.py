@@ -5,6 +5,7 @@ import pytest
 import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
 from dp_pipelines.plan_stages.phases import expand
+from dp_pipelines.plan_stages.reads import Examples, Groups, Rows, UnitPartitionCounts
 from dp_pipelines.query.query import ReleasedPartitions
 
 
@@ -67,3 +68,31 @@ def test_a_stage_with_the_name_of_a_round_is_refused() -> None:
 def test_min_users_is_refused_where_weights_are_compared() -> None:
     with pytest.raises(RequestError, match="min_users: must be 0 or 1 with strategy sips"):
         dp.PrivatePartitions(strategy="sips", min_users=5)
+
+
+def test_what_a_step_reads_follows_from_what_was_asked_and_never_from_a_name() -> None:
+    plain = query(partitions=dp.PrivatePartitions())
+    chosen = query(
+        bounds=dp.ContributionBounds(
+            max_partitions_contributed="auto", partition_candidates=(1, 4), max_contributions_per_partition=1
+        ),
+        metrics={"spent": dp.Sum("price", min_value=0, max_value="auto", within=[0, 100])},
+        partitions=dp.PrivatePartitions(),
+    )
+    model = dp.TrainModel(
+        privacy_unit="user",
+        label=dp.BinaryLabel(column="back"),
+        features={"n": dp.Number(column="n", min_value=0, max_value=1)},
+    )
+    plan = dp.Plan(
+        epsilon=3.0, delta=1e-6, stages={"rounds": query(), "a": chosen, "b.partitions": plain, "model": model}
+    )
+    reads = {name: stage.reads for name, stage in plan.stages.items()}
+    assert reads["a"] == Rows(of="a")
+    assert reads["a.bounds"] == Groups(of="a")
+    assert reads["a.partitions"] == UnitPartitionCounts(of="a")
+    assert reads["b.partitions"] == Rows(of="b.partitions")
+    assert {reads[f"rounds.select{number}"] for number in (1, 2, 3)} == {Rows(of="rounds")}
+    parts = {name: read for name, read in reads.items() if name.partition(".")[0] == "model"}
+    assert len(parts) > 3
+    assert set(parts.values()) == {Examples(of="model")}

@@ -1,0 +1,54 @@
+"""What a step of a stage reads: the rows of the stage that was asked for, or what is made of them first.
+
+In: the name of that stage. Out: one of four small classes, on which whoever runs a step decides. Holds: it follows from what
+was asked, before a row is read, and never from a name. Not covered: how rows become groups, counts or examples (jobs.run).
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+    """The rows as the stage sees them.
+
+    Args:
+        of: the stage that was asked for.
+    """
+
+    of: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Groups:
+    """The same rows, each with the group of its partition (`partition_groups`).
+
+    Args:
+        of: the stage whose partitions are grouped.
+    """
+
+    of: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitPartitionCounts:
+    """One row of each privacy unit, with the number of its partitions (`auto_bounds.partition_bound`).
+
+    Args:
+        of: the stage whose partitions are counted.
+    """
+
+    of: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The examples of a train stage, which lie on disk; no pipeline reads them.
+
+    Args:
+        of: the train stage.
+    """
+
+    of: str
+
+
+Reads = Rows | Groups | UnitPartitionCounts | Examples
