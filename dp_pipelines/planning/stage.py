@@ -250,8 +250,6 @@ def build_stage(
     """The stage that a query, the choices of calibration and the plan's two noise scales determine.
 
     Args:
-        name, query: of the stage.
-        choices, scales: of the calibration.
         reads: what its rows are; left out, those of the stage of this name.
 
     Raises:
