@@ -17,32 +17,20 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import (
-    ledger_account,
-    ledgered_run,
-    looks,
-    model_training,
-    rounds_of_pipelines,
-    unledgered_run,
-)
-from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
+from dp_pipelines.jobs.run import ledger_account, ledgered_run, unledgered_run
+from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.runners import orphaned_jobs, runner_rules
-from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.planning.plan import Expectation, Plan
-from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.report import report
-from dp_pipelines.training.kept_draws import Draws, InMemory
+from dp_pipelines.training.kept_draws import InMemory
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -171,34 +159,6 @@ def carry_out(
 
         engine = until_the_end.enter_context(engines.engine(runner, arguments))
 
-        def stage(
-            number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
-        ) -> dict[str, pathlib.Path]:
-            def one(
-                stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
-            ) -> dict[str, pathlib.Path]:
-                if engine.setup.name != "dataflow":
-                    return run_pipeline(request, stages, into, engine, progress, without)
-                from dp_pipelines.jobs.run import bucket_staging
-                from dp_pipelines.jobs.runners import dataflow_requirements
-
-                account, place = file.job.dataset, str(engine.options.get_all_options()["temp_location"])
-                return bucket_staging.run_pipeline(
-                    request, stages, into, engine, progress, without,
-                    place=dataflow_requirements.place(place, account, identity),
-                    job_name=dataflow_requirements.job_name(account, identity),
-                )  # fmt: skip
-
-            def examples(name: str, into: pathlib.Path, salt: int) -> None:
-                run_examples(request, name, into, salt, engine, progress, plan.digest.encode())
-
-            key = runner_rules.run_key(file.job.dataset, identity)
-            with engine.attempt(engines.EngineAttempt(key=key, folder=folder, submitted=submitted)):
-                files = rounds_of_pipelines.run_phases(request, plan, number, folder, draws, one)
-                return files | model_training.run_training(
-                    request, plan, number, folder, draws, examples, _unit(request), progress.show
-                )
-
         stop = functools.partial(orphaned_jobs.stop, tell=tell)
         if ledger == NO_LEDGER:
             progress.show("planning")
@@ -206,7 +166,7 @@ def carry_out(
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
                 doctor.refuse_unready(engine, target, tell)
-            return _unaccounted(request, plan, identity, target, stage, stop)
+            return _unaccounted(Production(request, plan, identity, engine, progress), target, stop)
         progress.show("opening the ledger")
         with ledger_account.Book(request, ledger, tell, anchor=anchor) as book:
             progress.show("planning")
@@ -222,6 +182,7 @@ def carry_out(
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             if not book.committed(identity):  # else its release is given again, and no runner is needed
                 doctor.refuse_unready(engine, target, tell)
+            production = Production(request, plan, identity, engine, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
                 run_id=identity,
@@ -232,8 +193,8 @@ def carry_out(
                 params={name: str(value) for name, value in request.values.items()},
                 target=target,
                 files=request.source.files,
-                stage=stage,
-                describe=_describer(request, plan, identity),
+                stage=production.release,
+                describe=production.describe,
                 tell=progress.show,
                 stop=stop,
             )
@@ -248,81 +209,16 @@ def _identity(plan: Plan, request: Request) -> str:
     return f"{plan.digest[:24]}-{request.content[:24]}"
 
 
-def _unit(request: Request) -> str:
-    """The privacy unit in words."""
-    return event_window.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
-
-
-def _describer(request: Request, plan: Plan, identity: str) -> ledgered_run.Describe:
-    """What writes the report and the manifest of a round beside its staged files."""
-
-    @quoting_nothing("the report of the release could not be made")
-    def write(
-        number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
-        noted: Sequence[looks.Look],
-    ) -> dict[str, pathlib.Path]:  # fmt: skip
-        job = request.file.job
-        this = plan.round(number)
-        content = manifest.manifest(
-            statement={**plan.statement(), "accounted_one_run": dict(this.accounted)},
-            mechanisms=[record.to_json() for record in this.mechanisms],
-            privacy_unit=ledger.get("unit") or _unit(request),
-            files={},
-            run_id=identity,
-            params={name: str(value) for name, value in request.values.items()},
-        )
-        ran = rounds_of_pipelines.as_run(plan, number, files)
-        published = {name: stage for name, stage in ran.items() if name in plan.phases[-1]}
-        content |= {
-            "dataset": job.dataset,
-            "job": request.content,
-            "stages": manifest.stages_to_json(published),
-        }
-        for described in content["stages"]:
-            if described["name"] in plan.auto_partitions:
-                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
-            for name in _auto(plan, described["name"]):
-                family = published[described["name"]].query.metrics[name].family
-                described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
-        if plan.trained:
-            content["models"] = {name: {"label": task.label.rule} for name, task in plan.trained.items()}
-        if ledger:
-            content["ledger"] = dict(ledger)
-        seen = looks.marks([*noted, *looks.of_job(job)])
-        content = manifest.with_looks(content, [look.to_json() for look in seen])
-        page = folder / "report.html"
-        tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
-        models = {name: folder / name for name in plan.trained}
-        page.write_text(report.render(content, tables, models), encoding="utf-8")
-        everything = {**files, page.name: page}
-        content["files"] = manifest.digests(everything)
-        return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
-
-    return write
-
-
-def _auto(plan: Plan, name: str) -> list[str]:
-    """The metrics of a stage whose bounds a run chooses."""
-    return [key for key, metric in plan.queries[name].metrics.items() if metric.auto] if name in plan.auto else []
-
-
-def _unaccounted(
-    request: Request,
-    plan: Plan,
-    identity: str,
-    target: pathlib.Path,
-    stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]],
-    stop: Callable[[EngineJob], None],
-) -> PublishedRun:
+def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[EngineJob], None]) -> PublishedRun:
     """A run that no ledger remembers."""
     if os.path.lexists(target):
-        return _same_run(target, identity, plan, request)
+        return _same_run(target, production.run_id, production.plan, production.request)
     unledgered_run.sweep(target, stop)
     with staging.staging_folder(target) as folder:
         note, whole = unledgered_run.Note(folder), folder / "whole"
         whole.mkdir(mode=0o700)
-        files = stage(1, whole, InMemory(), note.submitted)
-        _describer(request, plan, identity)(1, whole, files, {}, ())
+        files = production.release(1, whole, InMemory(), note.submitted)
+        production.describe(1, whole, files, {}, ())
         # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
         # read, and the next command finds and destroys it.
         staging.publish_folder(whole, target)

@@ -1,0 +1,153 @@
+"""What one run of a plan makes in a private folder: its releases, and the report and the manifest beside them.
+
+In: a checked request, its plan, an engine. Out: staged files by published name. Holds: control goes down only, from here to the
+pipelines; no text of a failure leaves this module unless all of it is public. Not covered: which attempt of which run this is,
+and who may see it (`ledgered_run`, `run`).
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run import looks, model_training, rounds_of_pipelines
+from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
+from dp_pipelines.jobs.runners import runner_rules
+from dp_pipelines.jobs.sources import event_window
+from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.ledger.entries import EngineJob
+from dp_pipelines.planning.plan import Plan
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import manifest
+from dp_pipelines.report import report
+from dp_pipelines.training.kept_draws import Draws
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.engines import Engine
+
+
+@dataclasses.dataclass(frozen=True)
+class Production:
+    """A run of a plan on an engine.
+
+    Args:
+        request: what is read.
+        plan: what is released.
+        run_id: of the run.
+        engine: carries out the pipelines.
+        progress: is told what is done.
+    """
+
+    request: Request
+    plan: Plan
+    run_id: str
+    engine: "Engine"
+    progress: Progress
+
+    def release(
+        self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
+    ) -> dict[str, pathlib.Path]:
+        """Release everything of one round into a private folder.
+
+        Args:
+            number: of the round.
+            folder: the private one.
+            draws: keeps what later steps depend on.
+            submitted: is told of each job that the engine gets.
+
+        Returns:
+            the staged file of each published name.
+        """
+        from dp_pipelines.jobs.runners.engines import EngineAttempt  # loads Beam
+
+        key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
+        with self.engine.attempt(EngineAttempt(key=key, folder=folder, submitted=submitted)):
+            files = rounds_of_pipelines.run_phases(self.request, self.plan, number, folder, draws, self._pipeline)
+            unit = unit_in_words(self.request)
+            return files | model_training.run_training(
+                self.request, self.plan, number, folder, draws, self._examples, unit, self.progress.show
+            )
+
+    def _pipeline(
+        self, stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
+    ) -> dict[str, pathlib.Path]:
+        """Run one pipeline: some stages, without the partitions that are published already."""
+        if self.engine.setup.name != "dataflow":
+            return run_pipeline(self.request, stages, into, self.engine, self.progress, without)
+        from dp_pipelines.jobs.run import bucket_staging
+        from dp_pipelines.jobs.runners import dataflow_requirements
+
+        account, place = self.request.file.job.dataset, str(self.engine.options.get_all_options()["temp_location"])
+        return bucket_staging.run_pipeline(
+            self.request, stages, into, self.engine, self.progress, without,
+            place=dataflow_requirements.place(place, account, self.run_id),
+            job_name=dataflow_requirements.job_name(account, self.run_id),
+        )  # fmt: skip
+
+    def _examples(self, name: str, into: pathlib.Path, salt: int) -> None:
+        """Write the examples of a train stage."""
+        run_examples(self.request, name, into, salt, self.engine, self.progress, self.plan.digest.encode())
+
+    @quoting_nothing("the report of the release could not be made")
+    def describe(
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
+        noted: Sequence[looks.Look],
+    ) -> dict[str, pathlib.Path]:  # fmt: skip
+        """Write the report and the manifest of a round beside its staged files.
+
+        Args:
+            number: of the round.
+            folder: the private one.
+            files: what `release` gave.
+            ledger: what the ledger says of the run; empty where none remembers it.
+            noted: looks at the raw rows that the ledger knows.
+        """
+        job = self.request.file.job
+        this = self.plan.round(number)
+        content = manifest.manifest(
+            statement={**self.plan.statement(), "accounted_one_run": dict(this.accounted)},
+            mechanisms=[record.to_json() for record in this.mechanisms],
+            privacy_unit=ledger.get("unit") or unit_in_words(self.request),
+            files={},
+            run_id=self.run_id,
+            params={name: str(value) for name, value in self.request.values.items()},
+        )
+        ran = rounds_of_pipelines.as_run(self.plan, number, files)
+        published = {name: stage for name, stage in ran.items() if name in self.plan.phases[-1]}
+        content |= {
+            "dataset": job.dataset,
+            "job": self.request.content,
+            "stages": manifest.stages_to_json(published),
+        }
+        for described in content["stages"]:
+            if described["name"] in self.plan.auto_partitions:
+                described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
+            for name in _auto(self.plan, described["name"]):
+                family = published[described["name"]].query.metrics[name].family
+                described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
+        if self.plan.trained:
+            content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
+        if ledger:
+            content["ledger"] = dict(ledger)
+        seen = looks.marks([*noted, *looks.of_job(job)])
+        content = manifest.with_looks(content, [look.to_json() for look in seen])
+        page = folder / "report.html"
+        tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
+        models = {name: folder / name for name in self.plan.trained}
+        page.write_text(report.render(content, tables, models), encoding="utf-8")
+        everything = {**files, page.name: page}
+        content["files"] = manifest.digests(everything)
+        return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+
+def unit_in_words(request: Request) -> str:
+    """The privacy unit in words."""
+    return event_window.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
+
+
+def _auto(plan: Plan, name: str) -> list[str]:
+    """The metrics of a stage whose bounds a run chooses."""
+    return [key for key, metric in plan.queries[name].metrics.items() if metric.auto] if name in plan.auto else []
