@@ -1,15 +1,15 @@
 """The exception tree: every error that this project raises on purpose.
 
-    DpError
-      RequestError      the request is wrong by public facts (exit code 2; nothing was read, nothing is spent)
-      BudgetError       the budget refuses (exit code 3)
-      DamagedInputError a file turned out to be damaged while it was read (exit code 1)
-      PublishError      a release could not be made visible (exit code 1)
-      LedgerError       the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
-
-An error names the field (a column, a file, a line of the job file, an argument), what is wrong with it and a hint.
-It never holds a value from the rows: what stands in an error is public.
+In: public facts. Out: an error that names the field (a column, a file, a line of the job file, an argument), what is wrong
+with it and a hint. Holds: it never has a value from the rows: what stands in an error is public.
 """
+
+# DpError
+#   RequestError       the request is wrong by public facts (exit code 2; nothing was read, nothing is spent)
+#     BudgetError      the budget refuses (exit code 3)
+#   DamagedInputError  a file turned out to be damaged while it was read (exit code 1)
+#   PublishError       a release could not be made visible (exit code 1)
+#   LedgerError        the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
 
 from typing import Any
 

@@ -57,6 +57,9 @@ SETTINGS_OF_CHANCE = {"seed", "rng", "random_state", "no_noise", "noise_free"}
 
 GOOD_LENGTH, MOST_LENGTH = 400, 450
 
+MOST_HEADER = 9
+"""Lines of a module's docstring: what it is for, an empty line, and In, Out, Holds, Not covered."""
+
 # Written so that this file is not its own finding.
 PRIVATE_NAMES = re.compile(
     r"(?<![\w.~-])/(?:wor[k]|roo[t]|hom[e]/\w+|User[s]/\w+|opt/whee[l]s)\b"
@@ -132,6 +135,11 @@ def other_doors(module: str, source: str) -> Iterator[str]:
 def bare_header(source: str) -> bool:
     """Whether a module does not open with a docstring that says more than a word or two."""
     return len(ast.get_docstring(ast.parse(source)) or "") < 20
+
+
+def long_header(source: str) -> bool:
+    """Whether a module opens with an essay, which belongs beside the code as comments, or into docs/proofs."""
+    return len((ast.get_docstring(ast.parse(source)) or "").splitlines()) > MOST_HEADER
 
 
 def future_annotations(source: str) -> bool:
@@ -297,6 +305,16 @@ def test_every_module_opens_with_its_header() -> None:
 @pytest.mark.parametrize("source", ["", "import os\n", '"""Kernels."""', "# a comment is no docstring, however long"])
 def test_a_missing_header_is_found(source: str) -> None:
     assert bare_header(source)
+
+
+def test_no_module_opens_with_an_essay() -> None:
+    found = [name for name, path in modules().items() if long_header(path.read_text())]
+    assert not found
+
+
+def test_an_essay_is_found() -> None:
+    assert long_header('"""One.\n' + "\nTwo." * MOST_HEADER + '"""')
+    assert not long_header('"""One.\n\nIn: this. Out: that."""')
 
 
 def test_no_module_is_longer_than_a_person_reads_at_once() -> None:

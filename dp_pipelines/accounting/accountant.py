@@ -6,11 +6,11 @@ or the delta for an epsilon, of everything together. Holds: all that the records
 (docs/proofs/accounting.md). This holds too where a mechanism is chosen after the results of earlier ones, as long as the records
 were fixed before. Not covered: whether the records are true (the tests of privacy say so), and other plans over the same people
 (the ledger).
-
-Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever the data,
-so the dearest group decides: all answers are the largest over the groups, each with the records that read everybody
-(docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
 """
+
+# Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever
+# the data, so the dearest group decides: all answers are the largest over the groups, each with the records that read
+# everybody (docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
 
 import collections
 import math

@@ -2,17 +2,17 @@
 
 In: groups of records and how often each runs, delta. Out: an epsilon for each way. Each way is a theorem, so each answer is an
 upper bound on the truth; the last is what plans are accounted with:
-
-* `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave.
-  A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
-* `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
-  The part that is left to the theorem is the best of a grid.
-* `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
-* `pld`: privacy loss distributions (`accountant`).
-
-Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts as
-ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
 """
+
+# * `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave.
+#   A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
+# * `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
+#   The part that is left to the theorem is the best of a grid.
+# * `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
+# * `pld`: privacy loss distributions (`accountant`).
+#
+# Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts as
+# ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
 
 import collections
 import dataclasses

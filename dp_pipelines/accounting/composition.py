@@ -4,19 +4,19 @@ In: the pairs of a plan, merged. Out: numbers. Holds, with floating point counte
 value, at any number of pairs, in less than a second and 100 MB. Aimed at, and met up to a delta of 0.1 and a hundred
 thousand pairs: epsilon is above its true value by about a part of `accuracy` (docs/proofs/accounting.md, 3 to 5). Where a pair
 is not its own mirror, both directions are composed and the larger number is given.
-
-How. (1) Each pair becomes masses on a grid. (2) The masses are tilted by exp(theta * loss), which moves the part of the tail
-that decides delta into the middle, so that an FFT has a small relative error there whatever delta is. (3) The transforms are
-multiplied, each to the power of its count. (4) What the window cuts off and what rounding may have done is added. (1) is in
-accounting.dominating_pairs, (2) to (4) in accounting.convolution; here the interval and the tilt are chosen, and closed forms
-tried.
-
-Why not dp_accounting, with which the tests compare it: docs/proofs/accounting.md, 7.
-
-Sources: composition of dominating pairs, Zhu, Dong, Wang 2022, theorem 10; tilting before an FFT, Wilson and Keich 2016.
-
-Needs scipy, so the accountant imports it when it is asked.
 """
+
+# How. (1) Each pair becomes masses on a grid. (2) The masses are tilted by exp(theta * loss), which moves the part of the tail
+# that decides delta into the middle, so that an FFT has a small relative error there whatever delta is. (3) The transforms are
+# multiplied, each to the power of its count. (4) What the window cuts off and what rounding may have done is added. (1) is in
+# accounting.dominating_pairs, (2) to (4) in accounting.convolution; here the interval and the tilt are chosen, and closed forms
+# tried.
+#
+# Why not dp_accounting, with which the tests compare it: docs/proofs/accounting.md, 7.
+#
+# Sources: composition of dominating pairs, Zhu, Dong, Wang 2022, theorem 10; tilting before an FFT, Wilson and Keich 2016.
+#
+# Needs scipy, so the accountant imports it when it is asked.
 
 import dataclasses
 import functools

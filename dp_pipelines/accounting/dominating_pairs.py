@@ -4,11 +4,11 @@ In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `P
 grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, with floating point counted in
 (docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (accounting.accountant) and composition
 (accounting.composition); the pairs of subsampled mechanisms, whose two directions differ (accounting.subsampled_gaussian).
-
-Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
-
-Needs scipy, so the accountant imports it when it is asked.
 """
+
+# Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
+#
+# Needs scipy, so the accountant imports it when it is asked.
 
 import abc
 import dataclasses

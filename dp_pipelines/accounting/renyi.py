@@ -3,15 +3,15 @@
 In: records and an order. Out: an upper bound on the Renyi divergence of the whole (both ways), and the probability with which
 it fails. Holds: rounded upwards by more than floating point rounds. Not covered: what a plan that is fixed beforehand really
 costs: `accountant` knows that better.
-
-Of records with groups the dearest group counts, as everywhere. A unit may be in one group of this plan and in another of
-the next: what is added up over runs and plans is the most that any unit loses in each.
-
-Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); Mironov, Talwar, Zhang 2019 (Gaussian sums over
-samples, accounting.subsampled_gaussian); randomized response from its two outcomes. A change
-that is bounded in sum is worst in as few pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the
-other, so each of its divergences is at most as large).
 """
+
+# Of records with groups the dearest group counts, as everywhere. A unit may be in one group of this plan and in another of
+# the next: what is added up over runs and plans is the most that any unit loses in each.
+#
+# Formulas: Mironov 2017, proposition 7 (Gaussian) and proposition 6 (Laplace); Mironov, Talwar, Zhang 2019 (Gaussian sums over
+# samples, accounting.subsampled_gaussian); randomized response from its two outcomes. A change
+# that is bounded in sum is worst in as few pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the
+# other, so each of its divergences is at most as large).
 
 import math
 from collections.abc import Iterable

@@ -3,15 +3,15 @@
 In: the rate of the sample, the shift mu of the sum in standard deviations of its noise. Out: a `Removed` or `Added` pair for
 `dominating_pairs.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are bounds from above for
 every order (docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ between units.
-
-With a Gaussian of the same mu in place of the mixture, both profiles are those of the Gaussian at another loss: subsampling
-is a change of the variable, and no precision is lost by it.
-
-Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
-2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
-
-Needs scipy, so the accountant imports it when it is asked.
 """
+
+# With a Gaussian of the same mu in place of the mixture, both profiles are those of the Gaussian at another loss: subsampling
+# is a change of the variable, and no precision is lost by it.
+#
+# Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
+# 2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
+#
+# Needs scipy, so the accountant imports it when it is asked.
 
 import dataclasses
 import functools

@@ -7,12 +7,12 @@ coordinate is a training run with one parameter and one unit, which is there or 
 parameters that the loop shows, by public numbers alone: another divisor than the given one shows as noise that is too small or
 too large.
 Beside them stand units whose vectors are zero, so that each step has somebody to sample.
-
-How long a vector the model's own kernel lets through is measured, on units made to be extreme: it is what is added.
-
-Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel does with other units
-(tests/training), and the statements of `fit` around the release of moments, which are written again here.
 """
+
+# How long a vector the model's own kernel lets through is measured, on units made to be extreme: it is what is added.
+#
+# Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel does with other units
+# (tests/training), and the statements of `fit` around the release of moments, which are written again here.
 
 import dataclasses
 import itertools

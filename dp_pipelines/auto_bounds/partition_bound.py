@@ -3,18 +3,18 @@
 In: declared candidates; noisy numbers of units by how many partitions they have. Out: the edges of these bins; one of the
 candidates. Holds: the choice is a function of released counts and public numbers (post-processing). Not covered: which share of
 the budget the histogram has (`phases`), and the noise of what is released with the bound (`planning.reserve`).
-
-What is minimised is the expected squared error of a typical partition, as where bounds of values are chosen (`bounds`, with the
-same guesses about the size of that partition; each unit counts in it once, so it has at most all of them): what is dropped from
-it, squared, and the variance of the noise, which grows with the bound (Laplace) or with its root (Gaussian). A smallest bound
-that most units keep, say 95 %, would do without guesses; but it looks at neither the noise nor the rows: a few units with very
-many partitions may hold most of them, and where noise is nothing beside what a partition holds, dropping a tenth of it is the
-larger error. Several statistics are weighed as where a plan compares strategies: by the logarithms of their errors, with the
-weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is
-taken to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data:
-bins that do not stand out of the noise alone are counted with their neighbours (`value_bounds.seen`). What does not stand out
-at all counts as no units: then noise alone decides. docs/benchmarks/partition_bound.md has what the guesses cost.
 """
+
+# What is minimised is the expected squared error of a typical partition, as where bounds of values are chosen (`bounds`, with the
+# same guesses about the size of that partition; each unit counts in it once, so it has at most all of them): what is dropped from
+# it, squared, and the variance of the noise, which grows with the bound (Laplace) or with its root (Gaussian). A smallest bound
+# that most units keep, say 95 %, would do without guesses; but it looks at neither the noise nor the rows: a few units with very
+# many partitions may hold most of them, and where noise is nothing beside what a partition holds, dropping a tenth of it is the
+# larger error. Several statistics are weighed as where a plan compares strategies: by the logarithms of their errors, with the
+# weights of their metrics. Dropping is judged over all rows, as if it took the same part of each partition, and each unit is
+# taken to add as much as it may. Units with many partitions are few in each bin, may be many together, and hold much of the data:
+# bins that do not stand out of the noise alone are counted with their neighbours (`value_bounds.seen`). What does not stand out
+# at all counts as no units: then noise alone decides. docs/benchmarks/partition_bound.md has what the guesses cost.
 
 import dataclasses
 import math

@@ -4,25 +4,26 @@ In: a declared range; noisy counts of rows over log-spaced bins. Out: the edges 
 a function of released counts and public numbers (post-processing); they lie within the declared range, the lower one below the
 upper one, whatever the counts are. Not covered: which share of the budget the histogram has (`phases`), and the noise of what is
 released with the bounds (`planning.resolve`).
-
-What is minimised is the squared error of the sum of a typical partition, which has four parts: what clamping takes from it on
-average, squared, where what is taken at one end and what is added at the other cancel; the variance of that, as if rows came to
-partitions by chance; more variance since they do not; and the variance of the noise, which grows with the square of the bound.
-The third part is a part of all that clamping takes and adds together: that of partitions that have values of one sign each is 1,
-that of partitions that have the same values is 0. It is estimated: the histogram is released for groups of partitions
-(`partition_groups`), and groups differ as far as partitions do (`apart`). What is rare and large is few rows in each bin: bins
-that do not stand out of the noise alone are counted with their neighbours (`seen`); and noise that makes one end heavier than
-the other is not taken for a difference (`balanced`). How many rows the typical partition has is a guess:
-
-* the histogram holds at most `MOST_ROWS` rows of a unit, the stage up to r times as many: it is taken to have sqrt(r) times as
-  many rows, the middle between 1 and r;
-* of a public list, the partition has `SKEW` times as many rows as an average one, since squared errors are mostly those of large
-  partitions;
-* of private ones, whose number is not known, it has the geometric middle between as many rows as it takes to stand out of the
-  noise, and all of them.
-
-docs/benchmarks/bounds.md has what the guesses cost. The bounds of a mean or a variance are chosen as those of its sum.
 """
+
+# What is minimised is the squared error of the sum of a typical partition, which has four parts: what clamping takes from
+# it on average, squared, where what is taken at one end and what is added at the other cancel; the variance of that, as if
+# rows came to partitions by chance; more variance since they do not; and the variance of the noise, which grows with the
+# square of the bound. The third part is a part of all that clamping takes and adds together: that of partitions that have
+# values of one sign each is 1, that of partitions that have the same values is 0. It is estimated: the histogram is
+# released for groups of partitions (`partition_groups`), and groups differ as far as partitions do (`apart`). What is rare
+# and large is few rows in each bin: bins that do not stand out of the noise alone are counted with their neighbours
+# (`seen`); and noise that makes one end heavier than the other is not taken for a difference (`balanced`). How many rows
+# the typical partition has is a guess:
+#
+# * the histogram holds at most `MOST_ROWS` rows of a unit, the stage up to r times as many: it is taken to have sqrt(r)
+#   times as many rows, the middle between 1 and r;
+# * of a public list, the partition has `SKEW` times as many rows as an average one, since squared errors are mostly those
+#   of large partitions;
+# * of private ones, whose number is not known, it has the geometric middle between as many rows as it takes to stand out of
+#   the noise, and all of them.
+#
+# docs/benchmarks/bounds.md has what the guesses cost. The bounds of a mean or a variance are chosen as those of its sum.
 
 import math
 from collections.abc import Sequence

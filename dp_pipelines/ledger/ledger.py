@@ -3,12 +3,12 @@
 In: a URL; what a run asks for. Out: admitted runs, stored releases, refusals. The life of a run: admitted (its plan is frozen
 and its round reserved, all in one step), started (an attempt says where it stages), staged (its files are complete), committed
 (the ledger holds the very bytes: only now may anyone see them), published.
-
-Holds: each run id is charged once; a committed run gives its stored release for ever; no attempt but the last one that started
-can commit, so that of all attempts one is seen; nothing is given back without proof; a charge above the cap is refused
-by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from here, such as a ledger
-that is restored together with its anchor.
 """
+
+# Holds: each run id is charged once; a committed run gives its stored release for ever; no attempt but the last one that started
+# can commit, so that of all attempts one is seen; nothing is given back without proof; a charge above the cap is refused
+# by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from here, such as a ledger
+# that is restored together with its anchor.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

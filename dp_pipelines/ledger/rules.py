@@ -1,22 +1,23 @@
 """Whether something still fits into an account, by the one rule that was fixed when the account was opened.
 
-In: a plan, an account. Out: its cost in whole units. Two rules:
-
-* `reserved`: each frozen plan holds the (epsilon, delta) that the privacy loss distribution of all of its runs gives, as one
-  block; blocks add up. Sound for plans chosen after seeing results (basic composition holds with a filter that adds up:
-  Rogers, Roth, Ullman, Vadhan 2016, theorem 3.6), and cheap where few plans run often.
-* `filter`: each run is charged its own Renyi divergence of one order, which is fixed when the account is opened, and its own
-  probability of failing. Sound for any plans chosen after seeing results (Feldman and Zrnic 2021, theorem 4.3; with failures
-  Whitehouse, Ramdas, Rogers, Wu 2023, theorem 1), and cheap where many different plans run. A quarter of delta pays for turning
-  the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
-  selection, and with the tables of noise that would not fit into half.
-
-Where the records of a plan have groups of units, both rules charge the dearest group of each plan, and these charges add up: a
-unit may be in one group of this plan and in another of the next, and loses at most the dearest in each.
-
-Holds: which rule is better is never decided when something is admitted. The order is the one at which Gaussian noise fits in
-most often; a function of the cap alone.
+In: a plan, an account. Out: its cost in whole units, and a refusal where it does not fit. Holds: which rule is better is never
+decided when something is admitted: `reserved` or `filter` is a fact of the account, and the order a function of the cap alone.
 """
+
+# The two rules:
+# * `reserved`: each frozen plan holds the (epsilon, delta) that the privacy loss distribution of all of its runs gives, as one
+#   block; blocks add up. Sound for plans chosen after seeing results (basic composition holds with a filter that adds up:
+#   Rogers, Roth, Ullman, Vadhan 2016, theorem 3.6), and cheap where few plans run often.
+# * `filter`: each run is charged its own Renyi divergence of one order, which is fixed when the account is opened, and its own
+#   probability of failing. Sound for any plans chosen after seeing results (Feldman and Zrnic 2021, theorem 4.3; with failures
+#   Whitehouse, Ramdas, Rogers, Wu 2023, theorem 1), and cheap where many different plans run. A quarter of delta pays for turning
+#   the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
+#   selection, and with the tables of noise that would not fit into half.
+#
+# Where the records of a plan have groups of units, both rules charge the dearest group of each plan, and these charges add up: a
+# unit may be in one group of this plan and in another of the next, and loses at most the dearest in each.
+#
+# The order is the one at which Gaussian noise fits in most often.
 
 import decimal
 import math

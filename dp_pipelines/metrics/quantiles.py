@@ -7,10 +7,10 @@ from the root down: in each node the child in which its rank lies, where counts 
 inside a leaf. So what noise makes of empty parts of the range adds up over a few nodes of each level, not over all leaves.
 Several quantiles cost no more than one. The least and the greatest value (quantiles 0 and 1) would be found in the noise of
 empty parts: for them counts that do not stand out of their noise are zero.
-
-Holds: all of it is post-processing of the noisy counts. Not covered: values outside the range count as its ends; answers are
-no finer than a leaf, a 4,096th of the range, and straight lines inside it.
 """
+
+# Holds: all of it is post-processing of the noisy counts. Not covered: values outside the range count as its ends; answers are
+# no finer than a leaf, a 4,096th of the range, and straight lines inside it.
 
 import dataclasses
 import math

@@ -1,21 +1,21 @@
 """Noise: what is added to a statistic before anything about it may be seen.
 
-    laws.py        each law once: probabilities, tails, standard deviation
-    entropy.py     the only door to randomness: words of the operating system's generator
-    balls.py       real numbers with a rigorous error bound, and the one lock on their precision
-    magnitudes.py  a law's tails as exact integers, for the tables
-    tables.py      alias tables with exact integer weights
-    samplers.py    one word in, one integer draw out
-
 In: a law and a number of draws. Out: whole numbers, as int64. Holds: the law of a draw is within 2**-100 (total
 variation) of the law stated; draws never repeat after a fork or a pickle, because there is no generator state;
 the proofs stand in docs/proofs/noise.md. Not covered: what the noise must be (dp_pipelines.planning), who may see
 it (dp_pipelines.release), and an observer who shares the processor's caches.
-
-The names below describe laws and are all that other rooms need to plan. Those that draw import `Sampler` from
-`dp_pipelines.noise.samplers`; it takes a source of words for the tests' sake, and is therefore no part of the
-public API of `dp_pipelines`.
 """
+
+#     laws.py        each law once: probabilities, tails, standard deviation
+#     entropy.py     the only door to randomness: words of the operating system's generator
+#     interval_arithmetic.py  real numbers with a rigorous error bound, and the one lock on their precision
+#     magnitudes.py  a law's tails as exact integers, for the tables
+#     alias_tables.py  alias tables with exact integer weights
+#     samplers.py    one word in, one integer draw out
+#
+# The names below describe laws and are all that other rooms need to plan. Those that draw import `Sampler` from
+# `dp_pipelines.noise.samplers`; it takes a source of words for the tests' sake, and is therefore no part of the
+# public API of `dp_pipelines`.
 
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 

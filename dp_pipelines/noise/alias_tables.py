@@ -1,20 +1,20 @@
 """Alias tables with exact integer weights (Walker 1977, Vose 1991): one uniform field of bits in, one value out.
 
-A table over 2**c columns reads a field of f bits. The low c bits name a column, the other f - c bits are
-compared with the column's cut: below it the value is the column itself, above it the column's alias. Where they
-are equal (probability 2**-(f - c)), further words settle the comparison, as if the field had been f + w k bits
-long (w bits a word, k words).
-
 In: integers that sum to 2**(f + w k). Out: a table whose values have exactly those probabilities, in integers;
 the builder proves it by adding up the finished arrays. Holds: no rejection, and the same steps for every value;
 only a tie, which is rare and whose chance does not depend on the data, takes longer. Not covered: tables are
 read at places that depend on the value drawn, so a process that shares the caches may learn something about the
 noise.
-
-How one gather does it: a column's entry is its cut (high bits) and its alias (low c bits); the field is its
-comparison bits (high) and its column (low c bits). The smaller of field and entry then holds, in its low c
-bits, the value.
 """
+
+# A table over 2**c columns reads a field of f bits. The low c bits name a column, the other f - c bits are
+# compared with the column's cut: below it the value is the column itself, above it the column's alias. Where they
+# are equal (probability 2**-(f - c)), further words settle the comparison, as if the field had been f + w k bits
+# long (w bits a word, k words).
+#
+# How one gather does it: a column's entry is its cut (high bits) and its alias (low c bits); the field is its
+# comparison bits (high) and its column (low c bits). The smaller of field and entry then holds, in its low c
+# bits, the value.
 
 import dataclasses
 import itertools

@@ -5,11 +5,11 @@ nor in any caller, so a fork, a thread, a pickle or a restored process image of 
 is no seed that could be set. Not covered: an operating system whose generator is broken, or a virtual machine
 restored from a snapshot on a kernel that does not reseed; everything that we prove takes these words as
 independent and uniform.
-
-`os.urandom` in blocks gives about 50 million words a second on one core, which is more than a sampler can use
-up; a generator of our own would be faster and would bring back seeds and the repeats after forks. A test walks
-the syntax tree of the whole project and finds any other source of randomness.
 """
+
+# `os.urandom` in blocks gives about 50 million words a second on one core, which is more than a sampler can use
+# up; a generator of our own would be faster and would bring back seeds and the repeats after forks. A test walks
+# the syntax tree of the whole project and finds any other source of randomness.
 
 import os
 

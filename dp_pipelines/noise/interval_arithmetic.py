@@ -5,11 +5,11 @@ In: balls of python-flint (`arb`: midpoint and radius; every operation encloses 
 integers that are off by less than one, floats that are above or nearest. Holds: a ball that is too wide to
 answer raises; nothing is guessed. Not covered: the correctness of the Arb library itself, on which the tables
 and tails rest.
-
-python-flint keeps ONE precision for the whole process, all threads included. So whoever computes with balls
-does it inside `precision(...)`, which holds a lock; and where foreign code lowers the precision meanwhile, the
-balls become wide and `units` raises. python-flint costs 0.1 s to import and is imported on first use.
 """
+
+# python-flint keeps ONE precision for the whole process, all threads included. So whoever computes with balls
+# does it inside `precision(...)`, which holds a lock; and where foreign code lowers the precision meanwhile, the
+# balls become wide and `units` raises. python-flint costs 0.1 s to import and is imported on first use.
 
 import contextlib
 import math

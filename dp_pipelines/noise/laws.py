@@ -5,22 +5,22 @@ is published: a release of the integer statistic a is a + X + offset. Holds: eve
 the true probability, so that a threshold computed from it keeps its delta; both laws are symmetric about
 -offset, so a release is unbiased. Not covered: how a law costs budget (dp_pipelines.planning) and how it is drawn
 (noise.samplers, within 2**-100 of these laws).
-
-Why these two. Both are a continuous law, rounded to the lattice after it was added: for an integer a,
-round(a + N) = a + round(N) and floor(a + L) = a + floor(L). So a release is post-processing of the continuous mechanism
-and costs no more than it, at every scale, for any number of partitions, under the closed forms and loss
-distributions known for the continuous laws. The laws that are discrete by definition have no such rule: at a
-scale of one lattice step, 64 releases of the plain discrete Laplace law cost 15 % more epsilon than of the
-continuous one, the discrete Gaussian law has no exact loss distribution under an L2 bound over many partitions,
-and an exact loss distribution costs time that grows with the scale. Flooring instead of rounding lets Laplace
-noise live on the half-integers: there it is the discrete Laplace law itself, P(y) ~ exp(-|y| / t), without the
-special case at zero, so one sign bit and one geometric number draw it.
-
-A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded Gaussian of a
-scale that no table holds (`dp_pipelines.training.gaussian_noise`), and are accounted as that.
-
-Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third.
 """
+
+# Why these two. Both are a continuous law, rounded to the lattice after it was added: for an integer a,
+# round(a + N) = a + round(N) and floor(a + L) = a + floor(L). So a release is post-processing of the continuous mechanism
+# and costs no more than it, at every scale, for any number of partitions, under the closed forms and loss
+# distributions known for the continuous laws. The laws that are discrete by definition have no such rule: at a
+# scale of one lattice step, 64 releases of the plain discrete Laplace law cost 15 % more epsilon than of the
+# continuous one, the discrete Gaussian law has no exact loss distribution under an L2 bound over many partitions,
+# and an exact loss distribution costs time that grows with the scale. Flooring instead of rounding lets Laplace
+# noise live on the half-integers: there it is the discrete Laplace law itself, P(y) ~ exp(-|y| / t), without the
+# special case at zero, so one sign bit and one geometric number draw it.
+#
+# A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded
+# Gaussian of a scale that no table holds (`dp_pipelines.training.gaussian_noise`), and are accounted as that.
+#
+# Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third.
 
 import abc
 import dataclasses

@@ -5,15 +5,15 @@ law, given ideal words. Holds: integers only, from the word to the draw; no reje
 call depends on the number of draws, and on ties, whose chance (below 2**-16 a draw) does not depend on data; no
 state, so a sampler may be pickled, forked and shared by threads. Not covered: an observer who shares the
 caches, and words that are not random (noise.entropy).
-
-A word of 64 bits gives a draw: its top bit is the sign, the rest are the fields of one or two alias tables. A
-Gaussian magnitude comes out of one table. A geometric magnitude has independent digits in any base 2**c (it has
-no memory), so that large Laplace scales take two small tables that read one half of the word each.
-
-INTERNAL. `Sampler` takes a source of words, so that tests can try all words and plant faults. It is no part of
-the public API of `dp_pipelines`: no public function or class passes a source on, and there is no seed and no
-switch without noise.
 """
+
+# A word of 64 bits gives a draw: its top bit is the sign, the rest are the fields of one or two alias tables. A
+# Gaussian magnitude comes out of one table. A geometric magnitude has independent digits in any base 2**c (it has
+# no memory), so that large Laplace scales take two small tables that read one half of the word each.
+#
+# INTERNAL. `Sampler` takes a source of words, so that tests can try all words and plant faults. It is no part of
+# the public API of `dp_pipelines`: no public function or class passes a source on, and there is no seed and no
+# switch without noise.
 
 import dataclasses
 import functools

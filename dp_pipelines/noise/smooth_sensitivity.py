@@ -5,11 +5,11 @@ neighbours that differ in one value, and ideal words, the release is (epsilon, d
 is zero: the smooth sensitivity is an integer, and a real number is revealed bit by bit until its rounding is certain. No float
 decides (docs/proofs/smooth_sensitivity.md). The scale of the noise is private: it must not be shown. Not covered: time, which may
 tell of it; where the numbers come from (kernels.grid_cells).
-
-Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of the note, which are sharper.
-
-INTERNAL, as `noise.samplers`: sources of words are for tests.
 """
+
+# Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of the note, which are sharper.
+#
+# INTERNAL, as `noise.samplers`: sources of words are for tests.
 
 import dataclasses
 import functools

@@ -3,21 +3,21 @@
 In: queries as they are asked. Out: plain queries, one for each thing that is released, and the order of pipelines. Holds: all of
 them are in the plan before a row is read, whatever the earlier ones will release; a draw on which something later depends ends
 its pipeline, and whoever runs them must fix its first complete result before the next begins (jobs.run.ledgered_run).
-
-Selection in rounds (Swanberg, Desfontaines, Haney 2023, DP-SIPS): three selections by weighted Gaussian with growing budget. What
-a round releases leaves the game, so that in the next one each unit's weight falls on fewer, smaller partitions; then the
-metrics are released over the union, which is a constant list. Each round is an ordinary selection of the rows of other
-partitions than those released: which rows take part is a function of what was released, so the rounds compose as mechanisms
-that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
-
-Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
-a contribution bound and a share of its own; what it shows decides the bounds of the stage
-(dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (planning.resolve). A bound on partitions that says
-`auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
-runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
-
-A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 """
+
+# Selection in rounds (Swanberg, Desfontaines, Haney 2023, DP-SIPS): three selections by weighted Gaussian with growing
+# budget. What a round releases leaves the game, so that in the next one each unit's weight falls on fewer, smaller
+# partitions; then the metrics are released over the union, which is a constant list. Each round is an ordinary selection of
+# the rows of other partitions than those released: which rows take part is a function of what was released, so the rounds
+# compose as mechanisms that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
+#
+# Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
+# a contribution bound and a share of its own; what it shows decides the bounds of the stage
+# (dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (planning.resolve). A bound on partitions that says
+# `auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
+# runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
+#
+# A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 
 import dataclasses
 import math

@@ -4,11 +4,11 @@ In: how many blocks, the range of a result, a default. Out: `Blocks`, whose `que
 function on one block. How: one unit is in one block, so its rows change one result, which is clamped to [low, high]. For the
 plan a block is a unit with one row, and to replace a row is to take one away and to add one: so the query bounds two rows a unit
 (but where the statistic is proven for a row that is replaced: a median with noise by smooth sensitivity).
-
-Holds: whatever the function does with its rows, one unit changes at most one of the results, within the range
-(docs/sample_and_aggregate.md). A block that is empty, fails, takes too long or gives no finite number has the default. Not
-covered: what the function's time shows; functions that depend on more than their rows (a file that another block writes).
 """
+
+# Holds: whatever the function does with its rows, one unit changes at most one of the results, within the range
+# (docs/sample_and_aggregate.md). A block that is empty, fails, takes too long or gives no finite number has the default. Not
+# covered: what the function's time shows; functions that depend on more than their rows (a file that another block writes).
 
 import bisect
 import contextlib

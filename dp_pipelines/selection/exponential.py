@@ -2,22 +2,22 @@
 
 In: a whole score for each candidate, how differently one unit can move two of them (`spread`), epsilon as a fraction. Out: the
 place of a candidate, or of k. Holds: given ideal words, each choice has exactly the law stated (selection.exact), and
-
-* permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0;
-* the exponential mechanism is epsilon-bounded-range, hence epsilon-DP: its record is `bounded_range`, which composes better;
-* k choices one after the other, each among those that are left, are k such decisions (docs/proofs/exponential.md).
-
-**Spread.** When one unit is added, the changes of all scores lie in an interval of this length: Delta where a unit only raises
-scores, and none by more than Delta (counts); 2 Delta where it can move them by up to Delta either way.
-
-Not covered: where scores come from, and what a choice is worth. Permute-and-flip is never worse in expectation than the
-exponential mechanism at the same epsilon; the latter costs less where many choices are composed.
-
-Sources: McSherry, Talwar 2007; McKenna, Sheldon 2020 (permute-and-flip); Durfee, Rogers 2019 (top k: Gumbel noise and one sort
-have the law of k exponential mechanisms, lemma 4.2); Dong, Durfee, Rogers 2020 (bounded range).
-
-INTERNAL, as `noise.samplers`.
 """
+
+# * permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0;
+# * the exponential mechanism is epsilon-bounded-range, hence epsilon-DP: its record is `bounded_range`, which composes better;
+# * k choices one after the other, each among those that are left, are k such decisions (docs/proofs/exponential.md).
+#
+# **Spread.** When one unit is added, the changes of all scores lie in an interval of this length: Delta where a unit only raises
+# scores, and none by more than Delta (counts); 2 Delta where it can move them by up to Delta either way.
+#
+# Not covered: where scores come from, and what a choice is worth. Permute-and-flip is never worse in expectation than the
+# exponential mechanism at the same epsilon; the latter costs less where many choices are composed.
+#
+# Sources: McSherry, Talwar 2007; McKenna, Sheldon 2020 (permute-and-flip); Durfee, Rogers 2019 (top k: Gumbel noise and one sort
+# have the law of k exponential mechanisms, lemma 4.2); Dong, Durfee, Rogers 2020 (bounded range).
+#
+# INTERNAL, as `noise.samplers`.
 
 from collections.abc import Callable
 from fractions import Fraction

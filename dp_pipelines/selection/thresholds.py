@@ -4,15 +4,15 @@ In: a law of integer noise, how far one unit moves the statistic (integers, in s
 integer thresholds and squared sensitivities. Holds: a unit that is alone in all of its partitions shows up in any of them
 with probability at most delta, also after rounding to the lattice; what the noise itself costs is a record of its own
 (docs/proofs/selection.md). Not covered: the choice between strategies and between noises (dp_pipelines.planning).
-
-Two statistics are served. The number of units: each unit adds the same number of steps to at most L0 partitions. Weights:
-a unit with d kept partitions adds floor(unit / sqrt(d)) fine steps to each, so that its L2 norm is at most `unit` whether it
-has few partitions or many; the totals are rounded to multiples of q fine steps before the noise.
-
-Sources: thresholding of noisy counts, Korolova, Kenthapadi, Mishra, Ntoulas (WWW 2009) and Wilson et al. (PoPETs 2020);
-weighted Gaussian, Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin (ICML 2020, algorithms 1-3), whose threshold over real
-numbers is max over d of 1 / sqrt(d) + s * PhiInverse((1 - delta)^(1/d)).
 """
+
+# Two statistics are served. The number of units: each unit adds the same number of steps to at most L0 partitions. Weights:
+# a unit with d kept partitions adds floor(unit / sqrt(d)) fine steps to each, so that its L2 norm is at most `unit` whether it
+# has few partitions or many; the totals are rounded to multiples of q fine steps before the noise.
+#
+# Sources: thresholding of noisy counts, Korolova, Kenthapadi, Mishra, Ntoulas (WWW 2009) and Wilson et al. (PoPETs 2020);
+# weighted Gaussian, Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin (ICML 2020, algorithms 1-3), whose threshold over real
+# numbers is max over d of 1 / sqrt(d) + s * PhiInverse((1 - delta)^(1/d)).
 
 import math
 from typing import Any

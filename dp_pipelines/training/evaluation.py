@@ -5,10 +5,10 @@ each example; `Evaluation`, the measures that follow from the counts. Holds: the
 and label, and `scoring.scores` makes its score one of the example alone; its edges are public, never taken from scores; what
 follows the release reads nothing but released counts and public numbers, and gives a number or None for whatever they are. Not
 covered: which units are held out, and the noise.
-
-Cells: of a binary label, label by bin of the probability; of a few classes, true by predicted class; of many classes, right or
-wrong by bin of the largest probability; of a number, bin of the true by bin of the predicted value.
 """
+
+# Cells: of a binary label, label by bin of the probability; of a few classes, true by predicted class; of many classes, right or
+# wrong by bin of the largest probability; of a number, bin of the true by bin of the predicted value.
 
 import dataclasses
 import json

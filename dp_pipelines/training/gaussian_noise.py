@@ -5,14 +5,14 @@ accounted for. Out: the sum with noise, float64. Holds: what is released is post
 lattice, plus independent continuous Gaussian noise of at least multiplier * (norm, slack and rounding included), but for a
 total variation of 2**-100 for each coordinate, which the accountant counts as one draw (docs/proofs/training.md, 1). Not covered:
 whether the vectors were clipped and the slack is true (the kernels say so), and whoever reads this process's memory.
-
-How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
-are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
-takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
-a fork repeats nothing.
-
-INTERNAL, as `noise.samplers`: the source of words is for tests.
 """
+
+# How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
+# are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
+# takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
+# a fork repeats nothing.
+#
+# INTERNAL, as `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools

@@ -3,13 +3,13 @@
 In: released counts of held-out examples by cell. Out: `EstimatedMeasure`: a value, the standard deviation that the noise gives
 it, and at most what the choice of held-out units gives it. Holds: functions of released counts and public numbers
 (post-processing); no counts make them raise; where the counts do not stand out of their noise there is no value.
-
-Both errors are those of the delta method: a measure f of the counts c has about the error sum of f'(c) times that of each count.
-Noise is independent with one variance s^2, so its part is s |f'(c)|. Every measure here stays the same when all counts are
-multiplied by one number, so that another choice of units moves it by the same derivatives: for independent examples the
-variance is sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. The counts stand in for their
-expectations in both, negative ones as zero in the second. What bins hide is in neither.
 """
+
+# Both errors are those of the delta method: a measure f of the counts c has about the error sum of f'(c) times that of each
+# count. Noise is independent with one variance s^2, so its part is s |f'(c)|. Every measure here stays the same when all
+# counts are multiplied by one number, so that another choice of units moves it by the same derivatives: for independent
+# examples the variance is sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. The counts
+# stand in for their expectations in both, negative ones as zero in the second. What bins hide is in neither.
 
 import dataclasses
 import math

@@ -4,13 +4,13 @@ In: a probability and a number of units. Out: the places of those that are in, r
 that of independent coins with the probability of the float `rate`, no more and no less: a distance of zero
 (docs/proofs/training.md, 2). No float decides. Not covered: the time of a call depends on how many units there are and how many
 are drawn; who was drawn must stay secret, as the plan's amplification assumes.
-
-How: the number of units that are skipped before the next one has a geometric law. A word of 64 bits is compared with its
-distribution function, cut to 64 bits; where they are equal, further words and exact fractions decide. Longer gaps than the table
-holds go on from there: the law has no memory.
-
-INTERNAL, as `noise.samplers`: the source of words is for tests.
 """
+
+# How: the number of units that are skipped before the next one has a geometric law. A word of 64 bits is compared with its
+# distribution function, cut to 64 bits; where they are equal, further words and exact fractions decide. Longer gaps than
+# the table holds go on from there: the law has no memory.
+#
+# INTERNAL, as `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools

@@ -3,17 +3,17 @@
 In: the (unit, partition) pairs of some partitions: how many partitions the unit has, how many rows the pair has, a number for
 each row. Out: for each partition and each pair of bounds the mean, variance and covariance of what is kept. NOT private: for
 `dp_pipelines.tuning` alone.
-
-How: a unit with c partitions keeps each with probability q = min(1, k/c), and units do not depend on each other. Of a kept
-pair with r rows whose numbers add up to S, min(r, m) rows stay, each as likely as any other: they add up to S where r <= m,
-else to m S / r on average, with the variance of sampling without replacement, m (1 - m/r) s^2, s^2 being the sample variance
-(docs/tune.md). Which side of k and of m a pair is on is all that the bounds decide, and the other factors (k, k^2, m, m^2) do
-not depend on the pair. So each pair is added once, into the bucket of the candidates between which its c and its r lie, and
-cumulative sums over buckets give every pair of bounds: the cost of a pass does not grow with their number.
-
-Holds: equal to the sum over units for each pair of bounds (tests). Floats: nothing here is released. Not covered: equal rows,
-which tie in the real choice (`kernels.bounding`) and are drawn independently here.
 """
+
+# How: a unit with c partitions keeps each with probability q = min(1, k/c), and units do not depend on each other. Of a kept
+# pair with r rows whose numbers add up to S, min(r, m) rows stay, each as likely as any other: they add up to S where r <= m,
+# else to m S / r on average, with the variance of sampling without replacement, m (1 - m/r) s^2, s^2 being the sample variance
+# (docs/tune.md). Which side of k and of m a pair is on is all that the bounds decide, and the other factors (k, k^2, m, m^2) do
+# not depend on the pair. So each pair is added once, into the bucket of the candidates between which its c and its r lie, and
+# cumulative sums over buckets give every pair of bounds: the cost of a pass does not grow with their number.
+#
+# Holds: equal to the sum over units for each pair of bounds (tests). Floats: nothing here is released. Not covered: equal rows,
+# which tie in the real choice (`kernels.bounding`) and are drawn independently here.
 
 import dataclasses
 import functools

@@ -4,13 +4,13 @@ In: the features and the label of a `TrainModel`, the ends of bins and the categ
 examples. Out: float32 rows and float64 labels; the same encoder as JSON and back, without pickle. Holds: a row of numbers is a
 function of its row alone; the number of columns, and a bound on the norm of a row, follow from what was declared; every number
 is a multiple of 2**-16 from 0 to 1.
-
-How values compare, once for all: numbers as float64 (whole numbers beyond 2**53 and decimals round to the nearest, -0.0 is 0.0,
-infinities are clamped, NaN is missing); categories exactly, text by its code points, whole numbers by their value whatever their
-width, dates by their day. Text that is not valid UTF-8 and what is not listed share one column with nulls.
-
-Not covered: how edges and categories are found (`statistics`).
 """
+
+# How values compare, once for all: numbers as float64 (whole numbers beyond 2**53 and decimals round to the nearest, -0.0
+# is 0.0, infinities are clamped, NaN is missing); categories exactly, text by its code points, whole numbers by their value
+# whatever their width, dates by their day. Text that is not valid UTF-8 and what is not listed share one column with nulls.
+#
+# Not covered: how edges and categories are found (`statistics`).
 
 import dataclasses
 import functools

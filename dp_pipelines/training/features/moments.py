@@ -5,10 +5,10 @@ the mean over the unit's examples of x x'; then the whitening matrix. Holds: one
 of `row_norm` in L2, whatever its rows are, and nothing else of the data matters, bit for bit: sums are of whole numbers
 (docs/proofs/training.md, 3). Columns that are always zero do no harm. Not covered: that the noise is added
 (`training.gaussian_noise`).
-
-Entries beside the diagonal count sqrt(2) times, so that the L2 norm of the vector is that of the whole symmetric matrix, and the
-noise is the same in every direction.
 """
+
+# Entries beside the diagonal count sqrt(2) times, so that the L2 norm of the vector is that of the whole symmetric matrix,
+# and the noise is the same in every direction.
 
 import math
 from collections.abc import Iterator

@@ -7,16 +7,16 @@ gives a number that is not finite adds nothing. A unit is always worked on by th
 rows; that the program does the same at each place is tried before the first sum (docs/proofs/training_mlp.md, 5). Settings of JAX
 are changed inside calls of this thread alone.
 Not covered: a loss that depends on more than its arguments, or draws random numbers: the guarantee asks that it does not.
-
-The object, found under `module:attribute`, has:
-
-    size                                        the number of parameters
-    initial()                                   (size,): where training begins; public
-    loss(parameters, features, label)           of one example: (size,) float32, (width,) float32, a float64 number -> a number
-    scores(parameters, features)                of (rows, width): (rows,) or, of classes, (rows, classes)
-
-Importing it runs its author's code: only whoever names it in a plan decides that. Needs the extra `train`.
 """
+
+# The object, found under `module:attribute`, has:
+#
+#     size                                        the number of parameters
+#     initial()                                   (size,): where training begins; public
+#     loss(parameters, features, label)           of one example: (size,) float32, (width,) float32, a float64 number -> a number
+#     scores(parameters, features)                of (rows, width): (rows,) or, of classes, (rows, classes)
+#
+# Importing it runs its author's code: only whoever names it in a plan decides that. Needs the extra `train`.
 
 import importlib
 import math

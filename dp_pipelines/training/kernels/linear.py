@@ -5,12 +5,12 @@ where it is longer. Holds: what a unit adds is a vector of whole multiples of a 
 that unit's rows and the parameters alone, bit for bit, wherever the unit stands and whoever stands beside it; float64 adds such
 vectors without rounding, so `slack` is 0 (docs/proofs/training.md, 4). A unit whose gradient is not finite adds zero. Not
 covered: how accurate a gradient is; the guarantee does not rest on it.
-
-Why it holds: everything is made of single operations of IEEE 754 on single numbers, in an order that the unit's rows fix, and
-of sums of whole numbers. The one exception are the products of a row with the weights, and the squares of a unit's gradient:
-`numpy.einsum` adds up a row in an order that depends on its length alone (tests/training/kernels/test_linear.py looks at the
-bits). Products by BLAS are faster and do not have this property.
 """
+
+# Why it holds: everything is made of single operations of IEEE 754 on single numbers, in an order that the unit's rows fix, and
+# of sums of whole numbers. The one exception are the products of a row with the weights, and the squares of a unit's gradient:
+# `numpy.einsum` adds up a row in an order that depends on its length alone (tests/training/kernels/test_linear.py looks at the
+# bits). Products by BLAS are faster and do not have this property.
 
 import dataclasses
 import math

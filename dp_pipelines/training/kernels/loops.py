@@ -6,9 +6,9 @@ number comes from numbers of its own column alone, by the same IEEE 754 operatio
 nothing is compiled with reassociation or contraction. Why: NumPy does one operation at a time and takes Python's lock for each;
 two threads that do so wait for one another most of the time. These hold no lock. Not covered: what matrix products do to the last
 bit (`mlp.MLPKernel.check_places`); why what is computed is private (docs/proofs/training_mlp.md).
-
-The first call in a process compiles, for some seconds.
 """
+
+# The first call in a process compiles, for some seconds.
 
 import contextlib
 import math

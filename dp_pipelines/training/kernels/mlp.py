@@ -5,13 +5,13 @@ unit adds is a function of its own rows and the parameters alone, bit for bit, a
 sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
 nothing.
 Not covered: a BLAS whose products depend on the place of a row at most places, which `check_places` finds and refuses; time.
-
-How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one forward
-and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted derivatives are
-then rounded to whole numbers so small that floats hold every sum of their products.
-
-Needs Numba, of the extra `train`.
 """
+
+# How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one
+# forward and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted
+# derivatives are then rounded to whole numbers so small that floats hold every sum of their products.
+#
+# Needs Numba, of the extra `train`.
 
 import concurrent.futures
 import hashlib

@@ -6,10 +6,10 @@ not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see
 every sum is exact: in float32 where that provably holds it, else in float64 (docs/proofs/training_mlp.md). A unit with a number
 that is not finite adds nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a
 row's are always the same.
-
-A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once and used
-again and again: a `Desk` is for one thread. The loops over them are compiled (`loops`).
 """
+
+# A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once
+# and used again and again: a `Desk` is for one thread. The loops over them are compiled (`loops`).
 
 from collections.abc import Sequence
 from typing import Any

@@ -2,20 +2,21 @@
 
 In: definitions in SQL with windows, a condition, the columns that a row has by then. Out: `UnitExpressions`, which turns a
 table of whole units into the rows that become examples, with the defined columns.
-
-Holds, for every row of the output:
-* It is a function of the rows of its own unit. Expressions of one row are (`expressions`). Windows are taken over the rows of
-  one unit, put in an order that their content decides (`frames.UnitRows`), by exact integer arithmetic or by taking the
-  value of a row (`window_functions`). So nothing changes when other units come or go, rows arrive in another order, or units are
-  spread over tables in another way. Rows that agree in all columns are one row twice: which is which cannot be told.
-* No row decides an error. Where an expression of one row fails, it is null; a window has a value or null whatever its rows
-  hold. Everything that is refused is refused by public facts: the text, the schema, the parameters.
-* A unit is what `kernels.keys` says it is, here as where rows are put into shards. Rows without a unit are dropped.
-* Every window is partitioned by the unit, whatever OVER says.
-
-Not covered: columns of nested types may pass through, but nothing may read them here, and rows that differ in them alone are
-interchangeable; what a column means (one that looks ahead of its row's own time is for the label only).
 """
+
+# Holds, for every row of the output:
+# * It is a function of the rows of its own unit. Expressions of one row are (`expressions`). Windows are taken over the
+#   rows of one unit, put in an order that their content decides (`frames.UnitRows`), by exact integer arithmetic or by
+#   taking the value of a row (`window_functions`). So nothing changes when other units come or go, rows arrive in another
+#   order, or units are spread over tables in another way. Rows that agree in all columns are one row twice: which is which
+#   cannot be told.
+# * No row decides an error. Where an expression of one row fails, it is null; a window has a value or null whatever its
+#   rows hold. Everything that is refused is refused by public facts: the text, the schema, the parameters.
+# * A unit is what `kernels.keys` says it is, here as where rows are put into shards. Rows without a unit are dropped.
+# * Every window is partitioned by the unit, whatever OVER says.
+#
+# Not covered: columns of nested types may pass through, but nothing may read them here, and rows that differ in them alone are
+# interchangeable; what a column means (one that looks ahead of its row's own time is for the label only).
 
 import contextlib
 import dataclasses
