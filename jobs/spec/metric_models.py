@@ -17,6 +17,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.base_models import JobModel, Positive
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.sums import Bound
 
 
 class MetricModel(JobModel):
@@ -39,14 +40,17 @@ class MetricModel(JobModel):
 
 
 def _model(kind: str, metric: type[Metric]) -> type[MetricModel]:
-    """The model of a metric. The types of its fields are for the schema alone: the metric checks them, in its own words."""
+    """The model of a metric, with the types of its fields."""
     fields: dict[str, Any] = {"kind": (Literal[kind], ...)}
     for field in registry.fields(metric):
         if field.name in MetricModel.model_fields:
             continue
-        schema = TypeAdapter(field.type).json_schema()
-        checked = Annotated[Any, WithJsonSchema(schema), Field(description=field.description)]
-        fields[field.name] = (checked, ... if _is_needed(field) else field.default)
+        checked: Any = field.type
+        if field.type == Bound:
+            # The metric says what is wrong with it, and a whole number stays one: the id of a run is made of what is written.
+            checked = Annotated[Any, WithJsonSchema(TypeAdapter(field.type).json_schema())]
+        described = Annotated[checked, Field(description=field.description)]
+        fields[field.name] = (described, ... if _is_needed(field) else field.default)
     model = create_model(f"{metric.__name__}Metric", __base__=MetricModel, __doc__=_first_sentence(metric), **fields)
     model.metric = metric
     return model

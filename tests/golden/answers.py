@@ -13,8 +13,11 @@ import re
 
 import yaml
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.golden import jobs, rows, wrong
@@ -60,6 +63,14 @@ def plan(folder: pathlib.Path, number: int) -> str:
     return digest(json.loads(said.out))
 
 
+def run(folder: pathlib.Path, number: int) -> str:
+    """What a run of a job is: the hash by which a ledger and a folder know it again."""
+    try:
+        return check(job_file.load(str(write(folder, number))), []).content
+    except RequestError as error:
+        return f"refused at {places(str(error))}"
+
+
 def statistics(folder: pathlib.Path, number: int) -> dict[str, str]:
     """Digests of the exact totals of each stage, in the order of their partitions."""
     # A name of its own: plans of a path are kept for the next engine.
@@ -86,7 +97,7 @@ def refusal(folder: pathlib.Path, given: wrong.Wrong) -> str:
 SHARES = 16
 """Of the made-up jobs one in so many is tried in each run, the others where there is time."""
 
-PLANS, STATISTICS, REFUSALS = "plans.json", "statistics.json", "refusals.json"
+PLANS, RUNS, STATISTICS, REFUSALS = "plans.json", "runs.json", "statistics.json", "refusals.json"
 HERE = pathlib.Path(__file__).parent
 
 

@@ -11,7 +11,9 @@ import pytest
 from dp_pipelines.jobs.spec import metric_models
 from tests.golden import answers, jobs, wrong
 
-PLANS, STATISTICS, REFUSALS = map(answers.kept, (answers.PLANS, answers.STATISTICS, answers.REFUSALS))
+PLANS, RUNS, STATISTICS, REFUSALS = map(
+    answers.kept, (answers.PLANS, answers.RUNS, answers.STATISTICS, answers.REFUSALS)
+)
 
 
 def some(names: list[str]) -> list[object]:
@@ -43,6 +45,10 @@ def test_most_of_the_made_up_jobs_are_planned_and_a_hundred_inputs_are_refused()
     assert len({str(answer) for answer in STATISTICS.values()}) > 0.9 * len(STATISTICS)
     refused = [answer for answer in REFUSALS.values() if not str(answer).startswith("exit 0")]
     assert len(refused) >= 100
+
+
+def test_a_run_is_known_again_by_what_its_job_asks_for(folder: pathlib.Path) -> None:
+    assert {number: answers.run(folder, int(number)) for number in RUNS} == RUNS
 
 
 @pytest.mark.parametrize("number", some(list(PLANS)))
