@@ -76,6 +76,15 @@ def is_known(metric: Metric) -> bool:
     return metrics().get(metric.kind) is type(metric)
 
 
+def name_of(metric: Metric) -> str:
+    """What a manifest calls a metric: its kind, or of one of somebody's own the name of its class.
+
+    >>> name_of(metrics()["count"]()), name_of(type("RoundedCount", (metrics()["count"],), {})())
+    ('count', 'rounded_count')
+    """
+    return metric.kind if is_known(metric) else re.sub(r"(?<!^)(?=[A-Z])", "_", type(metric).__name__).lower()
+
+
 def fields(kind: type[Metric]) -> list[MetricField]:
     """What one can say of a metric, in the order of its arguments.
 

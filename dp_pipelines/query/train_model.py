@@ -74,9 +74,9 @@ class Number:
             bins = 10 if self.bins is None else self.bins
             object.__setattr__(self, "bins", checks.whole(bins, "bins", low=1, high=100))
             if self.bins == 1 and not self.scaled:
-                rule = "is 1 without scaled: the model would see only whether there is a value"
+                message = "is 1 without scaled: the model would see only whether there is a value"
                 raise RequestError(
-                    field="bins", message=rule, hint="write scaled: true for a straight line, or bins: 2"
+                    field="bins", message=message, hint="write scaled: true for a straight line, or bins: 2"
                 )
             return
         if isinstance(self.edges, (str, bytes)) or not isinstance(self.edges, (list, tuple)):
@@ -375,8 +375,8 @@ class TrainModel:
         checks.whole(self.evaluation_cells, "evaluation_cells", low=2, high=1024)
         checks.whole(self.evaluation_examples, "evaluation_examples", low=1, high=MOST_EXAMPLES)
         if self.width > MOST_WIDTH:
-            rule = f"become {self.width} columns, more than {MOST_WIDTH}"
-            raise RequestError(field="features", message=rule, hint="take fewer, or fewer bins")
+            message = f"become {self.width} columns, more than {MOST_WIDTH}"
+            raise RequestError(field="features", message=message, hint="take fewer, or fewer bins")
 
     @property
     def unit_columns(self) -> tuple[str, ...]:

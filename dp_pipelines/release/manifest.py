@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.metrics import registry
 from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.best import RANK
@@ -95,7 +96,7 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue
-            described["metrics"][name]["kind"] = metric.kind
+            described["metrics"][name]["kind"] = registry.name_of(metric)
             for declared in metric.declared:
                 if getattr(metric, declared) is not None:
                     plain = [v if isinstance(v, (str, int, float)) else str(v) for v in getattr(metric, declared)]

@@ -24,8 +24,6 @@ from dp_pipelines.report.numbers import ERROR_BAR
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-TOTAL_OF = "the total of "
-
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
 EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -97,7 +95,7 @@ class Lists:
         """The sum of each list; the noise of its numbers is independent."""
         sums = np.nansum(self.values, axis=1)
         spread = np.sqrt(np.nansum(self.stddevs**2, axis=1))
-        return Numbers(name=f"{TOTAL_OF}{self.name}", values=sums, stddevs=spread)
+        return Numbers(name=f"the total of {self.name}", values=sums, stddevs=spread)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -161,11 +159,14 @@ def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
     Returns:
         numbers without a name, all zeros, where nothing says which groups are large: then the first are chosen.
     """
-    for metric in (*published.metrics, *(found.total for found in published.lists)):
-        kind = registry.of_kind(kinds.get(metric.name.removeprefix(TOTAL_OF)))
-        ranks = kind.ranks if kind else metric in published.metrics and not metric.name.lower().startswith("mean")
-        if ranks:
+    for metric in published.metrics:
+        kind = registry.of_kind(kinds.get(metric.name))
+        if kind.ranks if kind else not metric.name.lower().startswith("mean"):
             return metric
+    for found in published.lists:
+        kind = registry.of_kind(kinds.get(found.name))
+        if kind and kind.ranks:
+            return found.total
     if published.metrics:
         return published.metrics[0]
     nothing = np.zeros(published.table.num_rows)

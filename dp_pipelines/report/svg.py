@@ -162,12 +162,14 @@ class Axes:
 
 
 def round_places(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`, with at most so many steps between them.
+    """Round numbers from `low` to `high`, with at most so many steps between them; `low` alone where no float is between them.
 
     >>> round_places(0, 22), round_places(-1, 1), round_places(0, 0.3)
     ([0.0, 5.0, 10.0, 15.0, 20.0], [-1.0, -0.5, 0.0, 0.5, 1.0], [0.0, 0.1, 0.2, 0.3])
     """
-    rough = (high - low) / most
+    rough = high / most - low / most
+    if not 1e-300 < rough < 1e300:
+        return [low]
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 2.5, 5, 10, 20) if size * factor >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -175,7 +177,8 @@ def round_places(low: float, high: float, most: int = 5) -> list[float]:
 
 
 def _part(number: float, ends: Point) -> float:
-    return float((number - ends[0]) / (ends[1] - ends[0]))
+    width = ends[1] - ends[0]
+    return float((number - ends[0]) / width) if width else 0.0
 
 
 def _short(number: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import UNITS as UNITS_STATISTIC
 from dp_pipelines.metrics.base import Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace
@@ -94,7 +95,7 @@ class Configuration:
 
 def supported(metric: Metric) -> str | None:
     """The kind of a metric whose errors are predicted, or None."""
-    return metric.tuned_as
+    return metric.tuned_as if registry.is_known(metric) else None
 
 
 def columns(query: Query) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def _below(kind: Any, step: int | str) -> Any:
 
 
 def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
-    """Rule and mend of one of pydantic's errors."""
+    """Message and hint of one of pydantic's errors."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
@@ -208,6 +208,9 @@ _TYPES: Mapping[str, str] = {
     "model_type": "must be a mapping",
     "model_attributes_type": "must be a mapping",
     "list_type": "must be a list",
+    "is_instance_of": "must be a list",
+    "sequence_str": "must be a list",
+    "mapping_type": "must be a mapping of names",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
 }

@@ -20,6 +20,8 @@ import dp_pipelines as dp
 from dp_pipelines.jobs.spec import metric_models
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.release import manifest
+from dp_pipelines.tuning.configuration import supported
 from tests.jobs.conftest import Said, Shop, stage
 from tests.report.page import Page
 
@@ -148,6 +150,40 @@ def test_whatever_stands_in_a_field_is_taken_or_refused_as_a_wrong_request(kind:
     except dp.RequestError:
         return
     assert isinstance(made, Metric)
+
+
+def test_a_metric_of_ones_own_is_not_taken_for_the_one_it_inherits_from() -> None:
+    class RoundedSum(dp.Sum):
+        """Another number than the sum."""
+
+    own = RoundedSum("price", min_value=0, max_value=20)
+    query = dp.Query(
+        privacy_unit="u",
+        partition_by="k",
+        metrics={"own": own},
+        bounds=dp.ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
+    )
+    plan = dp.Plan(epsilon=1.0, delta=1e-6, stages={"s": query})
+    (described,) = manifest.stages_to_json(plan.stages)
+    assert described["metrics"]["own"]["kind"] == "rounded_sum"
+    assert registry.of_kind("rounded_sum") is None
+    assert supported(own) is None
+    assert supported(dp.Sum("price", min_value=0, max_value=20)) == "sum"
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [
+        ({"kind": "histogram", "column": "price", "edges": {"a": 1}}, "must be a list"),
+        ({"kind": "histogram", "column": "price", "edges": "0, 1"}, "must be a list"),
+        ({"kind": "quantiles", "column": "price", "quantiles": 0.5, **RANGE}, "must be a list"),
+        ({"kind": "second_moments", "columns": ["price"], "bounds": [0, 1]}, "must be a mapping of names"),
+    ],
+)
+def test_what_is_no_list_is_told_in_plain_words(shop: Shop, call: Call, metric: dict[str, Any], said: str) -> None:
+    told = call("plan", shop.write(stages={"weekly": stage(metrics={"m": metric})}))
+    assert told.code == 2
+    assert said in told.err
 
 
 def test_each_is_planned_run_told_in_words_and_audited(shop: Shop, call: Call) -> None:

@@ -4,10 +4,13 @@ import itertools
 import math
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dp_pipelines.report.charts import bar_chart
+from dp_pipelines.report.spread_charts import histogram, quantile_ranges
 from dp_pipelines.report.svg import MARK, QUIET, Drawing, round_places
 from tests.report.test_report import UGLY
 
@@ -18,6 +21,20 @@ def test_numbers_stand_where_the_axes_say() -> None:
     assert (axes.x(0), axes.x(10), axes.y(-1), axes.y(1)) == (10, 110, 55, 5)
     turned = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(2, 0))
     assert (turned.y(2), turned.y(0)) == (55, 5)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 5e-324), (0.0, 3e-323), (-9e307, 9e307), (1.0, 1.0), (0.0, 1e-310)])
+def test_ends_between_which_no_step_is_a_float_give_one_number(low: float, high: float) -> None:
+    assert round_places(low, high) == [low]
+
+
+def test_axes_without_a_width_and_charts_of_nothing_are_drawn() -> None:
+    axes = Drawing(10, 10).axes(1, 1, 1, 1, across=(0, 0), up=(3, 3))
+    assert (axes.x(0), axes.y(3), axes.x(7)) == (1, 9, 1)
+    nothing = np.array([])
+    assert "<svg" in bar_chart([], nothing, nothing, [], "none")
+    assert "<svg" in histogram(nothing, nothing, ["0"], "none")
+    assert "<svg" in quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none")
 
 
 def test_nothing_is_drawn_where_there_is_nothing() -> None:

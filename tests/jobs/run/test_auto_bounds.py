@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs.run import pipelines
-from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.run import pipelines, production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -75,7 +74,7 @@ def test_the_histogram_of_a_run_is_drawn_once_whatever_fails(
                 raise pipelines.RunFailed("the pipeline failed")
         return real(request, stages, *rest)
 
-    monkeypatch.setattr(running, "run_pipeline", failing)
+    monkeypatch.setattr(production, "run_pipeline", failing)
     assert call("run", job, "--output", out).code == 1
     assert not out.exists()
     assert call("run", job, "--output", out).code == 0

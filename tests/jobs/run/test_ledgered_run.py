@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.jobs.run import ledgered_run, pipelines
-from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.run import ledgered_run, pipelines, production
 from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.entries import Run
@@ -148,7 +147,7 @@ def test_as_many_runs_as_were_planned_are_admitted_and_no_more(
     for number in range(2):
         damage(shop.folder / "data" / f"part-{number}.parquet")
     built: list[object] = []
-    monkeypatch.setattr(running, "run_pipeline", lambda *given: built.append(given))
+    monkeypatch.setattr(production, "run_pipeline", lambda *given: built.append(given))
     said = call("run", job, "--output", shop.folder / "a" / "out3", "--run-id", "w3")
     assert (said.code, said.out) == (3, "")
     assert "is one too many: the plan's budget is for 3 runs" in said.err
@@ -162,7 +161,7 @@ def test_as_many_runs_as_were_planned_are_admitted_and_no_more(
 
 def test_a_run_that_is_admitted_does_build_a_pipeline(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
-    monkeypatch.setattr(running, "run_pipeline", lambda *given: built.append(given))
+    monkeypatch.setattr(production, "run_pipeline", lambda *given: built.append(given))
     call("run", shop.job, "--output", shop.folder / "out")
     assert len(built) == 1
 
@@ -225,7 +224,7 @@ def test_an_attempt_that_another_one_has_followed_cannot_publish(
         ledger.start(run, attempt="next", staging=str(shop.folder / "none"), where=processes.here())
         return files
 
-    monkeypatch.setattr(running, "run_pipeline", superseded)
+    monkeypatch.setattr(production, "run_pipeline", superseded)
     command = ("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
     said = call(*command)
     assert (said.code, said.out) == (1, "")

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs.run import ledgered_run, pipelines
-from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.run import ledgered_run, pipelines, production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from tests.jobs.conftest import Said, Shop, stage
@@ -55,7 +54,7 @@ def test_what_a_round_has_drawn_is_not_drawn_again_after_a_failure(
             raise pipelines.RunFailed("the pipeline failed")
         return real(request, stages, *rest)
 
-    monkeypatch.setattr(running, "run_pipeline", failing)
+    monkeypatch.setattr(production, "run_pipeline", failing)
     assert call("run", job, "--output", out).code == 1
     assert not out.exists()
     assert call("run", job, "--output", out).code == 0
@@ -72,7 +71,7 @@ def test_a_run_that_has_drawn_gives_no_budget_back(shop: Shop, call: Call, monke
             raise pipelines.RunFailed("the pipeline failed")
         return pipelines.run_pipeline(request, stages, *rest)
 
-    monkeypatch.setattr(running, "run_pipeline", failing)
+    monkeypatch.setattr(production, "run_pipeline", failing)
     assert call("run", job, "--output", shop.folder / "out", "--run-id", "a").code == 1
     said = call("runs", job, "--abandon", "a")
     assert said.code == 0
