@@ -34,6 +34,9 @@ MOST_MODULES = 20
 TWICE = {"keys", "moments", "tune", "vectors"}
 """Names of modules that stand twice, since each is one noun on two layers."""
 
+CLASSES_TWICE = {"Count", "Mean", "PrivacyIdCount", "SelectPartitions", "Sum", "Variance"}
+"""Names of classes that stand twice, since programs for PipelineDP call them so too (`transforms.pipeline_dp.private_beam`)."""
+
 LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
 
@@ -202,6 +205,21 @@ def named_twice(names: Iterable[str]) -> set[str]:
     """Last parts that several of these modules share."""
     found = Counter(name.rpartition(".")[2] for name in names)
     return {name for name, number in found.items() if number > 1}
+
+
+def classes(source: str) -> set[str]:
+    """The public classes of a module."""
+    found = (node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    found = Counter(name for path in modules().values() for name in classes(path.read_text()))
+    assert {name for name, number in found.items() if number > 1} == CLASSES_TWICE
+
+
+def test_public_classes_are_found() -> None:
+    assert classes("class A:\n    class B: ...\nclass _C: ...") == {"A", "B"}
 
 
 def test_no_folder_holds_more_modules_than_a_person_can_read_as_a_list() -> None:

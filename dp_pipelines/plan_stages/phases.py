@@ -29,7 +29,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.plan_stages import one_partition, partition_groups, training_parts
-from dp_pipelines.plan_stages.reads import Examples, Groups, Reads, Rows, UnitPartitionCounts
+from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitPartitionCounts
 from dp_pipelines.query.query import PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
 
@@ -98,7 +98,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
                     raise RequestError(
                         field=f"stages.{part}", message=f"is what a part of {name!r} is called", hint="rename it"
                     )
-                queries[part], parts[part], reads[part] = asked_of.query, asked_of.share, Examples(of=name)
+                queries[part], parts[part], reads[part] = asked_of.query, asked_of.share, StagedExamples(of=name)
             continue
         partitions = query.partitions
         reads[name] = Rows(of=name)

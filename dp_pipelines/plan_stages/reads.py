@@ -41,7 +41,7 @@ class UnitPartitionCounts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Examples:
+class StagedExamples:
     """The examples of a train stage, which lie on disk; no pipeline reads them.
 
     Args:
@@ -51,4 +51,4 @@ class Examples:
     of: str
 
 
-Reads = Rows | Groups | UnitPartitionCounts | Examples
+Reads = Rows | Groups | UnitPartitionCounts | StagedExamples

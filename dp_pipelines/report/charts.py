@@ -12,7 +12,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dp_pipelines.report.figures import Floats, axes_over_time, bar_ends, drawable, fitting, grid_across, width_of
-from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, PAPER, QUIET, Axes, Drawing
+from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, PAPER, QUIET, Axes, SvgDrawing
 
 HEAT_WIDTH = 630
 """Pixels; the page scales it."""
@@ -64,7 +64,7 @@ def time_series(
     """
     keep = drawable(series.values, series.bars)
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
-    drawing = Drawing(300, 158)
+    drawing = SvgDrawing(300, 158)
     axes = axes_over_time(drawing, marks, bounds)
     axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
     near = np.flatnonzero(np.diff(days) <= 1.5 * step)
@@ -88,7 +88,7 @@ def bar_chart(
     """
     low, high = limits(values, bars)
     row, count = 33, len(names)
-    drawing = Drawing(width, row * count + 30)
+    drawing = SvgDrawing(width, row * count + 30)
     axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
     grid_across(axes)
     for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
@@ -126,7 +126,7 @@ def heat_map(
     every = max(1, math.ceil(len(columns) / max(1, int((HEAT_WIDTH - 20 - left) / 15)))) if upright else 1
     bottom = 12 + (6.0 * max(map(width_of, shown), default=1) if upright else 14)
     width, height = HEAT_WIDTH, 19 * len(rows) + 6 + bottom
-    drawing = Drawing(width, height)
+    drawing = SvgDrawing(width, height)
     axes = drawing.axes(left=left, right=6, top=4, bottom=bottom, across=(0, len(columns)), up=(len(rows), 0))
     gap_x, gap_y = 1.5 * len(columns) / (width - left - 6), 1.5 / 19
     for step, colour in enumerate(HEAT):

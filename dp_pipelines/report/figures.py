@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.report.numbers import tick_number
-from dp_pipelines.report.svg import GRID, QUIET, WITHOUT_ISOLATES, Axes, Drawing, Side, round_places
+from dp_pipelines.report.svg import GRID, QUIET, WITHOUT_ISOLATES, Axes, Side, SvgDrawing, round_places
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def below(axes: Axes, place: float, text: str, side: Side) -> None:
     axes.text(text, (axes.x(place), axes.bottom + 6), side, "below", 10, QUIET)
 
 
-def axes_over_time(drawing: Drawing, marks: Mapping[float, str], bounds: tuple[float, float]) -> Axes:
+def axes_over_time(drawing: SvgDrawing, marks: Mapping[float, str], bounds: tuple[float, float]) -> Axes:
     """The axes of one panel over time.
 
     Args:

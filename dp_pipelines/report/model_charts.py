@@ -13,7 +13,7 @@ from markupsafe import Markup
 from dp_pipelines.report.charts import limits
 from dp_pipelines.report.figures import Floats, bar_ends, below, drawable, grid_up
 from dp_pipelines.report.numbers import tick_number
-from dp_pipelines.report.svg import BAR, MARK, QUIET, Axes, Drawing
+from dp_pipelines.report.svg import BAR, MARK, QUIET, Axes, SvgDrawing
 
 SIDE = 300
 """Pixels; the page scales it."""
@@ -31,7 +31,7 @@ def ranks(false: Floats, true: Floats, bars: Floats, title: str) -> Markup:
     across = np.concatenate([[0.0], np.maximum.accumulate(np.clip(false[keep], 0, 1)), [1.0]])
     up = np.concatenate([[0.0], np.clip(true[keep], 0, 1), [1.0]])
     spread = np.concatenate([[0.0], bars[keep], [0.0]])
-    drawing = Drawing(SIDE, SIDE)
+    drawing = SvgDrawing(SIDE, SIDE)
     axes = _square(drawing, (0.0, 1.0), (0.0, 1.0), "taken for true, of the false", "found, of the true")
     low, high = bar_ends(up, spread, (0.0, 1.0))
     axes.area([*across, *across[::-1]], [*low, *high[::-1]], BAR)
@@ -61,7 +61,7 @@ def calibration(
     """
     keep = drawable(seen, noise) & drawable(said, both)
     said, seen, noise, both = said[keep], seen[keep], noise[keep], both[keep]
-    drawing = Drawing(SIDE, SIDE)
+    drawing = SvgDrawing(SIDE, SIDE)
     axes = _square(drawing, bounds, bounds, *words)
     axes.lines([((bounds[0], bounds[0]), (bounds[1], bounds[1]))], QUIET, 0.8)
     for bars, colour, wide in ((both, BAR, 4.0), (noise, MARK, 1.4)):
@@ -84,7 +84,7 @@ def learning(numbers: Floats, title: str) -> Markup:
     steps, numbers = steps[keep], numbers[keep]
     bounds = limits(numbers, np.zeros(len(numbers)))
     last = float(steps[-1]) if len(steps) else 1.0
-    drawing = Drawing(620, 170)
+    drawing = SvgDrawing(620, 170)
     axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0, max(last, 1.0)), up=bounds)
     grid_up(axes)
     _mark(axes, [0.0, last] if last < 4 else [0.0, round(last / 2), last])
@@ -100,7 +100,7 @@ def _points(across: Floats, up: Floats) -> list[tuple[float, float]]:
 
 
 def _square(
-    drawing: Drawing, across: tuple[float, float], up: tuple[float, float], words_below: str, words_above: str
+    drawing: SvgDrawing, across: tuple[float, float], up: tuple[float, float], words_below: str, words_above: str
 ) -> Axes:
     """Axes with numbers on both sides, and with words for them."""
     axes = drawing.axes(left=40, right=12, top=26, bottom=40, across=across, up=up)

@@ -23,7 +23,7 @@ from dp_pipelines.report.figures import (
     mark_ends,
 )
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.svg import BAR, HEAT, MARK, Drawing
+from dp_pipelines.report.svg import BAR, HEAT, MARK, SvgDrawing
 
 SPARK_HEIGHT, SPARK_WIDTH = 18, 120
 
@@ -62,7 +62,7 @@ def quantile_series(
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
     """
-    drawing = Drawing(300, 158)
+    drawing = SvgDrawing(300, 158)
     axes = axes_over_time(drawing, marks, bounds)
     for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
         ends = values[:, [low, high]]
@@ -95,7 +95,7 @@ def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: S
     """
     low, high = range_of(values, bars)
     count = len(names)
-    drawing = Drawing(400, 33 * count + 30)
+    drawing = SvgDrawing(400, 33 * count + 30)
     axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
     grid_across(axes)
     for at, (name, note) in enumerate(zip(names, notes, strict=True)):
@@ -123,7 +123,7 @@ def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) ->
     """
     keep = np.flatnonzero(drawable(values, bars))
     bounds = limits(values, bars)
-    drawing = Drawing(300, 158)
+    drawing = SvgDrawing(300, 158)
     axes = drawing.axes(left=42, right=10, top=10, bottom=24, across=(0, len(values)), up=bounds)
     grid_up(axes)
     mark_ends(axes, {float(at): text for at, text in enumerate(edges)}, most=14)

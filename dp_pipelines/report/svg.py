@@ -30,13 +30,13 @@ LEVELS: dict[Level, float] = {"above": -0.25, "middle": 0.35, "below": 0.8, "bas
 """How far the line on which letters stand lies below the place of a text, in font sizes."""
 
 
-class Drawing:
+class SvgDrawing:
     """An SVG element that is being written.
 
     Args:
         width, height: pixels; the page scales it.
 
-    >>> drawing = Drawing(100, 50)
+    >>> drawing = SvgDrawing(100, 50)
     >>> drawing.axes(0, 0, 0, 0).dots([0.5], [0.5], 4, MARK)
     >>> print(drawing.finished("A point"))
     <svg role="img" aria-label="A point" viewBox="0 0 100 50" width="100">
@@ -89,7 +89,7 @@ class Axes:
         across, up: the numbers at the left and the right edge, and at the lower and the upper one.
     """
 
-    drawing: Drawing
+    drawing: SvgDrawing
     left: float
     right: float
     top: float

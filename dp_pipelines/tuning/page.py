@@ -19,7 +19,7 @@ from dp_pipelines.report import charts
 from dp_pipelines.report.figures import below, fitting, grid_up
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
-from dp_pipelines.report.svg import HEAT_STEPS, MARK, Drawing
+from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
 from dp_pipelines.tuning.goal import MEASURES, Goal, Recommendation, Results, Wish, of_sums, parts
 from dp_pipelines.tuning.predicted_errors import HARDLY_EVER
 from dp_pipelines.tuning.tally import SIZES, SUMS
@@ -217,7 +217,7 @@ def _best_by(
 
 def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
     """Points at even distances, joined, with the values below them."""
-    drawing = Drawing(420, 190)
+    drawing = SvgDrawing(420, 190)
     bounds = (0.0, max(found) * 1.08 or 1.0)
     axes = drawing.axes(left=52, right=16, top=10, bottom=30, across=(-0.3, len(values) - 0.7), up=bounds)
     grid_up(axes)

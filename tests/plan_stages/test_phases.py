@@ -5,7 +5,7 @@ import pytest
 import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
 from dp_pipelines.plan_stages.phases import expand
-from dp_pipelines.plan_stages.reads import Examples, Groups, Rows, UnitPartitionCounts
+from dp_pipelines.plan_stages.reads import Groups, Rows, StagedExamples, UnitPartitionCounts
 from dp_pipelines.query.query import ReleasedPartitions
 
 
@@ -95,4 +95,4 @@ def test_what_a_step_reads_follows_from_what_was_asked_and_never_from_a_name() -
     assert {reads[f"rounds.select{number}"] for number in (1, 2, 3)} == {Rows(of="rounds")}
     parts = {name: read for name, read in reads.items() if name.partition(".")[0] == "model"}
     assert len(parts) > 3
-    assert set(parts.values()) == {Examples(of="model")}
+    assert set(parts.values()) == {StagedExamples(of="model")}
