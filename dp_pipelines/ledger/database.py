@@ -114,8 +114,8 @@ class Database:
         if self.path is not None and not os.path.lexists(self.path):
             return False
         with self._told("read"), self._engine.connect() as connection:
-            found = sa.inspect(connection)
-            tables = [table.name for table in (EVENTS, CONTENTS) if found.has_table(table.name)]
+            # All names by one statement: between two of them another process may make the ledger.
+            tables = {EVENTS.name, CONTENTS.name} & set(sa.inspect(connection).get_table_names())
         if len(tables) == 2:
             return True
         if tables or self.is_sqlite:

@@ -36,6 +36,23 @@ def run(database: Database, *statements: str) -> None:
     engine.dispose()
 
 
+def test_a_ledger_that_another_process_makes_during_a_look_for_it_is_there_or_not(url: str) -> None:
+    looked = []
+
+    def make_one(connection, cursor, statement, parameters, context, executemany) -> None:
+        if connection.engine is database._engine and not looked:
+            looked.append(statement)
+            made(url)
+
+    database = Database(url)
+    if database.is_sqlite:
+        pytest.skip("a file takes its name when it is whole")
+    sa.event.listen(database._engine, "after_cursor_execute", make_one)
+    while not looked:  # the first statements may be those of connecting
+        assert database.exists() in (True, False)
+    assert database.exists()
+
+
 def test_what_was_appended_is_read_in_order(url: str) -> None:
     database, last = made(url), FIRST
     for _ in range(4):
