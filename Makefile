@@ -16,8 +16,10 @@ ENGINES := build/engines
 MAVEN ?= mvn
 # Which tests `make test` runs; CI says `make test MARKS='not bench and not long'`, which is `make test-all` without the longest.
 MARKS ?= not slow and not bench
-# How: files of tests side by side, as many as there are cores, four at most. `make test PARALLEL=` runs one after the other.
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# How: files of tests side by side. Many tests wait for processes of their own, so one worker more than there are cores, four at
+# most. `make test PARALLEL=` runs one after the other.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((cores < 3 ? cores + 1 : 4)))
+PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 TREE := build/types
 PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
