@@ -17,12 +17,12 @@ from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sizes import MOST_SHARDS, places
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning import payment, resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
 from dp_pipelines.query.query import Query, ReleasedPartitions
 from dp_pipelines.release.top_partitions import largest
 from dp_pipelines.transforms import once
@@ -83,7 +83,7 @@ class PrivateAggregate(beam.PTransform):
         self._note_draw(pcoll.pipeline)
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
-        count = places(self.num_shards) if self.stage.query.best is None else 1
+        count = 1 if isinstance(self.stage.kind, BestKind) else places(self.num_shards)
         steps = StageSteps.of(self.stage, self.num_shards, self.salt, count)
         names = [field.name for field in dataclasses.fields(steps)]
         return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
@@ -239,7 +239,7 @@ def _check_stage(stage: object) -> None:
             message="is released over partitions that other pipelines select first",
             hint="run it with `dp-pipelines run`, or take another strategy than sips",
         )
-    if stage.query.group is not None or any(isinstance(s.vectors, ClippedVectors) for s in stage.statistics):
+    if stage.query.group is not None or isinstance(stage.kind, TrainingKind):
         raise RequestError(
             field=f"stage {stage.name!r}",
             message="is a part of a train stage, which reads a part of the units alone",

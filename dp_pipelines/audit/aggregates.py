@@ -16,13 +16,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.audit import worst
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.sparse_counts import Spread
-from dp_pipelines.kernels.statistics import DECIDED, Statistic
+from dp_pipelines.kernels.statistics import Statistic, UnitWeights
 from dp_pipelines.kernels.vectors import Parts
+from dp_pipelines.mechanisms.release_mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, ReleasedValues
-from dp_pipelines.planning.stage import Noise, Selection, StagePlan
+from dp_pipelines.planning.stage import Selection, StagePlan
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 
@@ -75,7 +77,7 @@ def noisy_numbers(stage: StagePlan) -> list[int]:
 def noisy_lists(stage: StagePlan) -> list[int]:
     """The places of statistics with many noisy numbers for a partition: not those that decide one."""
     pairs = enumerate(zip(stage.statistics, stage.noises, strict=True))
-    return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and s.kind not in DECIDED]
+    return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and not s.decided]
 
 
 def numbers(stage: StagePlan, replays: int, *, with_unit: bool) -> Iterator[Portion]:
@@ -164,7 +166,9 @@ def medians(stage: StagePlan, place: int, counts: Integers) -> Floats:
 def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> Floats:
     """What is decided by some counts, with a statistic of few cells in its place."""
     statistics = tuple(few if i == place else s for i, s in enumerate(stage.statistics))
-    alone = _only(dataclasses.replace(stage, statistics=statistics, selection=None), [place])
+    noises = FrozenMapping({few.name: stage.choices.noises[stage.statistics[place].name]})
+    choices = dataclasses.replace(stage.choices, noises=noises)
+    alone = _only(dataclasses.replace(stage, statistics=statistics, choices=choices, selection=None), [place])
     probe = Probe()
     draw_release(_with_lists(alone, few, counts), _watched(alone, probe))
     return probe.seen[few].values
@@ -183,7 +187,7 @@ def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
     bare = dataclasses.replace(_only(stage, []), query=query)
     columns = []
     for statistic in bare.statistics:
-        columns.append(np.full(partitions, weights if statistic.kind == "weights" else users, np.int64))
+        columns.append(np.full(partitions, weights if isinstance(statistic, UnitWeights) else users, np.int64))
     table = draw_release(_totals(bare, columns), bare)
     found = np.zeros(partitions, np.bool_)
     found[table.column(stage.query.partition_columns[0]).to_numpy()] = True

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.audit import aggregates, worst
-from dp_pipelines.kernels.statistics import WEIGHT_BITS
+from dp_pipelines.kernels.cells import Around, Points
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, UnitWeights
+from dp_pipelines.mechanisms import rank_choice, smooth_median
+from dp_pipelines.mechanisms.best_choice import BestChoice
 from dp_pipelines.noise import smooth_sensitivity
-from dp_pipelines.planning import decision_cost
 from dp_pipelines.planning.stage import Selection, StagePlan
-from dp_pipelines.release import smooth_median as smooth_release
 from dp_pipelines.selection import exponential, thresholds, truncated_geometric
 
 Floats = NDArray[np.float64]
@@ -91,7 +92,7 @@ def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
 
 
 def _weighted(stage: StagePlan, selection: Selection) -> bool:
-    return stage.statistics[selection.statistic].kind == "weights"
+    return isinstance(stage.statistics[selection.statistic], UnitWeights)
 
 
 def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], float]]:
@@ -125,11 +126,15 @@ def _any(probability: float, times: int) -> float:
     return -math.expm1(times * math.log1p(-min(probability, 1 - 2**-53)))
 
 
-def best(stage: StagePlan, replays: int) -> Decisions:
-    """The choice of the better of two partitions that are alike, but for the unit."""
-    asked = stage.query.best
-    assert asked is not None
-    epsilon, spread = Fraction(stage.choices.selection_epsilon), decision_cost.spread(stage.query)
+def best(stage: StagePlan, asked: BestChoice, replays: int) -> Decisions:
+    """The choice of the better of two partitions that are alike, but for the unit.
+
+    Args:
+        stage: the frozen stage.
+        asked: what it chooses.
+        replays: how many.
+    """
+    epsilon, spread = Fraction(stage.choices.selection_epsilon), asked.spread
     draw = exponential.CHOICES[asked.mechanism]
     flipped = asked.mechanism == "permute_and_flip"
 
@@ -153,8 +158,9 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    around, rows = decision_cost.around(stage.statistics[place]), stage.query.bounds.max_rows_per_partition
-    epsilon = stage.choice_epsilon(place)
+    around, rows = stage.statistics[place].cells, stage.query.bounds.max_rows_per_partition
+    assert isinstance(around, Around)
+    epsilon = stage.calibration(place).decision_epsilon
     pieces = stage.layout.max_partitions
     # Rows between two candidates that are alike draw them apart by `whole` each, where the quantile lies far on one side.
     below = around.whole > around.part
@@ -167,7 +173,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
         picked: Flags = aggregates.ranks(stage, place, counts) == (0 if below else 1)
         return picked
 
-    part = Fraction(around.whole * rows, decision_cost.spread_of_ranks(around, rows))
+    part = Fraction(around.whole * rows, rank_choice.spread(around, rows))
     return _choices(chosen, rows, _first(epsilon * part, True), replays, pieces)
 
 
@@ -179,8 +185,9 @@ def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
         place: of the statistic.
         replays: how many.
     """
-    numbers, pieces = decision_cost.points(stage.statistics[place]).numbers, stage.layout.max_partitions
-    smoothing = smooth_release.smoothing_of(stage, place)
+    points, pieces = stage.statistics[place].cells, stage.layout.max_partitions
+    assert isinstance(points, Points)
+    numbers, smoothing = points.numbers, smooth_median.smoothing(stage.calibration(place))
     upper = [(numbers - 1) // 2, (numbers - 1) // 2 + 1]
     # Twice the medians, of values 0 and 1: 0, then 1 or 2. Half of what lies between, in steps of the release.
     middle = smooth_sensitivity.FINER * (1 + numbers % 2) // 2

@@ -9,7 +9,7 @@ reserves, and no less than the stage needs. Not covered: how far kernels let a u
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import Mechanism
@@ -17,12 +17,19 @@ from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import LatticeSteps
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
+from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.rank_choice import RankChoice
+from dp_pipelines.mechanisms.release_mechanism import Noise, ReleaseMechanism
+from dp_pipelines.mechanisms.smooth_median import MedianByPoints
+from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import training_noise
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.planning.stage import Noise, StagePlan, auto_statistics, shape_of
+from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
+from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.selection import thresholds
 from dp_pipelines.training import gaussian_noise as noise_of_sums
 from dp_pipelines.training.features import moments
@@ -189,19 +196,45 @@ def _of_statistic(stage: StagePlan, place: int | None, noise: Noise, vectors: Cl
         statistic, name = stage.statistics[place], stage.statistics[place].name
     law = "laplace" if isinstance(noise.law, FlooredLaplace) else "gaussian"
     fields: Fields = {"name": name, "kind": law, "scale": noise.law.scale}
-    most = stage.layout.max_partitions
-    if statistic.kind == "weights":
-        return fields | {"l2_squared": thresholds.weighted_l2_squared(1 << WEIGHT_BITS, noise.step, most), "l0": most}
-    if isinstance(statistic.vectors, ClippedVectors):
-        return fields | _of_sums(stage, statistic, noise, vectors)
-    moved = _moved(stage, statistic, name, noise)
-    if statistic.kind in ("ranks", "smooth_median"):
-        epsilon = math.nextafter(float(moved.linf / noise.law.scale), math.inf)
-        delta = stage.choices.selection_delta if statistic.kind == "smooth_median" else 0.0
-        return {"name": name, "kind": "approximate_dp", "epsilon": epsilon, "delta": delta, "l0": moved.l0}
-    if law == "gaussian":
-        return fields | {"l2_squared": moved.l2_squared, "l0": moved.l0}
-    return fields | {"linf": moved.linf, "l0": moved.l0, "l1": moved.l1}
+    audited = _Audited(stage=stage, statistic=statistic, name=name, noise=noise, vectors=vectors)
+    return fields | inherited(FIELDS, type(mechanism_of(statistic)))(audited)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Audited:
+    """A statistic as it runs, and the sums of vectors that are released for its stage outside of the aggregate path."""
+
+    stage: StagePlan
+    statistic: Statistic
+    name: str
+    noise: Noise
+    vectors: ClippedVectors | None
+
+    @property
+    def moved(self) -> LatticeSteps:
+        """How far a unit moves the statistic in the steps of its noise, by the bounds that kernels are given."""
+        return _moved(self.stage, self.statistic, self.name, self.noise)
+
+
+def _of_noise(audited: _Audited) -> Fields:
+    moved = audited.moved
+    if isinstance(audited.noise.law, FlooredLaplace):
+        return {"linf": moved.linf, "l0": moved.l0, "l1": moved.l1}
+    return {"l2_squared": moved.l2_squared, "l0": moved.l0}
+
+
+def _of_weights(audited: _Audited) -> Fields:
+    most = audited.stage.layout.max_partitions
+    return {"l2_squared": thresholds.weighted_l2_squared(1 << WEIGHT_BITS, audited.noise.step, most), "l0": most}
+
+
+def _of_ranks(audited: _Audited) -> Fields:
+    epsilon = math.nextafter(float(audited.moved.linf / audited.noise.law.scale), math.inf)
+    return {"kind": "approximate_dp", "scale": None, "epsilon": epsilon, "delta": 0.0, "l0": audited.moved.l0}
+
+
+def _of_median(audited: _Audited) -> Fields:
+    return _of_ranks(audited) | {"delta": audited.stage.choices.selection_delta}
 
 
 def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> LatticeSteps:
@@ -217,11 +250,12 @@ def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> L
     return shape.steps(noise.step)
 
 
-def _of_sums(stage: StagePlan, statistic: Statistic, noise: Noise, vectors: ClippedVectors | None) -> Fields:
+def _of_sums(audited: _Audited) -> Fields:
     """Of the sums that the trainer releases, with the noise that it takes from the stage."""
+    vectors = audited.vectors
     if vectors is None:
-        return {"kind": f"{statistic.name}, which nothing releases"}
-    steps = noise.law.scale / training_noise.multiplier(stage)  # of the norm of a vector
+        return {"kind": f"{audited.statistic.name}, which nothing releases"}
+    steps = audited.noise.law.scale / training_noise.multiplier(audited.stage)  # of the norm of a vector
     squared = int(steps**2) if steps.denominator == 1 else steps**2
     draws = len(noise_of_sums._parts(entropy.words)) * vectors.size
     if vectors.rate == 1:
@@ -235,12 +269,22 @@ def _of_sums(stage: StagePlan, statistic: Statistic, noise: Noise, vectors: Clip
     }
 
 
+FIELDS: Mapping[type[ReleaseMechanism], Callable[[_Audited], Fields]] = {
+    AddedNoise: _of_noise,
+    WeightedCount: _of_weights,
+    RankChoice: _of_ranks,
+    MedianByPoints: _of_median,
+    NoisyTrainingSums: _of_sums,
+}
+"""What the record of each mechanism must say beside its name; worked out anew, not asked of the mechanism."""
+
+
 def _of_decisions(stage: StagePlan) -> list[Fields]:
     """Of choices, coins and thresholds."""
-    best, selection, delta = stage.query.best, stage.selection, stage.choices.selection_delta
-    if best is not None:
-        fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": best.k}
-        bounded = best.mechanism == "exponential"
+    kind, selection, delta = stage.kind, stage.selection, stage.choices.selection_delta
+    if isinstance(kind, BestKind):
+        fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": kind.choice.k}
+        bounded = kind.choice.mechanism == "exponential"
         return [fields | ({"kind": "bounded_range"} if bounded else {"kind": "approximate_dp", "delta": 0.0})]
     if selection is None:
         return []

@@ -8,7 +8,7 @@ judged (`audit.audit`).
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol
 
@@ -19,11 +19,19 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.statistics import DECIDED
+from dp_pipelines.kernels.statistics import Statistic, TrainingSums
+from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
+from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.rank_choice import RankChoice
+from dp_pipelines.mechanisms.release_mechanism import Noise, ReleaseMechanism
+from dp_pipelines.mechanisms.smooth_median import MedianByPoints
+from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
-from dp_pipelines.planning import decision_cost, training_noise
+from dp_pipelines.planning import training_noise
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training.features import moments
 
@@ -123,19 +131,40 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is None:
             continue
-        if isinstance(statistic.vectors, ClippedVectors):
-            total += 2 * statistic.vectors.times
-        elif statistic.kind == "smooth_median":
-            total += DRAWS_OF_MEDIAN
-        elif statistic.kind == "ranks":
-            total += 5 * stage.layout.max_partitions
-        else:
-            total += worst.change(stage, statistic, noise).pieces
+        total += inherited(COSTS, type(mechanism_of(statistic)))(stage, statistic, noise)
     if stage.selection is not None and not stage.selection.released:
         total += stage.layout.max_partitions
-    if stage.query.best is not None:
-        total += stage.query.best.k * (ROW_OF_EXPONENTIAL if stage.query.best.mechanism == "exponential" else 5)
+    kind = stage.kind
+    if isinstance(kind, BestKind):
+        total += kind.choice.k * (ROW_OF_EXPONENTIAL if kind.choice.mechanism == "exponential" else 5)
     return 2 * total
+
+
+def _cost_of_noise(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
+    return worst.change(stage, statistic, noise).pieces
+
+
+def _cost_of_ranks(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
+    return 5 * stage.layout.max_partitions
+
+
+def _cost_of_median(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
+    return DRAWS_OF_MEDIAN
+
+
+def _cost_of_sums(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
+    assert isinstance(statistic, TrainingSums)
+    return 2 * statistic.of_units.times
+
+
+COSTS: Mapping[type[ReleaseMechanism], Callable[[StagePlan, Statistic, Noise], int]] = {
+    AddedNoise: _cost_of_noise,
+    WeightedCount: _cost_of_noise,
+    RankChoice: _cost_of_ranks,
+    MedianByPoints: _cost_of_median,
+    NoisyTrainingSums: _cost_of_sums,
+}
+"""About how many draws a statistic of each mechanism takes in a replay."""
 
 
 def replay(
@@ -152,8 +181,7 @@ def replay(
     """
     watch = _Watch(records, replays)
     names = {own.name: of_plan.name for own, of_plan in zip(stage.statistics, planned.statistics, strict=True)}
-    noisy = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None]
-    if any(isinstance(statistic.vectors, ClippedVectors) for statistic in noisy):
+    if isinstance(stage.kind, TrainingKind):
         _vectors(watch, stage, task)
     else:
         if aggregates.noisy_numbers(stage):
@@ -228,14 +256,11 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
 def _decisions(watch: _Watch, stage: StagePlan) -> None:
     """Choices, coins, thresholds."""
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is None or statistic.kind not in DECIDED:
-            continue
-        if statistic.kind == "smooth_median":
-            watch.decided(f"noise of {statistic.name}", decisions.medians(stage, place, watch.replays))
-        elif len(decision_cost.around(statistic).candidates) > 1:
-            watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
-    if stage.query.best is not None:
-        watch.decided("choice of the best", decisions.best(stage, watch.replays))
+        if noise is not None and statistic.decided:
+            inherited(DECISIONS, type(mechanism_of(statistic)))(watch, stage, place)
+    kind = stage.kind
+    if isinstance(kind, BestKind):
+        watch.decided("choice of the best", decisions.best(stage, kind.choice, watch.replays))
     selection = stage.selection
     if selection is None:
         return
@@ -250,11 +275,28 @@ def _decisions(watch: _Watch, stage: StagePlan) -> None:
         watch.findings.append(Finding(what="threshold", found=found, evidence=wrong))
 
 
+def _median(watch: _Watch, stage: StagePlan, place: int) -> None:
+    watch.decided(f"noise of {stage.statistics[place].name}", decisions.medians(stage, place, watch.replays))
+
+
+def _ranks(watch: _Watch, stage: StagePlan, place: int) -> None:
+    statistic = stage.statistics[place]
+    assert isinstance(statistic.cells, Around)
+    if len(statistic.cells.candidates) > 1:
+        watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
+
+
+DECISIONS: Mapping[type[ReleaseMechanism], Callable[[_Watch, StagePlan, int], None]] = {
+    RankChoice: _ranks,
+    MedianByPoints: _median,
+}
+"""How the decisions of each mechanism are replayed that decides instead of adding noise."""
+
+
 def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     """Sums of clipped vectors."""
     ((key, chosen),) = stage.choices.noises.items()
-    vectors = next(s.vectors for s in stage.statistics if s.name == key)
-    assert isinstance(vectors, ClippedVectors)
+    (vectors,) = stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values()
     record = watch.record(key)
     multiplier = training_noise.multiplier(stage)
     claimed = float(multiplier)

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels.accumulate import coarse_words
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights
+from dp_pipelines.mechanisms.release_mechanism import Noise
 from dp_pipelines.noise.laws import FlooredLaplace
-from dp_pipelines.planning.stage import Noise, StagePlan, shape_of
+from dp_pipelines.planning.stage import StagePlan, shape_of
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -94,7 +95,7 @@ def words(totals: Integers) -> tuple[Integers, Integers]:
 
 def _moved(stage: StagePlan, statistic: Statistic, noise: Noise) -> tuple[int, int]:
     """How many integers change, each by how much."""
-    if statistic.kind == "weights":
+    if isinstance(statistic, UnitWeights):
         return 1, 1 << WEIGHT_BITS  # alone in one partition
     shape = shape_of(statistic, stage.query)
     each = shape.per_coordinate * shape.unit >> statistic.fine_bits

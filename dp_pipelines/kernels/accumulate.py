@@ -17,11 +17,11 @@ from dp_pipelines.kernels.bounding import Bounded
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.keys import Codes
-from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, SummandLattice
+from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.sparse_counts import Spread
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, DistinctValues, Statistic, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import Parts, VectorLattice
 
 EXACT_ROWS = 2**22
@@ -48,12 +48,12 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
     size = len(kept.partitions)
     codes = kept.partitions.codes[kept.bounded.rows]
     rows = _Shard(wire=wire, layout=layout, bounded=kept.bounded, codes=codes, size=size)
-    units = rows.per_pair(None)
+    units = rows.units()
     used = np.flatnonzero(units)
     columns = {n: gather.take(c, used) for n, c in zip(layout.partition_names, kept.partitions.columns, strict=True)}
     for i, statistic in enumerate(statistics):
-        if not _in_lists(statistic):
-            columns[f"a{i}"] = pa.array(rows.statistic(statistic)[used])
+        if not statistic.in_lists:
+            columns[f"a{i}"] = pa.array(statistic.per_partition(rows)[used])
     for j, (column, cells) in enumerate(cells_of(statistics)):
         found = sparse_counts.counted(*rows.cells(column, cells), partitions=size, width=cells.count)
         columns[f"n{j}"], columns[f"m{j}"] = (gather.take(lists, used) for lists in found.lists(size))
@@ -66,34 +66,47 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
     return pa.table(columns)
 
 
-def _in_lists(statistic: Statistic) -> bool:
-    """Whether a statistic travels as lists: of cells, of values, or of sums."""
-    return statistic.cells is not None or statistic.vectors is not None or statistic.kind == "distinct"
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shard:
+    """The kept rows of a shard: `kernels.statistics.KeptRows`, and what travels as lists."""
+
     wire: pa.Table
     layout: Layout
     bounded: Bounded
     codes: Codes
     size: int
 
-    def statistic(self, statistic: Statistic) -> Integers:
-        """One integer per partition code."""
-        if statistic.kind == "rows":
-            return np.bincount(self.codes, minlength=self.size)
-        if statistic.kind == "units":
-            return self.per_pair(None)
-        if statistic.kind == "weights":
-            return self.per_pair(unit_weights(self.bounded.partitions_of_unit()))
-        if statistic.kind == "clipped_sum":
-            return self.per_pair(self._clipped_sums(statistic))
-        values, nulls = self._values(statistic)
-        codes = self.codes if nulls is None else self.codes[~nulls]
-        if statistic.kind == "not_null":
-            return np.bincount(codes, minlength=self.size)
-        return sums_by_code(codes, values if nulls is None else values[~nulls], self.size)
+    def rows(self) -> Integers:
+        return np.bincount(self.codes, minlength=self.size)
+
+    def units(self) -> Integers:
+        return np.bincount(self._codes_of_pairs(), minlength=self.size)
+
+    def weights(self) -> Integers:
+        return sums_by_code(self._codes_of_pairs(), unit_weights(self.bounded.partitions_of_unit()), self.size)
+
+    def not_null(self, column: str) -> Integers:
+        place = [name for name, _ in self.layout.values].index(column)
+        _, nulls = self._values(place)
+        return np.bincount(self.codes if nulls is None else self.codes[~nulls], minlength=self.size)
+
+    def sums(self, column: str, lattice: Lattice) -> Integers:
+        values, nulls = self._values(self.layout.values.index((column, lattice)))
+        if nulls is None:
+            return sums_by_code(self.codes, values, self.size)
+        return sums_by_code(self.codes[~nulls], values[~nulls], self.size)
+
+    def clipped_sums(self, column: str, lattice: SummandLattice) -> Integers:
+        index = self.layout.summands.index((column, lattice))
+        values = keys.one_array(self.wire.column(f"s{index}")).to_numpy()
+        pair_of_row = self.bounded.pair_of_row
+        assert pair_of_row is not None
+        inside = pair_of_row >= 0
+        high, low = exact_sums(pair_of_row[inside], values[inside], len(self.bounded.starts))
+        # Beyond 2**20 in the high word a sum lies far outside any clip bound, which is below 2**25.
+        near = np.clip(high, -(2**20), 2**20)
+        clipped = np.clip((near << np.int64(32)) + low, *lattice.clip_bounds)
+        return sums_by_code(self._codes_of_pairs(), clipped, self.size)
 
     def cells(self, column: str, cells: Cells) -> tuple[Codes, Integers]:
         """The partition code and the cell of each kept row that is in one."""
@@ -109,42 +122,25 @@ class _Shard:
             lattice = statistic.vectors
             index = self.layout.vectors.index((statistic.column or "", lattice))
             of_rows = vectors.matrix(keys.one_array(self.wire.column(f"w{index}")))
-            codes = self.codes[self.bounded.starts]
-            return vectors.clipped_sums(lattice, of_rows, *contributions.rows_of_pairs(self.bounded), codes, self.size)
+            pairs = contributions.rows_of_pairs(self.bounded)
+            return vectors.clipped_sums(lattice, of_rows, *pairs, self._codes_of_pairs(), self.size)
         assert isinstance(statistic.vectors, Moments)
         names = self.layout.feature_names(statistic.vectors)
         features = [keys.one_array(self.wire.column(name)).to_numpy()[self.bounded.rows] for name in names]
         return moments.sums_of_products(np.stack(features, axis=1), self.codes, self.size)
 
-    def per_pair(self, weights: Integers | None) -> Integers:
-        """One contribution of each kept (unit, partition): 1, or the given integer of at most 2**30."""
-        codes = self.codes[self.bounded.starts]
-        return np.bincount(codes, minlength=self.size) if weights is None else sums_by_code(codes, weights, self.size)
+    def _codes_of_pairs(self) -> Codes:
+        """The partition code of each kept (unit, partition)."""
+        return self.codes[self.bounded.starts]
 
-    def _values(self, statistic: Statistic) -> tuple[Integers, Flags | None]:
+    def _values(self, place: int) -> tuple[Integers, Flags | None]:
         """The lattice values of the kept rows, and which of them are null."""
-        wanted = [
-            column == statistic.column and (statistic.kind == "not_null" or lattice == statistic.lattice)
-            for column, lattice in self.layout.values
-        ]
-        column = keys.one_array(self.wire.column(f"v{wanted.index(True)}"))
+        column = keys.one_array(self.wire.column(f"v{place}"))
         nulls = None
         if column.null_count:
             nulls = column.is_null().to_numpy(zero_copy_only=False)[self.bounded.rows]
             column = column.fill_null(0)
         return column.to_numpy()[self.bounded.rows], nulls
-
-    def _clipped_sums(self, statistic: Statistic) -> Integers:
-        assert isinstance(statistic.lattice, SummandLattice)
-        index = self.layout.summands.index((statistic.column or "", statistic.lattice))
-        values = keys.one_array(self.wire.column(f"s{index}")).to_numpy()
-        pair_of_row = self.bounded.pair_of_row
-        assert pair_of_row is not None
-        inside = pair_of_row >= 0
-        high, low = exact_sums(pair_of_row[inside], values[inside], len(self.bounded.starts))
-        # Beyond 2**20 in the high word a sum lies far outside any clip bound, which is below 2**25.
-        near = np.clip(high, -(2**20), 2**20)
-        return np.clip((near << np.int64(32)) + low, *statistic.lattice.clip_bounds)
 
 
 def unit_weights(partitions_of_unit: Codes) -> Integers:
@@ -249,7 +245,7 @@ def merge(tables: Sequence[pa.Table], partition_names: Sequence[str], statistics
 def no_partials(partition_names: Sequence[str], statistics: Sequence[Statistic]) -> pa.Table:
     """Partial aggregates of nothing, with partition columns of no type."""
     columns = {name: pa.nulls(0) for name in partition_names}
-    columns |= {f"a{i}": pa.array([], pa.int64()) for i, statistic in enumerate(statistics) if not _in_lists(statistic)}
+    columns |= {f"a{i}": pa.array([], pa.int64()) for i, statistic in enumerate(statistics) if not statistic.in_lists}
     for j in range(len(cells_of(statistics))):
         columns[f"n{j}"], columns[f"m{j}"] = pa.array([], pa.list_(pa.int32())), pa.array([], pa.list_(pa.int64()))
     for j, statistic in enumerate(vectors_of(statistics)):
@@ -294,7 +290,7 @@ def _summed(
     ]
     words, spreads, parts = [], {}, {}
     for i, statistic in enumerate(statistics):
-        if statistic.kind == "distinct":
+        if isinstance(statistic, DistinctValues):
             j = distinct_of(statistics).index((statistic.column or "", statistic.most))
             rows, values = distinct.flat(table.column(f"d{j}"))
             once, _ = distinct.each_once(codes[rows], values)

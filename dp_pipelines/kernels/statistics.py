@@ -1,73 +1,79 @@
 """What is summed for each partition: the integer statistics and how far one privacy unit can move each.
 
-In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for. Holds: `shape` gives a
-bound on the change of the statistic when all rows of one unit are added or removed (docs/proofs/sensitivity.md); it is a
-law about `kernels.accumulate` that tests/privacy checks on integers.
+In: declared names and lattices. Out: frozen descriptions that kernels compute and plans pay for; one class for each kind.
+Holds: `shape` bounds the change of the statistic when all rows of one unit are added or removed
+(docs/proofs/sensitivity.md); it is a law about `kernels.accumulate` that tests/privacy checks on integers.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Protocol
 
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Integers, Lattice, SummandLattice
 from dp_pipelines.kernels.moments import LARGEST, Moments
 from dp_pipelines.kernels.sensitivity import Shape as Shape
 from dp_pipelines.kernels.vectors import VectorLattice
 
-Kind = Literal[
-    "rows",
-    "units",
-    "not_null",
-    "sum",
-    "clipped_sum",
-    "weights",
-    "cells",
-    "ranks",
-    "smooth_median",
-    "distinct",
-    "vector_sum",
-    "second_moments",
-    "clipped_vectors",
-]
-
 COUNT_BITS = 20
 """Counts are released on a lattice of 2**-20, so that noise scales fit them closely. Accumulators hold whole counts."""
-
-COUNTED = ("rows", "units", "not_null", "cells", "ranks", "smooth_median", "distinct")
-"""Kinds whose accumulators hold whole counts."""
-
-DECIDED = ("ranks", "smooth_median")
-"""Kinds of which one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
 
 WEIGHT_BITS = 20
 """A unit's weight in weighted selection is at most 2**20, spread over its partitions with an L2 norm of at most 2**20."""
 
 
+class KeptRows(Protocol):
+    """The kept rows of a shard, as `kernels.accumulate` holds them; each method gives one integer per partition code."""
+
+    def rows(self) -> Integers:
+        """How many rows."""
+        ...
+
+    def units(self) -> Integers:
+        """How many units."""
+        ...
+
+    def weights(self) -> Integers:
+        """The sum of the units' weights for weighted selection."""
+        ...
+
+    def not_null(self, column: str) -> Integers:
+        """How many rows in which a column is not null."""
+        ...
+
+    def sums(self, column: str, lattice: Lattice) -> Integers:
+        """The sum of a column's lattice values."""
+        ...
+
+    def clipped_sums(self, column: str, lattice: SummandLattice) -> Integers:
+        """The sum of a column's lattice values, clipped for each unit."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistic:
-    """One integer per partition, or one for each cell of a partition.
+    """One integer per partition, or one for each cell or coordinate of a partition. Each kind is a class below.
 
     Args:
-        kind: `rows` kept; `units` with a kept row; `not_null` rows of a column; `sum` of a column's lattice values;
-            `clipped_sum` of a column, clipped for each unit and partition; `weights` of the units for weighted selection;
-            rows by the `cells` into which a column's values fall; `ranks` of candidates, by cells around them; rows by the points
-            nearest to them, for a median (`smooth_median`); different values of a column (`distinct`);
-            `vector_sum` of a column of lists, clipped for each unit and partition; `second_moments` of some columns;
-            `clipped_vectors`, one for each unit, which `dp_pipelines.training` computes.
         column: the column that is read, where one is.
         lattice: how its values become integers.
         cells: the cells that are counted.
         most: how many different values of one unit count in one partition; None: as many as rows of it.
         vectors: of statistics with many integers for a partition, how rows become integers.
 
-    >>> Statistic(kind="rows").name
+    >>> RowCount().name
     'rows'
     """
 
-    kind: Kind
+    kind: ClassVar[str]
+    """What names begin with; names stand in stored plans."""
+    counts: ClassVar[bool] = False
+    """Whether accumulators hold whole counts, which the lattice of the release divides further."""
+    decided: ClassVar[bool] = False
+    """Whether one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
+
     column: str | None = None
     lattice: Lattice | SummandLattice | None = None
     cells: Cells | None = None
@@ -82,38 +88,24 @@ class Statistic:
         return None if self.cells is None else self.cells.count
 
     @property
+    def in_lists(self) -> bool:
+        """Whether it travels as lists, of cells, of values or of sums, and not as one integer for each partition."""
+        return self.width is not None
+
+    @property
     def name(self) -> str:
         """A name that two statistics share only if they are the same."""
-        if self.cells is not None:
-            kind = self.kind if self.kind == "smooth_median" else "cells"
-            return f"{kind}({self.column} in {self.cells.name})"
-        if self.vectors is not None:
-            return f"{self.kind}({f'{self.column}: ' if self.column else ''}{self.vectors.name})"
-        if self.most is not None:
-            return f"{self.kind}({self.column!r}, at most {self.most} of a unit)"
-        if self.lattice is None:
-            return self.kind if self.column is None else f"{self.kind}({self.column})"
-        low, high = self.lattice.low, self.lattice.high
-        form = ""
-        if isinstance(self.lattice, Lattice):
-            form = ("squares" if self.lattice.square else "values") + (
-                " from the middle" if self.lattice.centre_used else ""
-            )
-        return f"{self.kind}({self.column} in [{low!r}, {high!r}]{', ' + form if form else ''})"
+        return self.kind if self.column is None else f"{self.kind}({self.column})"
 
     @property
     def fine_bits(self) -> int:
         """By how many bits an accumulated integer is shifted left to the fine lattice of its release."""
-        return COUNT_BITS if self.kind in COUNTED else 0
+        return COUNT_BITS if self.counts else 0
 
     @property
     def fine_step(self) -> float:
         """The width of one step of the fine lattice, in units of the statistic."""
-        if self.kind == "weights":
-            return 2.0**-WEIGHT_BITS
-        if self.vectors is not None:  # moments are products in steps of two features each
-            return self.vectors.step if isinstance(self.vectors, VectorLattice) else 1.0
-        return 2.0**-COUNT_BITS if self.lattice is None else self.lattice.step
+        return 2.0**-COUNT_BITS
 
     @property
     def follows_partitions(self) -> bool:
@@ -121,8 +113,6 @@ class Statistic:
 
         So it is with all but choices by ranks and lists of numbers that are clipped to an L1 or L2 norm.
         """
-        if self.kind in (*DECIDED, "weights"):
-            return False
         return self.shape(max_partitions=1, max_rows_per_partition=1, max_rows=None).squares is None
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
@@ -133,58 +123,289 @@ class Statistic:
             max_rows_per_partition: rows of one unit in one partition (Linf).
             max_rows: rows of one unit in all, where that is what is bounded; else None.
         """
-        if self.kind == "weights":
-            raise ValueError("the shape of weights is an L2 norm: see dp_pipelines.selection.thresholds")
-        if isinstance(self.vectors, VectorLattice):
-            return shape_of_vectors(self.vectors, max_partitions)
-        if isinstance(self.vectors, ClippedVectors):
-            return self.vectors.shape
-        if self.vectors is not None:
-            rows = max_partitions if max_rows is None else max_rows
-            together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)
-            return shape_of_moments(self.vectors, rows, together, times)
-        per_row = 1 << self.fine_bits if self.lattice is None else self.lattice.largest
-        # What is decided by exact counts is one decision in each partition, whatever the unit's rows.
-        if self.kind in ("units", "clipped_sum", *DECIDED):
-            return Shape(unit=per_row, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
-        if self.kind == "cells" and max_rows is None:
-            # Each kept row counts in one cell, which may be the same for all rows of a partition.
-            rows = max_partitions * max_rows_per_partition
-            return Shape(unit=per_row, coordinates=rows, per_coordinate=max_rows_per_partition, in_total=rows)
-        if self.kind == "distinct":
-            unit = per_row * (self.most or max_rows_per_partition)
-            return Shape(unit=unit, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
+        raise NotImplementedError
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        """One integer per partition code; for statistics that do not travel as lists."""
+        raise NotImplementedError
+
+    def score_range(self, rows: int) -> int:
+        """How far apart two partitions' values can move when one unit is added, where the values are scores of a choice.
+
+        Args:
+            rows: of one unit in one partition, at most.
+        """
+        raise NotImplementedError(f"{self.kind} is not one whole number for each partition")
+
+
+def _of_rows(per_row: int, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+    """The shape of a total to which each row adds up to `per_row`."""
+    if max_rows is not None:
+        return Shape(unit=per_row, coordinates=max_rows, per_coordinate=max_rows, in_total=max_rows)
+    unit = per_row * max_rows_per_partition
+    return Shape(unit=unit, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
+
+
+def _once_per_partition(unit: int, max_partitions: int) -> Shape:
+    """The shape of what a unit moves by at most `unit` in each of its partitions, whatever its rows there."""
+    return Shape(unit=unit, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
+
+
+class RowCount(Statistic):
+    """Kept rows."""
+
+    kind = "rows"
+    counts = True
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        return _of_rows(1 << COUNT_BITS, max_partitions, max_rows_per_partition, max_rows)
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        return kept.rows()
+
+    def score_range(self, rows: int) -> int:
+        return rows
+
+
+class NotNullCount(RowCount):
+    """Kept rows in which a column is not null."""
+
+    kind = "not_null"
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        assert self.column is not None
+        return kept.not_null(self.column)
+
+
+class UnitCount(Statistic):
+    """Units with a kept row."""
+
+    kind = "units"
+    counts = True
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        return _once_per_partition(1 << COUNT_BITS, max_partitions)
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        return kept.units()
+
+    def score_range(self, rows: int) -> int:
+        return 1
+
+
+class UnitWeights(Statistic):
+    """The weights of the units for weighted selection."""
+
+    kind = "weights"
+
+    @property
+    def fine_step(self) -> float:
+        return 2.0**-WEIGHT_BITS
+
+    @property
+    def follows_partitions(self) -> bool:
+        """Their L2 norm is bounded, whatever the number of partitions."""
+        return False
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        """Not a shape in whole units.
+
+        Raises:
+            ValueError: always.
+        """
+        raise ValueError("the shape of weights is an L2 norm: see dp_pipelines.selection.thresholds")
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        return kept.weights()
+
+
+class ValueSum(Statistic):
+    """The sum of a column's lattice values."""
+
+    kind = "sum"
+
+    @property
+    def name(self) -> str:
+        assert self.lattice is not None
+        form = ""
+        if isinstance(self.lattice, Lattice):
+            form = ", squares" if self.lattice.square else ", values"
+            form += " from the middle" if self.lattice.centre_used else ""
+        return f"{self.kind}({self.column} in [{self.lattice.low!r}, {self.lattice.high!r}]{form})"
+
+    @property
+    def fine_step(self) -> float:
+        assert self.lattice is not None
+        return self.lattice.step
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        assert self.lattice is not None
+        return _of_rows(self.lattice.largest, max_partitions, max_rows_per_partition, max_rows)
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        assert self.column is not None
+        assert isinstance(self.lattice, Lattice)
+        return kept.sums(self.column, self.lattice)
+
+    def score_range(self, rows: int) -> int:
+        assert isinstance(self.lattice, Lattice)
+        return rows * (max(self.lattice.highest, 0) - min(self.lattice.lowest, 0))
+
+
+class ClippedSum(ValueSum):
+    """The sum of a column, clipped for each unit and partition."""
+
+    kind = "clipped_sum"
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        assert self.lattice is not None
+        return _once_per_partition(self.lattice.largest, max_partitions)
+
+    def per_partition(self, kept: KeptRows) -> Integers:
+        assert isinstance(self.lattice, SummandLattice)
+        return kept.clipped_sums(self.column or "", self.lattice)
+
+    def score_range(self, rows: int) -> int:
+        assert isinstance(self.lattice, SummandLattice)
+        low, high = self.lattice.clip_bounds
+        return max(high, 0) - min(low, 0)
+
+
+class DistinctValues(Statistic):
+    """Different values of a column."""
+
+    kind = "distinct"
+    counts = True
+
+    @property
+    def in_lists(self) -> bool:
+        """The values travel, to be counted where all of a partition meet."""
+        return True
+
+    @property
+    def name(self) -> str:
+        if self.most is None:
+            return super().name
+        return f"{self.kind}({self.column!r}, at most {self.most} of a unit)"
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        return _once_per_partition((self.most or max_rows_per_partition) << COUNT_BITS, max_partitions)
+
+    def score_range(self, rows: int) -> int:
+        return self.most or rows
+
+
+class CellCounts(Statistic):
+    """Rows by the cells into which a column's values fall."""
+
+    kind = "cells"
+    counts = True
+
+    @property
+    def name(self) -> str:
+        assert self.cells is not None
+        return f"{self.kind}({self.column} in {self.cells.name})"
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         if max_rows is not None:
-            return Shape(unit=per_row, coordinates=max_rows, per_coordinate=max_rows, in_total=max_rows)
-        unit = per_row * max_rows_per_partition
-        return Shape(unit=unit, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
+            return _of_rows(1 << COUNT_BITS, max_partitions, max_rows_per_partition, max_rows)
+        # Each kept row counts in one cell, which may be the same for all rows of a partition.
+        rows = max_partitions * max_rows_per_partition
+        return Shape(unit=1 << COUNT_BITS, coordinates=rows, per_coordinate=max_rows_per_partition, in_total=rows)
 
 
-def shape_of_vectors(lattice: VectorLattice, partitions: int) -> Shape:
-    """The shape of sums that are clipped for each unit and partition: a vector of norm `bound` in each partition."""
-    every, size = partitions * lattice.size, lattice.size
-    if lattice.norm == "linf":
-        return Shape(unit=lattice.bound, coordinates=every, per_coordinate=1, in_total=every)
-    # Of L2 norm 1 each, they have an L1 norm of at most sqrt(size).
-    total = partitions if lattice.norm == "l1" else math.isqrt(partitions**2 * size - 1) + 1
-    return Shape(unit=lattice.bound, coordinates=every, per_coordinate=1, in_total=total, squares=partitions)
+class DecidingCounts(CellCounts):
+    """Exact counts out of which a mechanism decides one number for each partition."""
+
+    decided = True
+
+    @property
+    def follows_partitions(self) -> bool:
+        """A decision has an epsilon, and no noise in units."""
+        return False
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        """One decision in each partition, whatever the unit's rows."""
+        return _once_per_partition(1 << COUNT_BITS, max_partitions)
 
 
-def shape_of_moments(moments: Moments, rows: int, together: int, times: int) -> Shape:
-    """The shape of sums of products of features.
+class RankCounts(DecidingCounts):
+    """The ranks of candidates: rows by the cells around them."""
 
-    Args:
-        moments: the features.
-        rows: partitions, or rows, of one unit.
-        together: how many of these may fall on one partition.
-        times: how many rows each stands for; 1 where rows are counted in all.
-    """
-    unit, every = LARGEST**2 * times, rows * moments.width
-    if moments.ranges is not None:  # each product is at most the square of the largest
-        return Shape(unit=unit, coordinates=every, per_coordinate=together, in_total=every)
-    # With |x| = 1 the L1 norm is (|x|_1^2 + 1) / 2 <= (k + 1) / 2, the L2 norm at most 1.
-    total = -(-rows * (len(moments.columns) + 1) // 2)
-    return Shape(unit=unit, coordinates=every, per_coordinate=together, in_total=total, squares=rows * together)
+    kind = "cells"
+
+
+class MedianCounts(DecidingCounts):
+    """Rows by the points of a range nearest to them, for a median with smooth sensitivity."""
+
+    kind = "smooth_median"
+
+
+class ManySums(Statistic):
+    """Many sums for each partition."""
+
+    @property
+    def name(self) -> str:
+        assert self.vectors is not None
+        return f"{self.kind}({f'{self.column}: ' if self.column else ''}{self.vectors.name})"
+
+    @property
+    def fine_step(self) -> float:
+        return 1.0
+
+
+class VectorSums(ManySums):
+    """The sum of a column of lists, clipped for each unit and partition."""
+
+    kind = "vector_sum"
+
+    @property
+    def fine_step(self) -> float:
+        assert isinstance(self.vectors, VectorLattice)
+        return self.vectors.step
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        """A vector of norm `bound` in each partition."""
+        assert isinstance(self.vectors, VectorLattice)
+        every, size, bound = max_partitions * self.vectors.size, self.vectors.size, self.vectors.bound
+        if self.vectors.norm == "linf":
+            return Shape(unit=bound, coordinates=every, per_coordinate=1, in_total=every)
+        # Of L2 norm 1 each, they have an L1 norm of at most sqrt(size).
+        total = max_partitions if self.vectors.norm == "l1" else math.isqrt(max_partitions**2 * size - 1) + 1
+        return Shape(unit=bound, coordinates=every, per_coordinate=1, in_total=total, squares=max_partitions)
+
+
+class ProductSums(ManySums):
+    """The second moments of some columns: sums of products in steps of two features each."""
+
+    kind = "second_moments"
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        assert isinstance(self.vectors, Moments)
+        # Partitions, or rows where these are counted in all; how many may fall on one partition; for how many rows each stands.
+        rows = max_partitions if max_rows is None else max_rows
+        together, times = (1, max_rows_per_partition) if max_rows is None else (rows, 1)
+        unit, every = LARGEST**2 * times, rows * self.vectors.width
+        if self.vectors.ranges is not None:  # each product is at most the square of the largest
+            return Shape(unit=unit, coordinates=every, per_coordinate=together, in_total=every)
+        # With |x| = 1 the L1 norm is (|x|_1^2 + 1) / 2 <= (k + 1) / 2, the L2 norm at most 1.
+        total = -(-rows * (len(self.vectors.columns) + 1) // 2)
+        return Shape(unit=unit, coordinates=every, per_coordinate=together, in_total=total, squares=rows * together)
+
+
+class TrainingSums(ManySums):
+    """Sums of one clipped vector for each unit, which `dp_pipelines.training` computes."""
+
+    kind = "clipped_vectors"
+
+    @property
+    def of_units(self) -> ClippedVectors:
+        """The vectors."""
+        assert isinstance(self.vectors, ClippedVectors)
+        return self.vectors
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        return self.of_units.shape
 
 
 def vectors_of(statistics: Sequence[Statistic]) -> list[Statistic]:
@@ -199,4 +420,4 @@ def cells_of(statistics: Sequence[Statistic]) -> list[tuple[str, Cells]]:
 
 def distinct_of(statistics: Sequence[Statistic]) -> list[tuple[str, int | None]]:
     """The columns whose different values statistics count, with how many of a unit do, each once, in a fixed order."""
-    return list(dict.fromkeys((s.column or "", s.most) for s in statistics if s.kind == "distinct"))
+    return list(dict.fromkeys((s.column or "", s.most) for s in statistics if isinstance(s, DistinctValues)))

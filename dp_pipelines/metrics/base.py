@@ -17,10 +17,10 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.column_types import check_value_type
 from dp_pipelines.kernels.lattice import Floats
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import RowCount, Statistic, UnitCount
 
-ROWS = Statistic(kind="rows")
-UNITS = Statistic(kind="units")
+ROWS = RowCount()
+UNITS = UnitCount()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import Statistic, TrainingSums
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 
 
@@ -38,7 +38,7 @@ class ClippedSums(Metric):
         return ClippedVectors(size=self.size, times=self.times, rate=self.rate)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        return (Statistic(kind="clipped_vectors", vectors=self.vectors),)
+        return (TrainingSums(vectors=self.vectors),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         raise NotImplementedError("dp_pipelines.training releases these sums")

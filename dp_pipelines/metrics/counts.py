@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.kernels.distinct import check_values
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import DistinctValues, Statistic
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues, constant
 
 MOST_VALUES = 2**24
@@ -99,7 +99,7 @@ class DistinctCount(Metric):
         check_values(kind, self.column)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        return (Statistic(kind="distinct", column=self.column, most=self.max_values_per_partition),)
+        return (DistinctValues(column=self.column, most=self.max_values_per_partition),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[self.statistics(basis)[0]])

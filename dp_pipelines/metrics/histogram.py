@@ -14,7 +14,7 @@ import pyarrow as pa
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import MOST_CELLS, Bins, Categories
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 
 MOST_BINS = 4096
@@ -107,9 +107,9 @@ class Histogram(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         if self.edges is not None:
-            return (Statistic(kind="cells", column=self.column, cells=Bins(edges=tuple(self.edges))),)
+            return (CellCounts(column=self.column, cells=Bins(edges=tuple(self.edges))),)
         assert self.categories is not None
-        return (Statistic(kind="cells", column=self.column, cells=Categories(values=tuple(self.categories))),)
+        return (CellCounts(column=self.column, cells=Categories(values=tuple(self.categories))),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         counts = noisy[self.statistics(basis)[0]]

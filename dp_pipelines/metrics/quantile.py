@@ -20,7 +20,7 @@ import numpy as np
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import RankCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantiles import BRANCHING, DEPTH, Quantiles
 
@@ -85,7 +85,7 @@ class Quantile(Metric):
             return self._tree().statistics(basis)
         at = Fraction(self.quantile).limit_denominator(FINEST)
         around = Around(candidates=tuple(self.candidates), part=at.numerator, whole=at.denominator)
-        return (Statistic(kind="ranks", column=self.column, cells=around),)
+        return (RankCounts(column=self.column, cells=around),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         listed = np.array(self.candidates)

@@ -23,7 +23,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import TreeLevel
 from dp_pipelines.kernels.lattice import Floats
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, Shown
 
 BRANCHING, DEPTH = 4, 6
@@ -101,8 +101,7 @@ class Quantiles(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return tuple(
-            Statistic(
-                kind="cells",
+            CellCounts(
                 column=self.column,
                 cells=TreeLevel(low=self.min_value, high=self.max_value, branching=BRANCHING, depth=DEPTH, level=level),
             )

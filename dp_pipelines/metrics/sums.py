@@ -13,7 +13,7 @@ import numpy as np
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ClippedSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
 
 AUTO: Literal["auto"] = "auto"
@@ -105,17 +105,13 @@ class _OverColumn(Metric):
         return (self.column, self.low, self.high)
 
     def _count(self, basis: Basis) -> Statistic:
-        return Statistic(kind="not_null", column=self.column) if basis.nullable else ROWS
+        return NotNullCount(column=self.column) if basis.nullable else ROWS
 
     def _sum(self, basis: Basis) -> Statistic:
-        return Statistic(
-            kind="sum", column=self.column, lattice=Lattice.for_values(self.low, self.high, centred=basis.centred)
-        )
+        return ValueSum(column=self.column, lattice=Lattice.for_values(self.low, self.high, centred=basis.centred))
 
     def _squares(self, basis: Basis) -> Statistic:
-        return Statistic(
-            kind="sum", column=self.column, lattice=Lattice.for_squares(self.low, self.high, centred=basis.centred)
-        )
+        return ValueSum(column=self.column, lattice=Lattice.for_squares(self.low, self.high, centred=basis.centred))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +183,7 @@ class Sum(_OverColumn):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         if self.clips_partition_sums:
             lattice = SummandLattice.for_sums(*self._sum_bounds)
-            return (Statistic(kind="clipped_sum", column=self.column, lattice=lattice),)
+            return (ClippedSum(column=self.column, lattice=lattice),)
         return (self._sum(basis), self._count(basis)) if basis.centred else (self._sum(basis),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:

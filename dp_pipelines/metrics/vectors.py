@@ -19,7 +19,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.lists import check_lists
 from dp_pipelines.kernels.moments import MOST_FEATURES, Moments
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ProductSums, Statistic, VectorSums
 from dp_pipelines.kernels.vectors import MOST_COORDINATES, VectorLattice
 from dp_pipelines.kernels.vectors import Norm as Norm
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
@@ -75,7 +75,7 @@ class VectorSum(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         lattice = VectorLattice(size=self.size, norm=self.norm, max_norm=self.max_norm)
-        return (Statistic(kind="vector_sum", column=self.column, vectors=lattice),)
+        return (VectorSums(column=self.column, vectors=lattice),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         sums = noisy[self.statistics(basis)[0]]
@@ -158,7 +158,7 @@ class SecondMoment(Metric):
         return Moments(columns=tuple(self.columns), ranges=ranges, max_norm=self.max_norm)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        return (Statistic(kind="second_moments", vectors=self._moments),)
+        return (ProductSums(vectors=self._moments),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         sums, scales = noisy[self.statistics(basis)[0]], np.array(self._moments.scales)

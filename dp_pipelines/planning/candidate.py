@@ -15,8 +15,11 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import Shape
-from dp_pipelines.planning import stage, training_noise
-from dp_pipelines.planning.stage import StageChoices
+from dp_pipelines.mechanisms import training_sums
+from dp_pipelines.mechanisms.added_noise import noise_record
+from dp_pipelines.planning import stage
+from dp_pipelines.planning.stage_choices import StageChoices
+from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import Query
 from dp_pipelines.selection.exponential import Choosing
 
@@ -65,11 +68,6 @@ class TotalBudget:
         return math.sqrt(2 * math.log(1.25 / self.delta))
 
 
-def coins(query: Query) -> int:
-    """How many coins or choices depend on one unit."""
-    return query.bounds.max_partitions if query.best is None else query.best.k
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidate:
     """One way to run a stage.
@@ -101,7 +99,7 @@ class Candidate:
             return self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0)
         shape, weight = self.shapes[item], self.weights[item]
         if item in self.sums:
-            return training_noise.influence(self.sums[item]) * budget.gaussian_exchange * level / weight
+            return training_sums.influence(self.sums[item]) * budget.gaussian_exchange * level / weight
         if self.laws[item] == "laplace":
             return shape.in_total * level / weight
         return math.sqrt(shape.l2_squared) * budget.gaussian_exchange * level / weight
@@ -123,7 +121,7 @@ class Candidate:
 
     def coin_epsilon(self, level: float, query: Query) -> float:
         """Epsilon of one partition's coin, or of one choice, at a noise level."""
-        return self.weights["coin"] / (level * coins(query))
+        return self.weights["coin"] / (level * kind_of(query).coins)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,15 +146,15 @@ def ideal(
         shape = candidate.shapes[item]
         scale = Fraction(math.ceil(candidate.multiplier(item, level, budget) * steps * SCALE_GRID), SCALE_GRID)
         if item in candidate.sums:
-            yield stage.grouped(training_noise.record_of_sums(name, item, scale, steps, candidate.sums[item]), query)
+            yield stage.grouped(training_sums.sums_record(name, item, scale, steps, candidate.sums[item]), query)
         else:
-            yield stage.grouped(stage.record(name, item, law, scale, shape.ideally(steps)), query)
+            yield stage.grouped(noise_record(name, item, law, scale, shape.ideally(steps)), query)
     delta = selection_delta(budget, stages)
     if candidate.medians:
         yield stage.grouped(Mechanism(stage=name, name="medians", kind="delta", delta=delta), query)
     if candidate.strategy is not None:
         epsilon = candidate.coin_epsilon(level, query) if candidate.flips else 0.0
-        yield stage.grouped(stage.selection_failure(name, query, candidate.strategy, epsilon, delta), query)
+        yield stage.grouped(kind_of(query).decision_record(name, candidate.strategy, epsilon, delta), query)
 
 
 def selection_delta(budget: TotalBudget, stages: int) -> float:

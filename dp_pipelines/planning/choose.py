@@ -12,13 +12,14 @@ import statistics as normal
 from collections.abc import Iterator, Mapping
 
 from dp_pipelines.accounting.estimate import Terms, laplace_loss, rough
-from dp_pipelines.errors import BudgetError, RequestError
+from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import Shape
+from dp_pipelines.mechanisms import training_sums
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.metrics.sums import Sum
-from dp_pipelines.planning import decision_cost, fixed_noise, noise_search, reserve, stage, training_noise
+from dp_pipelines.planning import fixed_noise, noise_search, reserve, stage
 from dp_pipelines.planning.candidate import (
     SELECTION_DELTA,
     Calibrated,
@@ -27,11 +28,11 @@ from dp_pipelines.planning.candidate import (
     Families,
     Queries,
     TotalBudget,
-    coins,
     selection_delta,
 )
 from dp_pipelines.planning.integer_noise import searched, settle
 from dp_pipelines.planning.rounds import Split
+from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import PrivatePartitions, Query
 
 
@@ -63,50 +64,16 @@ def _improved(queries: Queries, options: Mapping[str, list[Candidate]], chosen: 
 
 def candidates(query: Query, share: float, budget: TotalBudget) -> Iterator[Candidate]:
     """The ways to run a stage in which all released statistics have one law."""
-    partitions = query.partitions
-    strategies: list[str | None] = [None]
-    if isinstance(partitions, PrivatePartitions):
-        if budget.delta == 0:
-            raise RequestError(
-                field="delta",
-                message="must be above 0 where partitions are selected privately",
-                hint="set it, e.g. delta: 1.0e-6, or list public partitions",
-            )
-        strategies = [partitions.strategy]
-        if partitions.strategy == "auto":
-            strategies = ["truncated_geometric", "laplace", "gaussian"]
-            strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
-            # Coins share epsilon among partitions, and no number of them costs less than all others.
-            strategies = strategies[1:] if query.bounds.auto else strategies
-    if query.best is not None:
-        yield _candidate(query, share, "laplace", query.best.mechanism, ())
-        return
-    if any(isinstance(s.vectors, ClippedVectors) for s in stage.released_statistics(query, ()).values()):
-        if budget.delta == 0:
-            message, hint = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
-            raise RequestError(field="delta", message=message, hint=hint)
-        yield _candidate(query, share, "gaussian", None, ())
-        return
-    if decision_cost.takes_delta(query) and budget.delta == 0:
-        message, hint = (
-            "must be above 0 for a median with smooth sensitivity",
-            "set it, e.g. delta: 1.0e-6, or take method ranks",
-        )
-        raise RequestError(field="delta", message=message, hint=hint)
-    centred = tuple(f for f in dict.fromkeys(m.family for m in query.metrics.values()) if f and centring_pays(query, f))
-    laws: tuple[str, ...] = ("gaussian", "laplace")
-    if budget.delta == 0:
-        laws = ("laplace",)
-    elif query.group is not None:  # what one unit moves is spread over many counts
-        laws = ("gaussian",)
-    for law in laws:
-        for strategy in strategies:
-            yield _candidate(query, share, law, strategy, centred)
+    kind = kind_of(query)
+    families = tuple(dict.fromkeys(m.family for m in query.metrics.values())) if kind.centres else ()
+    centred = tuple(family for family in families if family and centring_pays(query, family))
+    for law, strategy in kind.ways(budget.delta):
+        yield _candidate(query, share, law, strategy, centred)
 
 
 def _candidate(query: Query, share: float, law: str, strategy: str | None, centred: Families) -> Candidate:
     released = stage.released_statistics(query, centred)
-    laws = {key: stage.FIXED_LAWS.get(statistic.kind, law) for key, statistic in released.items()}
+    kind, laws = kind_of(query), {key: mechanism_of(s).law or law for key, s in released.items()}
     weights = dict(stage.noisy_statistics(query, centred))
     shapes = {key: stage.shape_of(statistic, query) for key, statistic in released.items()}
     if isinstance(query.partitions, PrivatePartitions):
@@ -121,8 +88,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         else:
             item = "coin"
         weights[item] = weights.get(item, 0.0) + weight
-    if query.best is not None:
-        weights["coin"] = 1.0
+    weights |= kind.coin_weights
     asked = stage.fixed_noise(query)
     weights = {item: weight for item, weight in weights.items() if item not in asked}
     whole = math.fsum(weights.values())
@@ -135,8 +101,8 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         fixed=FrozenMapping(
             {item: fixed_noise.in_units(released[item], query, stddev) for item, stddev in asked.items()}
         ),
-        medians=decision_cost.takes_delta(query),
-        sums=FrozenMapping({k: s.vectors for k, s in released.items() if isinstance(s.vectors, ClippedVectors)}),
+        medians=query.takes_delta,
+        sums=FrozenMapping(kind.sums(released)),
     )
 
 
@@ -176,7 +142,7 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) ->
         if queries[name].group is not None:  # see `candidates`
             continue
         released = stage.released_statistics(queries[name], chosen[name].centred)
-        settled = {key for key, statistic in released.items() if statistic.kind in stage.FIXED_LAWS}
+        settled = {key for key, statistic in released.items() if mechanism_of(statistic).law is not None}
         for item, law in chosen[name].laws.items():
             selects = item == "selection" or (item == UNITS.name and chosen[name].strategy in ("laplace", "gaussian"))
             if selects or item in settled:
@@ -254,7 +220,7 @@ def _terms(query: Query, candidate: Candidate, budget: TotalBudget, stages: int,
         if (item in candidate.fixed) == asked:
             shape, scale = candidate.shapes[item], candidate.multiplier(item, 1.0, budget)
             if item in candidate.sums:
-                squares += training_noise.squares(candidate.sums[item], scale)
+                squares += training_sums.squares(candidate.sums[item], scale)
             elif law == "gaussian":
                 squares += shape.l2_squared / scale**2
             else:
@@ -262,6 +228,6 @@ def _terms(query: Query, candidate: Candidate, budget: TotalBudget, stages: int,
     if asked or (candidate.strategy is None and not candidate.medians):
         return Terms(squares=squares, losses=tuple(losses))
     if candidate.flips:
-        losses.append((coins(query), candidate.coin_epsilon(1.0, query)))
+        losses.append((kind_of(query).coins, candidate.coin_epsilon(1.0, query)))
     failed = selection_delta(budget, stages) if candidate.takes_delta else 0.0
     return Terms(squares=squares, losses=tuple(losses), log_not_failed=math.log1p(-failed))

@@ -5,16 +5,17 @@ In: a calibrated stage and, where declared, a guess about a typical partition. O
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.statistics import RowCount, Statistic
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
-from dp_pipelines.planning import decision_cost, reserve, training_noise
+from dp_pipelines.planning import reserve, training_noise
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
 """What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
-
-DECIDED = {"ranks": "permute_and_flip", "smooth_median": "smooth_sensitivity"}
-"""What stands for a law where a number is decided by exact counts, and how far off it is depends on data."""
 
 
 def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
@@ -92,9 +90,7 @@ def _typed(value: Any) -> Any:
 
 def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
     """A stage of clipped sums as `plan --json` shows it: the steps of a train stage, or what prepares them."""
-    (statistic,) = (s for s in stage.statistics if isinstance(s.vectors, ClippedVectors))
-    vectors = statistic.vectors
-    assert isinstance(vectors, ClippedVectors)
+    (vectors,) = stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values()
     described: dict[str, Any] = {
         "name": stage.name,
         "kind": "aggregate" if task is None else "train",
@@ -118,14 +114,16 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
     metrics = {}
     for name, metric in stage.query.metrics.items():
         basis = stage.basis(metric)
-        needed = [statistic.name for statistic in metric.statistics(basis)]
-        laws = {item: _law(stage, item) for item in needed}
+        laws = {statistic.name: _law(stage, statistic) for statistic in metric.statistics(basis)}
         metrics[name] = {
             "noise": "+".join(dict.fromkeys(laws.values())),
             "stddev": _constant_stddev(stage, metric),
             "statistics": {
-                item: {"noise": laws[item], "stddev": None if laws[item] in DECIDED.values() else noises[item].stddev}
-                for item in needed
+                statistic.name: {
+                    "noise": laws[statistic.name],
+                    "stddev": None if statistic.decided else noises[statistic.name].stddev,
+                }
+                for statistic in metric.statistics(basis)
             },
         }
         if stage.query.bounds.auto:
@@ -138,8 +136,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         if guess is not None:
             metrics[name]["expected_stddev"], metrics[name]["expected_relative_error"] = guess
     described: dict[str, Any] = {"name": stage.name, "kind": "aggregate", "share": share, "metrics": metrics}
-    if stage.query.best is not None:
-        described["selection"] = _best(stage)
+    if isinstance(stage.kind, BestKind):
+        described["selection"] = _best(stage, stage.kind)
     elif isinstance(stage.query.partitions, ReleasedPartitions):
         # The rounds that select them are stages of their own in the plan.
         described["selection"] = {"strategy": "sips", "threshold": None, "half_keep_users": None}
@@ -188,29 +186,22 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
             noise.pop("stddev_multiple", None)
 
 
-def _law(stage: StagePlan, item: str) -> str:
-    kinds = {statistic.name: statistic.kind for statistic in stage.statistics}
-    return DECIDED.get(kinds[item]) or stage.choices.noises[item].law
+def _law(stage: StagePlan, statistic: Statistic) -> str:
+    return mechanism_of(statistic).words or stage.choices.noises[statistic.name].law
 
 
-def _best(stage: StagePlan) -> dict[str, Any]:
+def _best(stage: StagePlan, kind: BestKind) -> dict[str, Any]:
     """How the best public partitions are chosen; 19 times of 20 a choice is at most `error_95` behind the best one left."""
-    query = stage.query
-    assert query.best is not None
-    assert isinstance(query.partitions, PublicPartitions)
-    epsilon, candidates = stage.choices.selection_epsilon, len(query.partitions.keys)
-    lattice = query.best.statistic.lattice
-    # McKenna, Sheldon 2020, section 3: P(gap > t) < candidates exp(-epsilon t / spread), for either mechanism.
-    steps = decision_cost.spread(query) / epsilon * math.log(20 * candidates)
+    choice, epsilon = kind.choice, stage.choices.selection_epsilon
     return {
-        "strategy": query.best.mechanism,
+        "strategy": choice.mechanism,
         "threshold": None,
         "half_keep_users": None,
-        "k": query.best.k,
-        "by": query.best.statistic.name,
-        "candidates": candidates,
+        "k": choice.k,
+        "by": choice.statistic.name,
+        "candidates": kind.candidates,
         "epsilon_of_each": epsilon,
-        "error_95": steps * (1.0 if lattice is None else lattice.step),
+        "error_95": choice.error_95(epsilon, kind.candidates),
     }
 
 
@@ -242,7 +233,7 @@ def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tu
     values = {ROWS.name: rows, UNITS.name: expect.users or rows}
     basis = stage.basis(metric)
     for statistic in metric.statistics(basis):
-        if statistic.kind == "not_null":
+        if isinstance(statistic, RowCount):
             values[statistic.name] = rows
         elif statistic.lattice is not None:
             middle = (statistic.lattice.low + statistic.lattice.high) / 2

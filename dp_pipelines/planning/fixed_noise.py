@@ -12,6 +12,7 @@ from fractions import Fraction
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.mechanisms.added_noise import noise_record
 from dp_pipelines.planning import noise_search, stage
 from dp_pipelines.planning.candidate import LARGEST_SCALE, SCALE_GRID, Queries, TotalBudget
 from dp_pipelines.query.query import PrivatePartitions, Query
@@ -109,7 +110,7 @@ def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: floa
         multiplier = in_units(statistic, query, stage.fixed_noise(query)[item]) * factor
         multiplier /= math.sqrt(2) if law == "laplace" else 1.0
         scale = Fraction(math.ceil(multiplier * STEPS * SCALE_GRID), SCALE_GRID)
-        made.append(stage.record(name, item, law, scale, shape.ideally(STEPS)))
+        made.append(noise_record(name, item, law, scale, shape.ideally(STEPS)))
     return made
 
 

@@ -26,7 +26,7 @@ from dp_pipelines.planning.candidate import (
     selection_delta,
 )
 from dp_pipelines.planning.rounds import Split
-from dp_pipelines.planning.stage import Choice, StageChoices
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.planning.training_noise import FINEST
 
 Real = TypeVar("Real", int, float)

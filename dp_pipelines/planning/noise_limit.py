@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from dp_pipelines.errors import BudgetError
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors, fits
+from dp_pipelines.kernels.clipped_vectors import fits
 from dp_pipelines.planning.candidate import Calibrated
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.training_noise import multiplier
@@ -28,11 +28,11 @@ def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
         BudgetError: it names the stage.
     """
     for name, stage in stages.items():
-        for statistic in stage.statistics:
-            if isinstance(statistic.vectors, ClippedVectors) and not fits(statistic.vectors.size, multiplier(stage)):
+        for vectors in stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values():
+            if not fits(vectors.size, multiplier(stage)):
                 raise BudgetError(
                     field=f"stages.{name}",
-                    message=f"has sums of {statistic.vectors.size} coordinates, too long for the noise that the budget leaves",
+                    message=f"has sums of {vectors.size} coordinates, too long for the noise that the budget leaves",
                     hint="train a smaller model, with fewer steps or features, or with a larger budget",
                 )
 

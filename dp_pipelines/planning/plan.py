@@ -21,14 +21,15 @@ from dp_pipelines.accounting import accountant, comparison
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.plan_stages import phases
 from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
-from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage
+from dp_pipelines.planning.stage import StagePlan, build_stage
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
+from dp_pipelines.planning.stage_kinds import TrainingKind
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 
@@ -367,7 +368,7 @@ class Plan:
         # Parts of a train stage have weights of their own (train_stages.PARTS); what is told is the share of the stage.
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
-        if any(isinstance(statistic.vectors, ClippedVectors) for statistic in stage.statistics):
+        if isinstance(stage.kind, TrainingKind):
             described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
         else:
             described = describe.stage_to_json(stage, share, self.expect)

@@ -18,9 +18,11 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.mechanisms.added_noise import noise_record
+from dp_pipelines.mechanisms.release_mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Metric
 from dp_pipelines.planning import reserve
-from dp_pipelines.planning.stage import WEIGHTS, Noise, StagePlan, basis_of, build_stage, record, shape_of
+from dp_pipelines.planning.stage import WEIGHTS, StagePlan, basis_of, build_stage, shape_of
 
 Ends = tuple[float, float]
 Families = dict[tuple[str, float, float], tuple[str, float, float]]
@@ -97,7 +99,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
             noise = dataclasses.replace(
                 noise, step=-(-shape.unit // choice.steps), fine_bits=new.fine_bits, fine_step=new.fine_step
             )
-            made.append(record(stage.name, new.name, choice.law, noise.law.scale, shape.steps(noise.step)))
+            made.append(noise_record(stage.name, new.name, choice.law, noise.law.scale, shape.steps(noise.step)))
             if not _dominates(planned[old.name], made[-1]):
                 raise AssertionError("bounds that were chosen cost more than the plan says")
         noises.append(noise)

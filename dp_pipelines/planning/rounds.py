@@ -16,7 +16,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.planning.candidate import SCALE_GRID, Calibrated
-from dp_pipelines.planning.stage import StageChoices
+from dp_pipelines.planning.stage_choices import StageChoices
 
 Split = Literal["constant", "linear", "exponential"]
 """`constant`: every round gets the same part. `linear`: round r gets r times the part of round 1. `exponential`: each round

@@ -9,97 +9,33 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
-from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, cells_of, distinct_of, vectors_of
+from dp_pipelines.kernels.sensitivity import Shape
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import VectorLattice
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
+from dp_pipelines.mechanisms.release_mechanism import Calibration, Noise
 from dp_pipelines.metrics.base import UNITS, Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 from dp_pipelines.plan_stages.reads import Reads, Rows
-from dp_pipelines.planning import decision_cost as choosing
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.payment import Payment
-from dp_pipelines.planning.training_noise import record_of_sums
+from dp_pipelines.planning.stage_choices import Choice, Scales, StageChoices
+from dp_pipelines.planning.stage_kinds import StageKind, kind_of
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.selection import thresholds, truncated_geometric
 
-WEIGHTS = Statistic(kind="weights")
-
-FIXED_LAWS = {"ranks": "laplace", "smooth_median": "laplace", "clipped_vectors": "gaussian"}
-"""Statistics whose law is no choice."""
+WEIGHTS = UnitWeights()
 
 FIXED_SCALE = 1024
 """The scale, in steps, that a noise level is given which a metric asks for; it is met to within a part in 10^5."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What calibration decided about one noisy statistic.
-
-    Args:
-        law: `laplace` or `gaussian`.
-        steps: release-lattice steps of one unit of change (`Shape.unit`) at most. Where a metric asks for a noise level it is not
-            read: noise and lattice follow from the query.
-    """
-
-    law: str
-    steps: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StageChoices:
-    """What calibration decided about a stage; with the query it determines the stage.
-
-    Args:
-        strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
-            public partitions; where the best of these are chosen, how (`Best.mechanism`).
-        noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
-        selection_delta: the probability with which selection may fail, over all partitions of one unit and one run; where there
-            is no selection, the delta of medians with smooth sensitivity.
-        selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
-        centred: the families of metrics whose sums are centred.
-    """
-
-    strategy: str | None
-    noises: FrozenMapping[Choice]
-    selection_delta: float = 0.0
-    selection_epsilon: float = 0.0
-    centred: tuple[tuple[str, float, float], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Noise:
-    """The noise of one statistic: coarse rounding, then an integer law.
-
-    Args:
-        law: the law, in steps.
-        step: fine lattice steps in one step of the release.
-        fine_bits: by how many bits totals are shifted left to the fine lattice.
-        fine_step: the fine step in units of the statistic.
-    """
-
-    law: Law
-    step: int
-    fine_bits: int
-    fine_step: float
-
-    @property
-    def unit(self) -> float:
-        """One step of the release in units of the statistic."""
-        return self.step * self.fine_step
-
-    @property
-    def stddev(self) -> float:
-        """The standard deviation of the noise in units of the statistic."""
-        return self.law.stddev * self.unit
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,15 +92,20 @@ class StagePlan:
             return None
         return self.selection.threshold * self.selection.noise.unit
 
-    def choice_epsilon(self, place: int) -> Fraction:
-        """Epsilon in one partition of a statistic that is chosen or scaled by ranks.
+    @property
+    def kind(self) -> StageKind:
+        """Whether it releases aggregates, chooses the best partitions, or trains."""
+        return kind_of(self.query)
+
+    def calibration(self, place: int) -> Calibration:
+        """What was settled about a statistic with noise.
 
         Args:
             place: of the statistic among `statistics`.
         """
         statistic, noise = self.statistics[place], self.noises[place]
         assert noise is not None
-        return choosing.epsilon_of_ranks(noise.law.scale, shape_of(statistic, self.query).steps(noise.step))
+        return _calibration(statistic.name, statistic, self.query, self.choices, noise)
 
     @property
     def half_keep_users(self) -> float | None:
@@ -230,20 +171,6 @@ def shape_of(statistic: Statistic, query: Query) -> Shape:
     return reserve.reserved(shape, bounds.candidates) if bounds.auto else shape
 
 
-class Scales(Protocol):
-    """The scales of the two laws, one of each for a whole plan."""
-
-    @property
-    def gaussian_scale(self) -> Fraction:
-        """The standard deviation, before rounding, in release steps."""
-        ...
-
-    @property
-    def laplace_scale(self) -> Fraction:
-        """The scale of the Laplace law in release steps."""
-        ...
-
-
 def build_stage(
     name: str, query: Query, choices: StageChoices, scales: Scales, reads: Reads | None = None
 ) -> StagePlan:
@@ -258,9 +185,7 @@ def build_stage(
     released = released_statistics(query, choices.centred)
     _refuse_misfit(query, choices, released)
     noises = {key: _noise(statistic, query, choices.noises[key], scales) for key, statistic in released.items()}
-    statistics = dict(released)
-    if query.best is not None:
-        statistics[query.best.statistic.name] = query.best.statistic
+    statistics = {**released, **kind_of(query).compared}
     # Units decide whether a partition has anyone in it at all, whatever is released.
     statistics.setdefault(UNITS.name, UNITS)
     if choices.strategy == "weighted_gaussian":
@@ -280,33 +205,18 @@ def build_stage(
 
 def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Statistic]) -> None:
     """Choices may have been stored: they must be such as calibration makes for this very query."""
-    partitions, strategy = query.partitions, choices.strategy
-    fits = (strategy is not None) == (isinstance(partitions, PrivatePartitions) or query.best is not None)
-    if query.best is not None:
-        fits &= strategy == query.best.mechanism and choices.selection_epsilon > 0
-    needed, laws = set(released), {key: choice.law for key, choice in choices.noises.items()}
-    if isinstance(partitions, PrivatePartitions):
-        fits &= partitions.strategy in ("auto", strategy)
-        fits &= 0 < choices.selection_delta < 1
-        if strategy == "weighted_gaussian":
-            fits &= partitions.min_users <= 1 and laws.get("selection") == "gaussian"
-            needed.add("selection")
-        elif strategy in ("laplace", "gaussian"):
-            compared = UNITS.name if UNITS.name in released else "selection"
-            fits &= laws.get(compared) == strategy
-            needed.add(compared)
-        else:
-            fits &= strategy == "truncated_geometric" and choices.selection_epsilon > 0
+    laws = {key: choice.law for key, choice in choices.noises.items()}
     own = {metric.family for metric in query.metrics.values() if metric.stddev is not None}
-    fits &= not own & set(choices.centred)
-    fits &= set(laws) == needed and set(laws.values()) <= {"laplace", "gaussian"}
-    fits &= not choosing.takes_delta(query) or 0 < choices.selection_delta < 1
+    fits = kind_of(query).fits(choices, released) and not own & set(choices.centred)
+    fits &= set(laws.values()) <= {"laplace", "gaussian"}
+    fits &= not query.takes_delta or 0 < choices.selection_delta < 1
     # A choice by ranks, and a median, have their epsilon from the scale of the Laplace law.
-    fits &= all(laws.get(key) == FIXED_LAWS.get(s.kind, laws.get(key)) for key, s in released.items())
+    fits &= all(mechanism_of(s).law in (None, laws.get(key)) for key, s in released.items())
     if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", message="was made for another query", hint="plan anew")
 
 
+@functools.lru_cache(maxsize=1024)
 def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...]) -> frozenset[str]:
     """The statistics whose lattice depends on bounds that are not chosen yet."""
     needed = ((m, m.statistics(basis_of(m, query, centred))) for m in query.metrics.values() if m.auto)
@@ -316,36 +226,31 @@ def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...])
 def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[Mechanism]:
     """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
-    open_yet = auto_statistics(query, choices.centred)
     made = []
     for key, choice in choices.noises.items():
         statistic = released.get(key) or (WEIGHTS if choices.strategy == "weighted_gaussian" else UNITS)
-        noise = _noise(statistic, query, choice, scales)
-        if statistic.kind == "weights":
-            most = query.bounds.max_partitions
-            squared = thresholds.weighted_l2_squared(1 << WEIGHT_BITS, noise.step, most)
-            made.append(
-                Mechanism(stage=name, name=key, kind="gaussian", scale=noise.law.scale, l2_squared=squared, l0=most)
-            )
-            continue
-        if isinstance(statistic.vectors, ClippedVectors):
-            made.append(record_of_sums(name, key, noise.law.scale, choice.steps, statistic.vectors))
-            continue
-        shape = shape_of(statistic, query)
-        # A unit is at most `choice.steps` steps on any lattice (docs/proofs/sensitivity.md, lemmas 6a and 6b).
-        open_now = query.bounds.auto or key in open_yet
-        moved = shape.ideally(choice.steps) if open_now else shape.steps(noise.step)
-        if statistic.kind == "ranks":
-            made.append(choosing.record_of_ranks(name, key, noise.law.scale, moved))
-        elif statistic.kind == "smooth_median":
-            made.append(choosing.record_of_median(name, key, noise.law.scale, moved, choices.selection_delta))
-        else:
-            made.append(record(name, key, choice.law, noise.law.scale, moved))
+        settled = _calibration(key, statistic, query, choices, _noise(statistic, query, choice, scales))
+        made.append(mechanism_of(statistic).record(name, key, settled))
     if choices.strategy is not None:
-        made.append(
-            selection_failure(name, query, choices.strategy, choices.selection_epsilon, choices.selection_delta)
-        )
+        epsilon, delta = choices.selection_epsilon, choices.selection_delta
+        made.append(kind_of(query).decision_record(name, choices.strategy, epsilon, delta))
     return [grouped(record, query) for record in made]
+
+
+def _calibration(key: str, statistic: Statistic, query: Query, choices: StageChoices, noise: Noise) -> Calibration:
+    """What was settled about a statistic, or about the one that selection alone compares, under its key."""
+    choice = choices.noises[key]
+    return Calibration(
+        statistic=statistic,
+        noise=noise,
+        law=choice.law,
+        steps=choice.steps,
+        shape=None if statistic == WEIGHTS else shape_of(statistic, query),
+        is_open=query.bounds.auto or key in auto_statistics(query, choices.centred),
+        max_partitions=query.bounds.max_partitions,
+        max_rows_per_partition=query.bounds.max_rows_per_partition,
+        delta=choices.selection_delta,
+    )
 
 
 def grouped(record: Mechanism, query: Query) -> Mechanism:
@@ -353,34 +258,9 @@ def grouped(record: Mechanism, query: Query) -> Mechanism:
     return record if query.group is None else dataclasses.replace(record, group=query.group)
 
 
-def record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> Mechanism:
-    """The record of one noisy statistic that one unit moves by so many steps."""
-    if law == "gaussian":
-        squared = moved.l2_squared
-        return Mechanism(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
-    return Mechanism(stage=stage, name=name, kind="laplace", scale=scale, l0=moved.l0, linf=moved.linf, l1=moved.l1)
-
-
-def selection_failure(stage: str, query: Query, strategy: str, epsilon: float, delta: float) -> Mechanism:
-    """The record of what selection costs beside the noise that it compares: its coins or choices, or its chance to fail."""
-    if query.best is not None:
-        return choosing.record(stage, query, epsilon)
-    if strategy != "truncated_geometric":
-        return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
-    most = query.bounds.max_partitions
-    return Mechanism(
-        stage=stage,
-        name="selection",
-        kind="approximate_dp",
-        epsilon=epsilon,
-        delta=thresholds.for_each(delta, most),
-        l0=most,
-    )
-
-
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
     """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
-    unit = 1 << WEIGHT_BITS if statistic.kind == "weights" else shape_of(statistic, query).unit
+    unit = mechanism_of(statistic).unit(None if statistic == WEIGHTS else shape_of(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
     step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)
     if asked is not None:

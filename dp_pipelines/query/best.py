@@ -2,7 +2,7 @@
 
 In: how many, by what, how. Out: a frozen description, validated. Holds: a statistic is one whole number for each partition, which
 noise of a choice stands for; nothing of it is published. Not covered: partitions that are not public (a `Top` of released values
-serves there); what it costs (`dp_pipelines.planning.decision_cost`).
+serves there); what it costs (`dp_pipelines.mechanisms.best_choice`).
 """
 
 import dataclasses

@@ -368,10 +368,24 @@ class Query:
         return tuple(self.partition_by)
 
     @property
+    def asked_metrics(self) -> tuple[Metric, ...]:
+        """The metrics whose columns are read: those that are released, and what a choice of the best compares."""
+        return (*self.metrics.values(), *([] if self.best is None else [self.best.metric]))
+
+    @property
+    def published_keys(self) -> tuple[str, ...]:
+        """The columns that say which partition a published row is of: those of the partition, and the rank of a choice."""
+        return (*self.partition_columns, *([] if self.best is None else [RANK]))
+
+    @property
+    def takes_delta(self) -> bool:
+        """Whether a part of delta goes to medians with smooth sensitivity."""
+        return any(metric.takes_delta for metric in self.metrics.values())
+
+    @property
     def value_columns(self) -> tuple[str, ...]:
         """The columns that metrics read, in order of first use."""
-        asked = [*self.metrics.values(), *([] if self.best is None else [self.best.metric])]
-        return tuple(dict.fromkeys(column for metric in asked for column in metric.reads))
+        return tuple(dict.fromkeys(column for metric in self.asked_metrics for column in metric.reads))
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -5,18 +5,16 @@ leave, each with the epsilon of the stage's record. Not covered: this step draws
 """
 
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.kernels.accumulate import Totals
-from dp_pipelines.planning import decision_cost
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.best import RANK
 from dp_pipelines.release.staging import sorted_by_key
-from dp_pipelines.selection.exponential import top_k
 
 
 def draw_best(totals: Totals, stage: StagePlan, *, words: Callable[[int], NDArray[np.uint64]]) -> pa.Table:
@@ -27,19 +25,11 @@ def draw_best(totals: Totals, stage: StagePlan, *, words: Callable[[int], NDArra
         stage: the frozen stage.
         words: as for `release.draw.draw_release`.
     """
-    best = stage.query.best
-    assert best is not None
-    index = [statistic.name for statistic in stage.statistics].index(best.statistic.name)
-    chosen = top_k(
-        totals.coarse(index, shift=0, step=1),
-        best.k,
-        spread=decision_cost.spread(stage.query),
-        # A float is a fraction: the one that the record states.
-        epsilon=Fraction(stage.choices.selection_epsilon),
-        mechanism=best.mechanism,
-        words=words,
-    )
+    kind = stage.kind
+    assert isinstance(kind, BestKind)
+    place = stage.statistics.index(kind.choice.statistic)
+    chosen = kind.choice.draw(totals, place, stage.choices.selection_epsilon, words)
     names = stage.query.partition_columns
     columns = dict(zip(names, totals.keys(chosen), strict=True))
-    columns[RANK] = pa.array(np.arange(1, best.k + 1))
+    columns[RANK] = pa.array(np.arange(1, len(chosen) + 1))
     return sorted_by_key(pa.table(columns), names)

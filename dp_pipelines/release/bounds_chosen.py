@@ -8,11 +8,13 @@ same bounds.
 import pyarrow as pa
 
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
+from dp_pipelines.kernels.statistics import ValueSum
+from dp_pipelines.mechanisms.release_mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Metric
 from dp_pipelines.metrics.sums import AUTO, Variance
 from dp_pipelines.plan_stages.phases import histograms_of, within_of
 from dp_pipelines.planning import reserve
-from dp_pipelines.planning.stage import Noise, StagePlan, noisy_statistics
+from dp_pipelines.planning.stage import StagePlan, noisy_statistics
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions
 
 
@@ -52,9 +54,10 @@ def choose(stage: StagePlan, histograms: StagePlan, table: pa.Table) -> dict[str
 
 def _multiple(stage: StagePlan, metric: Metric) -> float:
     """The standard deviation of the noise of a metric's sum, per unit of the largest summand."""
-    for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
-        if noise is not None and statistic in metric.statistics(stage.basis(metric)) and statistic.kind == "sum":
-            lattice = statistic.lattice
+    for statistic in metric.statistics(stage.basis(metric)):
+        if isinstance(statistic, ValueSum):
+            noise, lattice = stage.noises[stage.statistics.index(statistic)], statistic.lattice
+            assert noise is not None
             assert lattice is not None
             return noise.stddev / (lattice.largest * lattice.step)
     raise AssertionError("a metric with bounds has a sum")

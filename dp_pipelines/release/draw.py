@@ -6,8 +6,8 @@ account for; dropped partitions leave no trace; the table shares no memory, dict
 covered: this step draws; whoever runs it twice has two releases, of which only one may ever be seen (release.staging).
 """
 
-from collections.abc import Callable
-from typing import Protocol
+import functools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,27 +16,20 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.metrics.base import UNITS, Noisy
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
+from dp_pipelines.mechanisms.release_mechanism import Draw, Noise, Sources
+from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.planning.stage import Noise, Selection, StagePlan
+from dp_pipelines.planning.stage import Selection, StagePlan
+from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.release.best_partitions import draw_best
-from dp_pipelines.release.rank_choice import draw_ranks
-from dp_pipelines.release.smooth_median import draw_medians
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
 
 LARGEST_PORTION = 2**22
 """Cells that are in memory at a time."""
-
-
-class Draw(Protocol):
-    """Draws integers of one law."""
-
-    def draw(self, n: int) -> Integers:
-        """`n` independent integers."""
-        ...
 
 
 def draw_release(
@@ -56,45 +49,38 @@ def draw_release(
     Returns:
         One row per released partition, sorted by key: any other order could tell in which order the rows came.
     """
-    if stage.query.best is not None:
+    if isinstance(stage.kind, BestKind):
         return draw_best(totals, stage, words=words)
-    size = len(totals.partitions[0])
-    steps: dict[Statistic, Integers] = {}
-    drawn: dict[Law, Draw] = {}
-
-    def noisy(index: int, noise: Noise) -> Integers:
-        if noise.law not in drawn:
-            drawn[noise.law] = samplers(noise.law)
-        exact = totals.coarse(index, shift=noise.fine_bits, step=noise.step)
-        return exact + drawn[noise.law].draw(size)
-
-    def noisy_cells(index: int, noise: Noise, partitions: Integers) -> Integers:
-        if noise.law not in drawn:
-            drawn[noise.law] = samplers(noise.law)
-        exact = totals.coarse_lists(index, partitions, shift=noise.fine_bits, step=noise.step)
-        return exact + drawn[noise.law].draw(exact.size).reshape(exact.shape)
-
-    for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is not None and statistic.width is None:
-            steps[statistic] = noisy(index, noise)
-    keep = np.ones(size, np.bool_)
+    sources = Sources(samplers, words)
+    noisy = functools.partial(_noisy_steps, totals, sources)
+    steps = {
+        statistic: noisy(index, noise)
+        for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True))
+        if noise is not None and statistic.width is None
+    }
+    keep = np.ones(len(totals.partitions[0]), np.bool_)
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, noisy, words)
     # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
     kept = np.flatnonzero(keep)
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
     pieces = [
-        _table(totals, stage, steps, kept[begin : begin + portion], noisy_cells, words)
+        _table(totals, stage, steps, kept[begin : begin + portion], sources)
         for begin in range(0, max(len(kept), 1), portion)
     ]
     return sorted_by_key(pa.concat_tables(pieces), stage.query.partition_columns)
+
+
+def _noisy_steps(totals: Totals, sources: Sources, place: int, noise: Noise) -> Integers:
+    """One noisy number for each partition, in steps of the release."""
+    return sources.add_noise(totals.coarse(place, shift=noise.fine_bits, step=noise.step), noise.law)
 
 
 def _keep(
     totals: Totals,
     stage: StagePlan,
     selection: Selection,
-    released: dict[Statistic, Integers],
+    released: Mapping[Statistic, Integers],
     noisy: Callable[[int, Noise], Integers],
     words: Callable[[int], NDArray[np.uint64]],
 ) -> Flags:
@@ -114,22 +100,15 @@ def _keep(
 
 
 def _table(
-    totals: Totals,
-    stage: StagePlan,
-    steps: dict[Statistic, Integers],
-    kept: Integers,
-    noisy_cells: Callable[[int, Noise, Integers], Integers],
-    words: Callable[[int], NDArray[np.uint64]],
+    totals: Totals, stage: StagePlan, steps: Mapping[Statistic, Integers], kept: Integers, sources: Sources
 ) -> pa.Table:
     noisy = {}
-    for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
-        if noise is not None and statistic.kind == "ranks":
-            noisy[statistic] = Noisy(values=draw_ranks(totals, stage, index, kept, words), stddev=0.0)
-        elif noise is not None and statistic.kind == "smooth_median":
-            noisy[statistic] = Noisy(values=draw_medians(totals, stage, index, kept, words), stddev=0.0)
-        elif noise is not None:
-            found = steps[statistic][kept] if statistic.width is None else noisy_cells(index, noise, kept)
-            noisy[statistic] = Noisy(values=_published(found, noise), stddev=noise.stddev)
+    for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
+        if noise is not None:
+            of_all = steps.get(statistic)
+            noisy[statistic] = mechanism_of(statistic).draw(
+                stage.calibration(place), totals, place, kept, of_all, sources
+            )
     # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     columns = dict(zip(stage.query.partition_columns, totals.keys(kept), strict=True))
     for name, metric in stage.query.metrics.items():
@@ -145,9 +124,3 @@ def _column(values: Floats) -> pa.Array:
         return pa.array(values)
     offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel()))
-
-
-def _published(steps: Integers, noise: Noise) -> Floats:
-    """Noisy steps in units of the statistic."""
-    values: Floats = (steps + np.float64(noise.law.offset)) * np.float64(noise.unit)
-    return values

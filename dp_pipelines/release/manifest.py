@@ -14,7 +14,6 @@ from typing import Any
 from dp_pipelines.metrics import registry
 from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.best import RANK
 
 FORMAT = 1
 
@@ -92,7 +91,7 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
     for stage in stages.values():
         described = describe.stage_to_json(stage, 1.0, None)
         del described["share"]
-        described["partition_by"] = [*stage.query.partition_columns, *([RANK] if stage.query.best is not None else [])]
+        described["partition_by"] = list(stage.query.published_keys)
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue

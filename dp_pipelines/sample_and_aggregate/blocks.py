@@ -35,7 +35,7 @@ from dp_pipelines.kernels import keys, shard, sizes
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.grid_cells import STEPS, Points
 from dp_pipelines.kernels.lattice import Lattice
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import MedianCounts, Statistic, ValueSum
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.quantile import Quantile
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
@@ -70,7 +70,7 @@ class BlockMean(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         lattice = Lattice.for_values(self.low, self.high, centred=True)
-        return (Statistic(kind="sum", column=self.column, lattice=lattice),)
+        return (ValueSum(column=self.column, lattice=lattice),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         (statistic,) = self.statistics(basis)
@@ -111,7 +111,7 @@ class SmoothMedian(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         points = Points(low=self.low, high=self.high, numbers=self.blocks)
-        return (Statistic(kind="smooth_median", column=self.column, cells=points),)
+        return (MedianCounts(column=self.column, cells=points),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         (statistic,) = self.statistics(basis)

@@ -30,6 +30,7 @@ from dp_pipelines import (
 )
 from dp_pipelines.audit import audit
 from dp_pipelines.audit.audit import EVERYTHING, Audit
+from dp_pipelines.mechanisms import added_noise, training_sums
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning import stage as stages
@@ -295,20 +296,20 @@ def lower_threshold(patch: pytest.MonkeyPatch) -> None:
 
 def half_of_the_steps(patch: pytest.MonkeyPatch) -> None:
     """The record of the sums has half of their sensitivity."""
-    right = stages.record_of_sums
+    right = training_sums.sums_record
     patch.setattr(
-        stages,
-        "record_of_sums",
+        training_sums,
+        "sums_record",
         lambda stage, name, scale, steps, vectors: right(stage, name, scale, max(1, steps // 2), vectors),
     )
 
 
 def half_of_a_count(patch: pytest.MonkeyPatch) -> None:
     """The records of aggregates have half of their sensitivity."""
-    right = stages.record
+    right = added_noise.noise_record
     patch.setattr(
-        stages,
-        "record",
+        added_noise,
+        "noise_record",
         lambda stage, name, law, scale, moved: right(
             stage, name, law, scale, dataclasses.replace(moved, l2_squared=max(1, moved.l2_squared // 4))
         ),

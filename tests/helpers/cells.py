@@ -22,7 +22,15 @@ from dp_pipelines.kernels import accumulate, bounding, keys
 from dp_pipelines.kernels.cells import Bins, Categories, TreeLevel
 from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import Statistic, cells_of, distinct_of
+from dp_pipelines.kernels.statistics import (
+    CellCounts,
+    DistinctValues,
+    RowCount,
+    Statistic,
+    UnitCount,
+    cells_of,
+    distinct_of,
+)
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
 
@@ -59,20 +67,19 @@ def with_cells(draw: st.DrawFn, *, modes: Sequence[str] = nb.MODES) -> nb.Neighb
         drawn = draw(st.lists(st.sampled_from(values), min_size=table.num_rows, max_size=table.num_rows))
         return table.append_column("k0", nb.array_of(kind, drawn))
 
-    statistics = [Statistic(kind="rows"), Statistic(kind="units")]
-    statistics.append(Statistic(kind="cells", column="k0", cells=Categories(values=tuple(categories))))
+    statistics = [RowCount(), UnitCount()]
+    statistics.append(CellCounts(column="k0", cells=Categories(values=tuple(categories))))
     for name in pair.smaller.column_names:
         if name.startswith("n"):
-            statistics.append(Statistic(kind="cells", column=name, cells=Bins(edges=draw(st.sampled_from(EDGES)))))
+            statistics.append(CellCounts(column=name, cells=Bins(edges=draw(st.sampled_from(EDGES)))))
             low, high, branching, depth = draw(st.sampled_from(TREES))
             tree = {"low": low, "high": high, "branching": branching, "depth": depth}
             statistics += [
-                Statistic(kind="cells", column=name, cells=TreeLevel(level=level, **tree))
-                for level in range(1, depth + 1)
+                CellCounts(column=name, cells=TreeLevel(level=level, **tree)) for level in range(1, depth + 1)
             ]
     if pair.layout.max_rows is None:
         most = draw(st.sampled_from([None, 1, 2, 5]))
-        statistics += [Statistic(kind="distinct", column="k0", most=most) for most in {most, 2}]
+        statistics += [DistinctValues(column="k0", most=most) for most in {most, 2}]
     layout = dataclasses.replace(
         pair.layout, cells=tuple(cells_of(statistics)), distinct=tuple(distinct_of(statistics))
     )

@@ -24,7 +24,17 @@ from dp_pipelines.kernels import accumulate, bounding, contributions, shard
 from dp_pipelines.kernels.columns import hashing, long_text
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Shape, Statistic
+from dp_pipelines.kernels.statistics import (
+    WEIGHT_BITS,
+    ClippedSum,
+    NotNullCount,
+    RowCount,
+    Shape,
+    Statistic,
+    UnitCount,
+    UnitWeights,
+    ValueSum,
+)
 
 Values = list[Any]
 Sums = dict[tuple[Any, ...], tuple[int, ...]]
@@ -113,10 +123,10 @@ class Neighbours:
 
 def statistics_of(layout: Layout) -> tuple[Statistic, ...]:
     """Every statistic that a layout allows."""
-    made = [Statistic(kind="rows"), Statistic(kind="units"), Statistic(kind="weights")]
-    made += [Statistic(kind="not_null", column=column) for column in dict(layout.values)]
-    made += [Statistic(kind="sum", column=column, lattice=lattice) for column, lattice in layout.values]
-    made += [Statistic(kind="clipped_sum", column=column, lattice=lattice) for column, lattice in layout.summands]
+    made = [RowCount(), UnitCount(), UnitWeights()]
+    made += [NotNullCount(column=column) for column in dict(layout.values)]
+    made += [ValueSum(column=column, lattice=lattice) for column, lattice in layout.values]
+    made += [ClippedSum(column=column, lattice=lattice) for column, lattice in layout.summands]
     return tuple(made)
 
 

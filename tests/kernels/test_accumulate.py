@@ -16,12 +16,12 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, lattice, layout
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ClippedSum, RowCount, UnitCount
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
 
 STRONG, LOW_BITS, HIGH_BITS, NO_BITS = 2**64 - 1, 7, 7 << 61, 0
-ROWS, UNITS = Statistic(kind="rows"), Statistic(kind="units")
+ROWS, UNITS = RowCount(), UnitCount()
 
 INT64 = st.sampled_from([2**63 - 1, -(2**63), 2**62, -1, 0, 1, 2**32, 2**32 - 1]) | st.integers(-(2**63), 2**63 - 1)
 
@@ -168,7 +168,7 @@ def test_clipped_sums_hold_where_summands_overflow_int64_together() -> None:
     wide = Layout(
         units=("u",), partitions=("p",), summands=(("n", lattice.SummandLattice.for_sums(-2.0, 1.0)),), max_partitions=9
     )
-    statistic = Statistic(kind="clipped_sum", column="n", lattice=wide.summands[0][1])
+    statistic = ClippedSum(column="n", lattice=wide.summands[0][1])
     wire = wide.wire(pa.table({"u": [1] * 24, "p": [0] * 16 + [1] * 8, "n": [1.0] * 24}))
     carried = np.array([2**60] * 16 + [2**60, -(2**60), 3, 0, 0, 0, 0, 0])
     for factor, expected in ((1, [2**22, 3]), (-1, [-(2**23), -3])):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.kernels.cells import Bins, Categories, Cells, TreeLevel
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import CellCounts
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
 
@@ -35,7 +35,7 @@ def rising(draw: st.DrawFn) -> tuple[float, ...]:
 @given(rising(), st.lists(NUMBER, max_size=20))
 def test_a_bin_holds_its_lower_edge_and_the_last_one_both(edges: tuple[float, ...], values: list[Any]) -> None:
     bins = Bins(edges=edges)
-    statistic = Statistic(kind="cells", column="n", cells=bins)
+    statistic = CellCounts(column="n", cells=bins)
     values += list(edges)
     expected = [wide.cell_of(statistic, value) for value in values]
     assert bins.of(pa.array(values, pa.float64())).to_pylist() == expected
@@ -49,7 +49,7 @@ def test_a_bin_holds_its_lower_edge_and_the_last_one_both(edges: tuple[float, ..
 def test_a_leaf_is_within_the_tree_and_rises_with_the_value(tree: Any, values: list[Any]) -> None:
     low, high, branching, depth = tree
     level = TreeLevel(low=low, high=high, branching=branching, depth=depth, level=depth)
-    statistic = Statistic(kind="cells", column="n", cells=level)
+    statistic = CellCounts(column="n", cells=level)
     values += [low, high]
     found = level.of(pa.array(values, pa.float64())).to_pylist()
     assert found == [wide.cell_of(statistic, value) for value in values]
@@ -65,7 +65,7 @@ def test_numbers_of_every_type_have_cells_and_slices_have_those_of_their_rows(ki
     values = [True, False, None] if pa.types.is_boolean(kind) else values * 3
     whole = nb.array_of(kind, values)
     for cells in (Bins(edges=(-1.0, 0.0, 1.0, 1e9)), TreeLevel(low=-1.0, high=1.0, branching=4, depth=2, level=2)):
-        statistic = Statistic(kind="cells", column="n", cells=cells)
+        statistic = CellCounts(column="n", cells=cells)
         found = cells.of(whole).to_pylist()
         assert found == [wide.cell_of(statistic, value) for value in whole.to_pylist()]
         assert cells.of(whole.slice(1, 2)).to_pylist() == found[1:3]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, distinct, shard
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import DistinctValues
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
@@ -64,7 +64,7 @@ WAYS = [
 @pytest.mark.parametrize("way", WAYS, ids=range(len(WAYS)))
 def test_a_table_with_a_unit_of_every_value_has_one_result(way: nb.Way) -> None:
     table, layout = heavy()
-    statistics = [Statistic(kind="distinct", column="k", most=3)]
+    statistics = [DistinctValues(column="k", most=3)]
     order = pa.array(np.argsort(np.arange(4000) * 1_000_003 % 4001))
     found = numbers(nb.totals(table.take(order), layout, statistics, way), 0)
     assert found == wide.expected_distinct(table.rename_columns(["u", "p", "k"]), layout, 3, nb.SALT)
@@ -73,9 +73,7 @@ def test_a_table_with_a_unit_of_every_value_has_one_result(way: nb.Way) -> None:
 def test_repeated_rows_of_one_value_crowd_no_other_value_out() -> None:
     layout = Layout(units=("u",), partitions=("p",), distinct=(("k", 2),), max_partitions=1)
     table = pa.table({"u": [1] * 1001, "p": ["p"] * 1001, "k": ["often"] * 1000 + ["once"]})
-    found = nb.totals(
-        table, layout, [Statistic(kind="distinct", column="k", most=2)], nb.Way(cuts=(1000,), reduced=(True,))
-    )
+    found = nb.totals(table, layout, [DistinctValues(column="k", most=2)], nb.Way(cuts=(1000,), reduced=(True,)))
     assert numbers(found, 0) == {("'p'",): 2}
 
 
@@ -85,7 +83,7 @@ def test_a_bound_that_binds_keeps_that_many_whatever_others_hold(
     values: list[int], most: int, order: list[int]
 ) -> None:
     layout = Layout(units=("u",), partitions=("p",), distinct=(("k", most),), max_partitions=1)
-    statistic = Statistic(kind="distinct", column="k", most=most)
+    statistic = DistinctValues(column="k", most=most)
     mine = pa.table({"u": pa.array([1] * len(values), pa.int64()), "p": pa.array(["p"] * len(values), pa.string()),
                      "k": pa.array(values, pa.int64())})  # fmt: skip
     others = pa.table({"u": [2] * 3, "p": ["q"] * 3, "k": [1, 2, 3]})
@@ -104,13 +102,13 @@ def test_a_bound_that_binds_keeps_that_many_whatever_others_hold(
 def test_shards_that_hold_the_same_values_are_joined_by_the_values() -> None:
     layout = Layout(units=("u",), partitions=("p",), distinct=(("k", 1000),), max_partitions=1)
     table = pa.table({"u": range(1000), "p": ["p"] * 1000, "k": [i % 10 for i in range(1000)]})
-    statistics = [Statistic(kind="distinct", column="k", most=1000)]
+    statistics = [DistinctValues(column="k", most=1000)]
     assert numbers(nb.totals(table, layout, statistics, nb.Way(shards=50)), 0) == {("'p'",): 10}
 
 
 def test_a_file_whose_values_are_all_null_has_no_type_and_joins_the_others() -> None:
     layout = Layout(units=("u",), partitions=("p",), distinct=(("k", 2),), max_partitions=1)
-    statistics = [Statistic(kind="distinct", column="k", most=2)]
+    statistics = [DistinctValues(column="k", most=2)]
     tables = [
         pa.table({"u": [1], "p": ["p"], "k": pa.nulls(1)}),
         pa.table({"u": [2], "p": ["p"], "k": pa.array(["a"]).dictionary_encode()}),
@@ -137,7 +135,7 @@ def test_integers_of_different_widths_are_one_value_and_other_kinds_are_refused(
     def wire(values: pa.Array) -> pa.Table:
         return layout.wire(pa.table({"u": [1] * len(values), "p": ["p"] * len(values), "k": values}))
 
-    statistic = Statistic(kind="distinct", column="k", most=9)
+    statistic = DistinctValues(column="k", most=9)
     joined = shard.joined([wire(pa.array([1, 2], pa.int8())), wire(pa.array([2, 3], pa.int64()))])
     assert sorted(accumulate.partials(joined, layout, [statistic], 1).column("d0").to_pylist()[0]) == [1, 2, 3]
     with pytest.raises(RequestError, match="disagree"):
@@ -156,7 +154,7 @@ def test_floats_and_nested_columns_have_no_different_values(kind: pa.DataType) -
 
 def test_nothing_and_nulls_alone_are_no_value() -> None:
     layout = Layout(units=("u",), partitions=("p",), distinct=(("k", 2),), max_partitions=1)
-    statistics = [Statistic(kind="distinct", column="k", most=2)]
+    statistics = [DistinctValues(column="k", most=2)]
     empty = pa.table({"u": pa.array([], pa.int64()), "p": pa.array([], pa.string()), "k": pa.array([], pa.string())})
     assert nb.exact(nb.totals(empty, layout, statistics)) == {}
     nulls = pa.table({"u": [1, 2], "p": ["p", "p"], "k": pa.nulls(2, pa.string())})

@@ -5,20 +5,31 @@ import itertools
 import pytest
 
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.statistics import COUNT_BITS, WEIGHT_BITS, Shape, Statistic
+from dp_pipelines.kernels.statistics import (
+    COUNT_BITS,
+    WEIGHT_BITS,
+    ClippedSum,
+    NotNullCount,
+    RowCount,
+    Shape,
+    Statistic,
+    UnitCount,
+    UnitWeights,
+    ValueSum,
+)
 
 VALUES = Lattice.for_values(0.0, 200.0)
 SUMS = SummandLattice.for_sums(-10.0, 500.0)
-COUNTS = [Statistic(kind="rows"), Statistic(kind="not_null", column="a")]
+COUNTS = [RowCount(), NotNullCount(column="a")]
 ONE = 1 << COUNT_BITS
 
 
 def every_statistic() -> list[Statistic]:
-    made = [*COUNTS, Statistic(kind="units"), Statistic(kind="weights"), Statistic(kind="not_null", column="b")]
+    made = [*COUNTS, UnitCount(), UnitWeights(), NotNullCount(column="b")]
     for column, (low, high) in itertools.product(["a", "b", "a in [0.0, 1.0]"], [(0.0, 1.0), (0.0, 2.0), (1.0, 2.0)]):
         for make, centred in itertools.product((Lattice.for_values, Lattice.for_squares), (False, True)):
-            made.append(Statistic(kind="sum", column=column, lattice=make(low, high, centred=centred)))
-        made.append(Statistic(kind="clipped_sum", column=column, lattice=SummandLattice.for_sums(low, high)))
+            made.append(ValueSum(column=column, lattice=make(low, high, centred=centred)))
+        made.append(ClippedSum(column=column, lattice=SummandLattice.for_sums(low, high)))
     return made
 
 
@@ -28,9 +39,7 @@ def test_two_statistics_share_a_name_only_if_they_are_the_same() -> None:
 
 
 def test_raw_and_centred_sums_over_a_symmetric_range_are_one_statistic() -> None:
-    raw, centred = (
-        Statistic(kind="sum", column="a", lattice=Lattice.for_values(-1.0, 1.0, centred=c)) for c in (False, True)
-    )
+    raw, centred = (ValueSum(column="a", lattice=Lattice.for_values(-1.0, 1.0, centred=c)) for c in (False, True))
     assert raw == centred
     assert raw.name == centred.name
 
@@ -45,7 +54,7 @@ def test_a_unit_moves_counts_of_rows_by_its_rows(statistic: Statistic) -> None:
 
 @pytest.mark.parametrize("max_rows", [None, 5])
 def test_a_unit_counts_once_in_each_of_its_partitions(max_rows: int | None) -> None:
-    shape = Statistic(kind="units").shape(max_partitions=5, max_rows_per_partition=5, max_rows=max_rows)
+    shape = UnitCount().shape(max_partitions=5, max_rows_per_partition=5, max_rows=max_rows)
     assert shape == Shape(unit=ONE, coordinates=5, per_coordinate=1, in_total=5)
 
 
@@ -53,7 +62,7 @@ def test_a_unit_counts_once_in_each_of_its_partitions(max_rows: int | None) -> N
     "lattice", [VALUES, Lattice.for_values(-3.0, 200.0, centred=True), Lattice.for_squares(-3.0, 200.0)], ids=str
 )
 def test_a_unit_moves_a_sum_by_its_rows_times_the_largest_value(lattice: Lattice) -> None:
-    statistic = Statistic(kind="sum", column="a", lattice=lattice)
+    statistic = ValueSum(column="a", lattice=lattice)
     shape = statistic.shape(max_partitions=8, max_rows_per_partition=3, max_rows=None)
     assert shape == Shape(unit=3 * lattice.largest, coordinates=8, per_coordinate=1, in_total=8)
     in_all = statistic.shape(max_partitions=5, max_rows_per_partition=5, max_rows=5)
@@ -61,7 +70,7 @@ def test_a_unit_moves_a_sum_by_its_rows_times_the_largest_value(lattice: Lattice
 
 
 def test_a_clipped_sum_moves_by_its_larger_bound_whatever_the_rows() -> None:
-    statistic = Statistic(kind="clipped_sum", column="a", lattice=SUMS)
+    statistic = ClippedSum(column="a", lattice=SUMS)
     assert SUMS.largest * SUMS.step == 500.0
     for rows in (1, 1000):
         shape = statistic.shape(max_partitions=8, max_rows_per_partition=rows, max_rows=None)
@@ -70,12 +79,12 @@ def test_a_clipped_sum_moves_by_its_larger_bound_whatever_the_rows() -> None:
 
 def test_weights_have_an_l2_norm_instead_of_a_shape() -> None:
     with pytest.raises(ValueError, match="L2 norm"):
-        Statistic(kind="weights").shape(max_partitions=1, max_rows_per_partition=1, max_rows=None)
+        UnitWeights().shape(max_partitions=1, max_rows_per_partition=1, max_rows=None)
 
 
 def test_one_unit_of_change_is_what_a_release_says_it_is() -> None:
-    assert all(s.fine_bits == COUNT_BITS and s.fine_step == 1 / ONE for s in (*COUNTS, Statistic(kind="units")))
-    weights = Statistic(kind="weights")
+    assert all(s.fine_bits == COUNT_BITS and s.fine_step == 1 / ONE for s in (*COUNTS, UnitCount()))
+    weights = UnitWeights()
     assert (weights.fine_bits, weights.fine_step) == (0, 2.0**-WEIGHT_BITS)
-    total = Statistic(kind="sum", column="a", lattice=VALUES)
+    total = ValueSum(column="a", lattice=VALUES)
     assert (total.fine_bits, total.fine_step * VALUES.largest) == (0, 200.0)

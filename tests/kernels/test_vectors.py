@@ -16,7 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import moments, shard, vectors
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import LARGEST, Moments, sums_of_products
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ProductSums, Statistic, UnitCount, VectorSums
 from dp_pipelines.kernels.vectors import Parts, VectorLattice, clipped, listed, matrix, narrow, sums_of_groups
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
@@ -305,7 +305,7 @@ WAYS = [
 def exact(table: pa.Table, layout: Layout, statistic: Statistic, way: nb.Way) -> dict[Any, list[int]]:
     """Partition to the integers of a statistic with vectors."""
     sums: dict[Any, list[int]] = {}
-    for part in nb.totals(table, layout, (Statistic(kind="units"), statistic), way):
+    for part in nb.totals(table, layout, (UnitCount(), statistic), way):
         rows = part.coarse_lists(1, np.arange(len(part.partitions[0])), shift=0, step=1)
         sums |= dict(zip(part.partitions[0].to_pylist(), rows.tolist(), strict=True))
     return sums
@@ -316,7 +316,7 @@ def exact(table: pa.Table, layout: Layout, statistic: Statistic, way: nb.Way) ->
 def test_every_way_of_the_rows_gives_the_clipped_sums_of_plain_python(norm: vectors.Norm, public: Any) -> None:
     table, layout = rows_of(), layout_of(norm, 3, public=public)
     lattice = layout.vectors[0][1]
-    statistic = Statistic(kind="vector_sum", column="v", vectors=lattice)
+    statistic = VectorSums(column="v", vectors=lattice)
     integers = matrix(lattice.integers(table.column("v").combine_chunks())).tolist()
     numbered = table.append_column("n", pa.array(range(table.num_rows)))
     # The oracle bounds; a summand that is the number of the row tells which rows a pair has.
@@ -337,7 +337,7 @@ def test_every_way_of_the_rows_gives_the_same_second_moments(max_rows: int | Non
     features = Moments(columns=("a", "b"), ranges=((-2.0, 2.0), (0.0, 1.0)))
     changes: dict[str, Any] = {"vectors": (), "moments": (features,), "max_rows": max_rows}
     layout = layout_of("l2", 3, **changes, **({"max_partitions": 4} if max_rows else {}))
-    statistic, table = Statistic(kind="second_moments", vectors=features), rows_of()
+    statistic, table = ProductSums(vectors=features), rows_of()
     integers = np.stack([c.to_numpy() for c in features.integers([table.column(n).combine_chunks() for n in "ab"])], 1)
     numbered = table.append_column("n", pa.array(range(table.num_rows)))
     layout = dataclasses.replace(layout, row_id="n")
@@ -354,7 +354,7 @@ def test_every_way_of_the_rows_gives_the_same_second_moments(max_rows: int | Non
 def test_rows_that_differ_in_their_features_alone_are_chosen_without_their_place() -> None:
     features = Moments(columns=("a", "b"), max_norm=1.0)
     layout = layout_of("l2", 3, vectors=(), moments=(features,), max_rows_per_partition=1)
-    table, statistic = rows_of(), Statistic(kind="second_moments", vectors=features)
+    table, statistic = rows_of(), ProductSums(vectors=features)
     backwards = table.take(pa.array(np.arange(1500)[::-1]))
     assert exact(table, layout, statistic, WAYS[0]) == exact(backwards, layout, statistic, WAYS[2])
 

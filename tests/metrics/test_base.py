@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ClippedSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
 
 BASES = [Basis(centred=centred, nullable=nullable) for centred in (False, True) for nullable in (False, True)]
 NO_NUMBERS = [math.nan, math.inf, -math.inf, True, "3", None, 1e300, -1e300, [1]]
-NOT_NULL = Statistic(kind="not_null", column="a")
+NOT_NULL = NotNullCount(column="a")
 
 
 # What is refused.
@@ -109,8 +109,8 @@ def test_bounds_become_plain_floats() -> None:
 @pytest.mark.parametrize("basis", BASES, ids=str)
 def test_each_metric_names_its_statistics(basis: Basis) -> None:
     count = NOT_NULL if basis.nullable else ROWS
-    total = Statistic(kind="sum", column="a", lattice=Lattice.for_values(0.0, 9.0, centred=basis.centred))
-    squares = Statistic(kind="sum", column="a", lattice=Lattice.for_squares(0.0, 9.0, centred=basis.centred))
+    total = ValueSum(column="a", lattice=Lattice.for_values(0.0, 9.0, centred=basis.centred))
+    squares = ValueSum(column="a", lattice=Lattice.for_squares(0.0, 9.0, centred=basis.centred))
     ends = {"min_value": 0, "max_value": 9}
     assert Count().statistics(basis) == (ROWS,)
     assert PrivacyIdCount().statistics(basis) == (UNITS,)
@@ -118,9 +118,7 @@ def test_each_metric_names_its_statistics(basis: Basis) -> None:
     assert Mean("a", **ends).statistics(basis) == (total, count)
     assert Variance("a", **ends).statistics(basis) == (total, count, squares)
     clipped = Sum("a", min_sum_per_partition=-1, max_sum_per_partition=2)
-    assert clipped.statistics(basis) == (
-        Statistic(kind="clipped_sum", column="a", lattice=SummandLattice.for_sums(-1.0, 2.0)),
-    )
+    assert clipped.statistics(basis) == (ClippedSum(column="a", lattice=SummandLattice.for_sums(-1.0, 2.0)),)
 
 
 def test_metrics_over_the_same_values_are_a_family() -> None:

@@ -20,9 +20,10 @@ from dp_pipelines import ContributionBounds, Count, Plan, PrivatePartitions, Pub
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.kernels.cells import Around
+from dp_pipelines.kernels.statistics import RankCounts
+from dp_pipelines.mechanisms.rank_choice import spread
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.quantile import expected_rank_errors
-from dp_pipelines.planning import decision_cost
 from dp_pipelines.planning.stage import shape_of
 from dp_pipelines.release.draw import draw_release
 from tests.helpers import neighbours as nb
@@ -87,7 +88,7 @@ few_rows = st.lists(st.tuples(st.sampled_from(["a", "b", "none", "z"]), st.sampl
 
 def scores_of(table: pa.Table, stage: object, at: int) -> np.ndarray:
     (totals,) = nb.totals(table, stage.layout, stage.statistics)  # type: ignore[attr-defined]
-    cells = decision_cost.around(stage.statistics[at])  # type: ignore[attr-defined]
+    cells = stage.statistics[at].cells  # type: ignore[attr-defined]
     return cells.scores(totals.coarse_lists(at, np.arange(3), shift=0, step=1))
 
 
@@ -102,7 +103,7 @@ def test_one_unit_moves_the_scores_of_few_partitions_and_within_the_spread(
     after = pa.concat_tables([before, table_of(2, mine)])
     moved = scores_of(after, stage, 0) - scores_of(before, stage, 0)
     assert (np.abs(moved).max(axis=1) > 0).sum() <= 2
-    allowed = decision_cost.spread_of_ranks(decision_cost.around(stage.statistics[0]), 3)
+    allowed = spread(stage.statistics[0].cells, 3)  # type: ignore[arg-type]
     assert (moved.max(axis=1) - moved.min(axis=1) <= allowed).all()
 
 
@@ -114,7 +115,7 @@ def test_a_spread_of_one_direction_alone_would_be_found() -> None:
     )
     after = pa.concat_tables([before, table_of(2, [("a", 20.0)] * 3)])
     moved = (scores_of(after, stage, 0) - scores_of(before, stage, 0))[0]
-    allowed = decision_cost.spread_of_ranks(decision_cost.around(stage.statistics[0]), 3)
+    allowed = spread(stage.statistics[0].cells, 3)  # type: ignore[arg-type]
     assert allowed / 2 < moved.max() - moved.min() <= allowed
 
 
@@ -134,9 +135,9 @@ def test_a_choice_by_ranks_is_one_decision_for_each_partition_of_a_unit(delta: f
     assert len(stage.layout.cells) == 1
     for index, statistic in enumerate(stage.statistics):
         noise = stage.noises[index]
-        if statistic.kind == "ranks" and noise is not None:
+        if isinstance(statistic, RankCounts) and noise is not None:
             (record,) = [r for r in plan.mechanisms if r.name == statistic.name]
-            exact = decision_cost.epsilon_of_ranks(noise.law.scale, shape_of(statistic, asked).steps(noise.step))
+            exact = shape_of(statistic, asked).steps(noise.step).linf / noise.law.scale
             assert exact <= Fraction(record.epsilon) <= exact * Fraction(1 + 1e-12)
     shown = plan.to_json()["stages"][0]["metrics"]["median"]
     assert shown["noise"] == "permute_and_flip"

@@ -27,7 +27,8 @@ from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
-from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics
+from dp_pipelines.planning.stage import StagePlan, build_stage, released_statistics
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
@@ -223,14 +224,14 @@ def _skips_the_clip_of_values(patch: Patch) -> None:
 
 
 def _skips_the_clip_of_sums(patch: Patch) -> None:
-    def unclipped(self: Any, statistic: Any) -> np.ndarray:
-        index = self.layout.summands.index((statistic.column, statistic.lattice))
+    def unclipped(self: Any, column: str, lattice: Any) -> np.ndarray:
+        index = self.layout.summands.index((column, lattice))
         inside = self.bounded.pair_of_row >= 0
         sums = np.zeros(len(self.bounded.starts), np.int64)
         np.add.at(sums, self.bounded.pair_of_row[inside], self.wire.column(f"s{index}").to_numpy()[inside])
-        return np.clip(sums, -(2**30), 2**30)
+        return accumulate.sums_by_code(self._codes_of_pairs(), np.clip(sums, -(2**30), 2**30), self.size)
 
-    patch.setattr(accumulate._Shard, "_clipped_sums", unclipped)
+    patch.setattr(accumulate._Shard, "clipped_sums", unclipped)
 
 
 def _clips_rows_instead_of_sums(patch: Patch) -> None:
@@ -240,12 +241,7 @@ def _clips_rows_instead_of_sums(patch: Patch) -> None:
 
 
 def _counts_a_unit_per_row(patch: Patch) -> None:
-    per_pair = accumulate._Shard.per_pair
-
-    def per_row(self: Any, weights: Any) -> Any:
-        return np.bincount(self.codes, minlength=self.size) if weights is None else per_pair(self, weights)
-
-    patch.setattr(accumulate._Shard, "per_pair", per_row)
+    patch.setattr(accumulate._Shard, "units", lambda self: np.bincount(self.codes, minlength=self.size))
 
 
 def _gives_whole_weights(patch: Patch) -> None:

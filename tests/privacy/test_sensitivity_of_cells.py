@@ -18,10 +18,11 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import bounding, contributions, distinct
 from dp_pipelines.kernels.cells import Bins, TreeLevel
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import CellCounts, DistinctValues
 from dp_pipelines.metrics.counts import DistinctCount
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.planning.stage import Choice, StageChoices, build_stage
+from dp_pipelines.planning.stage import build_stage
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb
@@ -66,8 +67,8 @@ def test_the_kept_rows_of_others_are_byte_identical(pair: nb.Neighbours) -> None
 @pytest.mark.parametrize("max_rows", [None, 6])
 def test_the_declared_shapes_are_reached(max_rows: int | None) -> None:
     bins, leaf = Bins(edges=(0.0, 1.0, 10.0)), TreeLevel(low=0.0, high=9.0, branching=3, depth=2, level=2)
-    statistics = [Statistic(kind="cells", column="n0", cells=cells) for cells in (bins, leaf)]
-    statistics += [] if max_rows else [Statistic(kind="distinct", column="k0", most=most) for most in (None, 4)]
+    statistics = [CellCounts(column="n0", cells=cells) for cells in (bins, leaf)]
+    statistics += [] if max_rows else [DistinctValues(column="k0", most=most) for most in (None, 4)]
     layout = Layout(
         units=("u0",),
         partitions=("p0",),

@@ -27,7 +27,8 @@ from dp_pipelines.kernels.sensitivity import Shape
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.plan_stages.phases import expand
 from dp_pipelines.planning import reserve, resolve
-from dp_pipelines.planning.stage import Choice, StageChoices, StagePlan, build_stage, released_statistics, shape_of
+from dp_pipelines.planning.stage import StagePlan, build_stage, released_statistics, shape_of
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from tests.helpers import cells as wide
 from tests.helpers import neighbours as nb

@@ -21,7 +21,7 @@ from dp_pipelines.kernels import accumulate, vectors
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import ProductSums, Statistic, UnitCount, VectorSums
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.metrics.vectors import SecondMoment, VectorSum
 from dp_pipelines.planning.plan import Plan
@@ -126,9 +126,9 @@ def pairs(draw: st.DrawFn) -> nb.Neighbours:
 
 def statistics_of(layout: Layout) -> tuple[Statistic, ...]:
     """The units, which say that a partition is there, and every statistic with vectors."""
-    made = [Statistic(kind="units")]
-    made += [Statistic(kind="vector_sum", column=column, vectors=lattice) for column, lattice in layout.vectors]
-    return (*made, *(Statistic(kind="second_moments", vectors=features) for features in layout.moments))
+    made = [UnitCount()]
+    made += [VectorSums(column=column, vectors=lattice) for column, lattice in layout.vectors]
+    return (*made, *(ProductSums(vectors=features) for features in layout.moments))
 
 
 def larger_of(pair: nb.Neighbours) -> pa.Table:
@@ -283,7 +283,7 @@ def test_a_clip_that_rounds_to_the_nearest_is_found(monkeypatch: pytest.MonkeyPa
 def test_records_without_what_rounding_adds_are_found() -> None:
     # 256 small coordinates, each of which just crosses a border of the coarse lattice.
     size, step = 256, 2**20
-    shape = Statistic(kind="vector_sum", column="v", vectors=VectorLattice(size=size, norm="l2", max_norm=1.0)).shape(
+    shape = VectorSums(column="v", vectors=VectorLattice(size=size, norm="l2", max_norm=1.0)).shape(
         max_partitions=1, max_rows_per_partition=1, max_rows=None
     )
     border = np.full((1, size), step // 2 - 1, np.int64)

@@ -31,9 +31,9 @@ from dp_pipelines import (
 )
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.accumulate import Totals
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import Statistic, UnitWeights
 from dp_pipelines.noise import entropy
-from dp_pipelines.planning import decision_cost
+from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.release.draw import draw_release
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
@@ -56,6 +56,10 @@ def query(chosen: Best, **changes: object) -> Query:
 # What one unit can move.
 
 
+def spread_of(asked: Query) -> int:
+    return BestKind(asked).choice.spread
+
+
 @settings(max_examples=examples(75, 300))
 @given(data=st.data())
 def test_one_unit_moves_all_scores_within_an_interval_as_long_as_the_spread(data: st.DataObject) -> None:
@@ -66,10 +70,10 @@ def test_one_unit_moves_all_scores_within_an_interval_as_long_as_the_spread(data
         for table, way in zip((pair.smaller, pair.larger), ways, strict=True)
     )
     for index, statistic in enumerate(pair.statistics):
-        if statistic.kind != "weights":
+        if not isinstance(statistic, UnitWeights):
             none = (0,) * len(pair.statistics)
             moved = [after.get(k, none)[index] - before.get(k, none)[index] for k in before.keys() | after.keys()]
-            allowed = decision_cost.spread_of(statistic, pair.layout.max_rows_per_partition)
+            allowed = statistic.score_range(pair.layout.max_rows_per_partition)
             assert max([0, *moved]) - min([0, *moved]) <= allowed, statistic.name
 
 
@@ -83,17 +87,17 @@ def test_one_unit_moves_all_scores_within_an_interval_as_long_as_the_spread(data
     ],
 )
 def test_the_spread_of_counts_is_what_one_unit_adds(metric: PrivacyIdCount, spread: int) -> None:
-    assert decision_cost.spread(query(Best(by=metric))) == spread
+    assert spread_of(query(Best(by=metric))) == spread
 
 
 def test_the_spread_of_sums_counts_both_directions() -> None:
     up, both = (query(Best(by=Sum("x", min_value=low, max_value=2))) for low in (0, -1))
     lattice = both.best.statistic.lattice  # type: ignore[union-attr]
     assert lattice is not None
-    assert decision_cost.spread(both) * lattice.step == pytest.approx(9)
-    assert decision_cost.spread(up) * up.best.statistic.lattice.step == pytest.approx(6)  # type: ignore[union-attr]
+    assert spread_of(both) * lattice.step == pytest.approx(9)
+    assert spread_of(up) * up.best.statistic.lattice.step == pytest.approx(6)  # type: ignore[union-attr]
     clipped = query(Best(by=Sum("x", min_sum_per_partition=-1, max_sum_per_partition=2)))
-    assert decision_cost.spread(clipped) * clipped.best.statistic.lattice.step == pytest.approx(3)  # type: ignore[union-attr]
+    assert spread_of(clipped) * clipped.best.statistic.lattice.step == pytest.approx(3)  # type: ignore[union-attr]
 
 
 # The plan.

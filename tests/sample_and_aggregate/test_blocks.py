@@ -24,11 +24,13 @@ from dp_pipelines import Blocks, Count, Plan
 from dp_pipelines.audit.audit import audit
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, shard
+from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.grid_cells import Points
+from dp_pipelines.mechanisms.rank_choice import spread
+from dp_pipelines.mechanisms.smooth_median import smoothing
 from dp_pipelines.noise import smooth_sensitivity as noise_of_medians
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.release.smooth_median import smoothing_of
 from dp_pipelines.sample_and_aggregate.blocks import check_function, ordered, run
 from dp_pipelines.transforms import PrivateAggregate, PublishRelease, SampleAndAggregate
 from tests.helpers import block_functions as functions
@@ -258,12 +260,11 @@ def test_another_result_of_one_block_moves_the_statistic_within_its_record(data:
         assert record.linf is not None
         assert abs(int(one) - int(other)) <= record.linf
         return
-    from dp_pipelines.planning import decision_cost
-
-    around = decision_cost.around(stage.statistics[0])
+    around = stage.statistics[0].cells
+    assert isinstance(around, Around)
     one, other = (around.scores(totals(v).coarse_lists(0, np.arange(1), shift=0, step=1)) for v in (before, after))
     moved = other - one
-    assert moved.max() - moved.min() <= decision_cost.spread_of_ranks(around, 2)
+    assert moved.max() - moved.min() <= spread(around, 2)
 
 
 SMOOTH = Blocks(privacy_unit="customer", blocks=5, low=-1.0, high=3.0, aggregate="median", method="smooth_sensitivity")
@@ -327,7 +328,7 @@ def test_a_median_with_smooth_sensitivity_has_one_record_with_half_of_delta_and_
         assert Plan.restore(plan.frozen(), **fields).digest == plan.digest  # type: ignore[arg-type]
         for number in {1, runs}:
             stage = plan.round(number).stages["s"]
-            used = smoothing_of(stage, 0)
+            used = smoothing(stage.calibration(0))
             (own,) = stage.mechanisms
             assert own.epsilon is not None
             assert 0 <= own.epsilon - float(2 * used.alpha) < 1e-12

@@ -75,12 +75,12 @@ def test_without_noise_and_with_wide_bounds_every_statistic_equals_duckdbs(ta_fe
 def test_bounding_the_real_data_twice_or_in_other_pieces_keeps_the_same_rows(ta_feng):
     from dp_pipelines.kernels import accumulate, contributions, shard
     from dp_pipelines.kernels.layout import Layout
-    from dp_pipelines.kernels.statistics import Statistic
+    from dp_pipelines.kernels.statistics import RowCount, UnitCount, UnitWeights
 
     layout = Layout(
         units=("CUSTOMER_ID",), partitions=("PRODUCT_SUBCLASS",), max_partitions=8, max_rows_per_partition=2
     )
-    statistics = [Statistic(kind="rows"), Statistic(kind="units"), Statistic(kind="weights")]
+    statistics = [RowCount(), UnitCount(), UnitWeights()]
     table = pq.read_table(FILES, columns=["CUSTOMER_ID", "PRODUCT_SUBCLASS"])
 
     def totals(pieces, shards):

@@ -13,7 +13,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, keys, shard
 from dp_pipelines.kernels.columns import hashing, long_text
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import RowCount
 from dp_pipelines.metrics.counts import Count
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, Query
@@ -152,7 +152,7 @@ def test_a_public_key_that_no_row_can_have_is_refused():
 def test_a_long_public_key_is_matched_and_comes_out_as_it_was_listed():
     long = "k" * LONGEST
     layout = Layout(units=("u",), partitions=("p",), max_partitions=1, public=([long, "a"],))
-    statistics = [Statistic(kind="rows")]
+    statistics = [RowCount()]
     wire = layout.wire(pa.table({"u": [1, 2, 3], "p": [long, "a", "b"]}))
     partial = accumulate.by_public_index(accumulate.partials(wire, layout, statistics, 7), layout)
     merged = accumulate.merge_public([partial], layout, statistics, 0, 1)

@@ -1,0 +1,71 @@
+"""A choice of the best among public partitions: which k are the largest by a statistic, and nothing else of it.
+
+In: what is compared, how, with which epsilon. Out: the record of all choices; the chosen places. Holds: when one unit is added,
+the changes of all scores lie in an interval of length `spread` (docs/proofs/exponential.md, 3), so that each choice has the
+epsilon of the record. Not covered: the table of what was chosen (release.best_partitions).
+"""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.mechanisms.release_mechanism import Words
+from dp_pipelines.selection.exponential import Choosing, top_k
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BestChoice:
+    """The k choices of a stage.
+
+    Args:
+        statistic: what is compared: one whole number for each partition.
+        k: how many are chosen, one after the other.
+        mechanism: how each is chosen.
+        max_rows_per_partition: of one unit in one partition.
+    """
+
+    statistic: Statistic
+    k: int
+    mechanism: Choosing
+    max_rows_per_partition: int
+
+    @property
+    def spread(self) -> int:
+        """The length of an interval in which the changes of all scores lie when one unit is added, at least 1.
+
+        >>> from dp_pipelines.kernels.statistics import RowCount
+        >>> BestChoice(statistic=RowCount(), k=1, mechanism="exponential", max_rows_per_partition=3).spread
+        3
+        """
+        return self.statistic.score_range(self.max_rows_per_partition)
+
+    def record(self, stage: str, epsilon: float) -> Mechanism:
+        """The record of all choices of a stage, each with epsilon: in ideal words they are exact."""
+        if self.mechanism == "exponential":
+            return Mechanism(stage=stage, name="best", kind="bounded_range", epsilon=epsilon, l0=self.k)
+        return Mechanism(stage=stage, name="best", kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=self.k)
+
+    def error_95(self, epsilon: float, candidates: int) -> float:
+        """How far behind the best one left a choice is, at most, 19 times of 20; in units of the statistic.
+
+        McKenna, Sheldon 2020, section 3: P(gap > t) < candidates exp(-epsilon t / spread), for either mechanism.
+        """
+        steps = self.spread / epsilon * math.log(20 * candidates)
+        return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)
+
+    def draw(self, totals: Totals, place: int, epsilon: float, words: Words) -> Integers:
+        """Choose, once: the places of the chosen partitions, the first choice first.
+
+        Args:
+            totals: of every candidate.
+            place: of the statistic among those of the stage.
+            epsilon: of each choice. A float is a fraction: the one that the record states.
+            words: the source of chance.
+        """
+        scores = totals.coarse(place, shift=0, step=1)
+        exact = Fraction(epsilon)
+        return top_k(scores, self.k, spread=self.spread, epsilon=exact, mechanism=self.mechanism, words=words)

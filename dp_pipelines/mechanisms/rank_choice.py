@@ -1,0 +1,69 @@
+"""A quantile among candidates: one choice for each partition, by exact ranks (permute and flip).
+
+In: exact counts around the candidates, a calibrated statistic. Out: for each partition the place of the chosen candidate.
+Holds: when one unit is added, the changes of a partition's scores lie in an interval of length `spread`
+(docs/proofs/exponential.md, 5), so that a choice has the epsilon of its record, or less.
+"""
+
+import math
+
+import numpy as np
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.cells import Around
+from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
+from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.selection.exponential import permute_and_flip
+
+
+class RankChoice(ReleaseMechanism):
+    """A choice among candidates in each partition; its epsilon is that of the Laplace law beside it."""
+
+    law = "laplace"
+    words = "permute_and_flip"
+
+    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+        return decision_record(stage, name, calibration, delta=0.0)
+
+    def draw(
+        self,
+        calibration: Calibration,
+        totals: Totals,
+        place: int,
+        partitions: Integers,
+        steps: Integers | None,
+        sources: Sources,
+    ) -> Noisy:
+        if not len(partitions):
+            return Noisy(values=np.zeros(0), stddev=0.0)
+        cells = calibration.statistic.cells
+        assert isinstance(cells, Around)
+        chosen = permute_and_flip(
+            cells.scores(totals.coarse_lists(place, partitions, shift=0, step=1)),
+            spread=spread(cells, calibration.max_rows_per_partition),
+            epsilon=calibration.decision_epsilon,
+            words=sources.words,
+        )
+        return Noisy(values=chosen.astype(np.float64), stddev=0.0)
+
+
+def spread(cells: Around, rows: int) -> int:
+    """The length of an interval in which the changes of a partition's scores lie, with at most so many rows of one unit.
+
+    A row moves (whole - part) less - part more by at most the larger of the two factors, either way
+    (docs/proofs/exponential.md, 5).
+
+    >>> spread(Around(candidates=(1.0, 2.0), part=9, whole=10), 3)
+    54
+    """
+    return 2 * rows * max(cells.part, cells.whole - cells.part)
+
+
+def decision_record(stage: str, name: str, calibration: Calibration, *, delta: float) -> Mechanism:
+    """The record of one decision in each partition of a unit, with epsilon rounded up."""
+    epsilon = math.nextafter(float(calibration.decision_epsilon), math.inf)
+    return Mechanism(
+        stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=delta, l0=calibration.moved.l0
+    )

@@ -1,0 +1,163 @@
+"""What every mechanism answers: which law, which record, which draw; and what calibration hands to it.
+
+In: a statistic with its noise, as calibration settled them. Out: the base class of the mechanisms beside this module.
+Holds: the record of a statistic bounds the effect of all rows of one privacy unit on what `draw` returns
+(docs/proofs/sensitivity.md). Not covered: which laws and scales are taken (planning).
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from fractions import Fraction
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.noise.laws import Law
+
+Words = Callable[[int], NDArray[np.uint64]]
+
+
+class Draw(Protocol):
+    """Draws integers of one law."""
+
+    def draw(self, n: int) -> Integers:
+        """`n` independent integers."""
+        ...
+
+
+class Sources:
+    """Where noise and coins come from.
+
+    Args:
+        samplers: makes the sampler of a law; each law has one for a whole release.
+        words: independent uniform 64-bit words.
+    """
+
+    def __init__(self, samplers: Callable[[Law], Draw], words: Words) -> None:
+        self._samplers = samplers
+        self._of_laws: dict[Law, Draw] = {}
+        self.words = words
+
+    def add_noise(self, exact: Integers, law: Law) -> Integers:
+        """Integers of any shape plus independent noise."""
+        if law not in self._of_laws:
+            self._of_laws[law] = self._samplers(law)
+        return exact + self._of_laws[law].draw(exact.size).reshape(exact.shape)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Noise:
+    """The noise of one statistic: coarse rounding, then an integer law.
+
+    Args:
+        law: the law, in steps.
+        step: fine lattice steps in one step of the release.
+        fine_bits: by how many bits totals are shifted left to the fine lattice.
+        fine_step: the fine step in units of the statistic.
+    """
+
+    law: Law
+    step: int
+    fine_bits: int
+    fine_step: float
+
+    @property
+    def unit(self) -> float:
+        """One step of the release in units of the statistic."""
+        return self.step * self.fine_step
+
+    @property
+    def stddev(self) -> float:
+        """The standard deviation of the noise in units of the statistic."""
+        return self.law.stddev * self.unit
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """All that calibration settled about one statistic.
+
+    Args:
+        statistic: the statistic.
+        noise: its noise.
+        law: the name of the law: `laplace` or `gaussian`.
+        steps: release steps of one unit of change, at most.
+        shape: how far one unit moves the statistic; None for one that has no shape in whole units.
+        is_open: whether its lattice follows bounds that the run chooses: one unit is then `steps` steps on any of them.
+        max_partitions: of one unit.
+        max_rows_per_partition: of one unit in one partition.
+        delta: what a mechanism that may fail gets of delta.
+    """
+
+    statistic: Statistic
+    noise: Noise
+    law: str
+    steps: int
+    shape: Shape | None
+    is_open: bool
+    max_partitions: int
+    max_rows_per_partition: int
+    delta: float
+
+    @property
+    def moved(self) -> LatticeSteps:
+        """How far one unit moves the statistic, in steps of its noise (docs/proofs/sensitivity.md, lemmas 6a and 6b)."""
+        assert self.shape is not None
+        return self.shape.ideally(self.steps) if self.is_open else self.shape.steps(self.noise.step)
+
+    @property
+    def decision_epsilon(self) -> Fraction:
+        """Epsilon of a decision in one partition: what Laplace noise of this scale would cost there."""
+        return self.moved.linf / self.noise.law.scale
+
+
+class ReleaseMechanism(abc.ABC):
+    """How statistics of some kind are released. Stateless; `mechanisms.by_statistic` says which statistics have which."""
+
+    law: ClassVar[str | None] = None
+    """The law that it always takes; None: calibration chooses between `laplace` and `gaussian`."""
+    words: ClassVar[str | None] = None
+    """What `plan` prints in place of a law, where how far off a value is depends on the data."""
+
+    @abc.abstractmethod
+    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+        """The mechanism record of a statistic.
+
+        Args:
+            stage: the name of the stage.
+            name: of the record within the stage.
+            calibration: of the statistic.
+        """
+
+    def unit(self, shape: Shape | None) -> int:
+        """Fine steps of one unit of change."""
+        assert shape is not None
+        return shape.unit
+
+    @abc.abstractmethod
+    def draw(
+        self,
+        calibration: Calibration,
+        totals: Totals,
+        place: int,
+        partitions: Integers,
+        steps: Integers | None,
+        sources: Sources,
+    ) -> Noisy:
+        """Release a statistic of some partitions, once.
+
+        Args:
+            calibration: of the statistic.
+            totals: of the stage.
+            place: of the statistic among those of the stage.
+            partitions: rising codes.
+            steps: of all partitions with their noise, where selection may have compared them; else None.
+            sources: of noise and coins.
+        """

@@ -1,0 +1,55 @@
+"""A median with smooth sensitivity: one number for each partition, from the counts of all its values.
+
+In: exact counts by point of the range, a calibrated statistic. Out: for each partition a part of the range, from 0 to 1.
+Holds: each number has the epsilon and delta of its record, or less; nothing tells how much noise it has
+(docs/proofs/smooth_sensitivity.md).
+"""
+
+import numpy as np
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.cells import Points
+from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.mechanisms.rank_choice import decision_record
+from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
+from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.noise import smooth_sensitivity
+
+
+class MedianByPoints(ReleaseMechanism):
+    """Laplace noise that follows how far one value can move the median of these values."""
+
+    law = "laplace"
+    words = "smooth_sensitivity"
+
+    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+        return decision_record(stage, name, calibration, delta=calibration.delta)
+
+    def draw(
+        self,
+        calibration: Calibration,
+        totals: Totals,
+        place: int,
+        partitions: Integers,
+        steps: Integers | None,
+        sources: Sources,
+    ) -> Noisy:
+        found, points = smoothing(calibration), calibration.statistic.cells
+        assert isinstance(points, Points)
+        if not len(partitions):
+            return Noisy(values=np.zeros(0), stddev=0.0)
+        counted = totals.coarse_lists(place, partitions, shift=0, step=1)
+        known: dict[bytes, smooth_sensitivity.NoisyMedian] = {}  # replays of an audit are many times the same
+        drawn = np.empty(len(counted))
+        for row, counts in enumerate(counted):
+            key = counts.tobytes()
+            if key not in known:
+                known[key] = smooth_sensitivity.NoisyMedian.of(points.middle(counts), points.steps, found)
+            drawn[row] = known[key].draw(words=sources.words)
+        return Noisy(values=drawn / (2 * smooth_sensitivity.FINER * points.steps), stddev=0.0)
+
+
+def smoothing(calibration: Calibration) -> smooth_sensitivity.Smoothing:
+    """How the noise of a median follows its values."""
+    return smooth_sensitivity.smoothing(calibration.decision_epsilon, calibration.delta)

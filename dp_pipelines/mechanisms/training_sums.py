@@ -1,0 +1,89 @@
+"""Sums of clipped vectors, each with Gaussian noise, released several times over: what training pays for.
+
+In: how long the vectors are, how many sums, over which part of the units. Out: a mechanism record, and what its sums weigh beside
+other noise. Holds: the record says of `times` sums, each with Gaussian noise of `scale / steps` times the norm to which a
+unit's vector is clipped, what one unit can change in them (docs/proofs/training.md). Not covered: the sums and their noise,
+which `dp_pipelines.training` computes and draws.
+"""
+
+import math
+from fractions import Fraction
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
+from dp_pipelines.metrics.base import Noisy
+
+DRAWS = 2
+"""Noise on the fine lattice of a sum is made of two draws from tables for each coordinate (training.noise)."""
+
+
+class NoisyTrainingSums(ReleaseMechanism):
+    """Gaussian noise on each of a sequence of sums."""
+
+    law = "gaussian"
+
+    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+        vectors = calibration.statistic.vectors
+        assert isinstance(vectors, ClippedVectors)
+        return sums_record(stage, name, calibration.noise.law.scale, calibration.steps, vectors)
+
+    def draw(
+        self,
+        calibration: Calibration,
+        totals: Totals,
+        place: int,
+        partitions: Integers,
+        steps: Integers | None,
+        sources: Sources,
+    ) -> Noisy:
+        raise NotImplementedError("dp_pipelines.training releases these sums")
+
+
+def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: ClippedVectors) -> Mechanism:
+    """The record of sums whose units of change are `steps` steps each.
+
+    >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=1.0)).l2_squared == 80 * 64**2
+    True
+    >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=0.1)).kind
+    'sampled_gaussian'
+    """
+    draws = DRAWS * vectors.size
+    if vectors.rate == 1:
+        # Vectors that differ by c each, one after the other, differ by c * sqrt(times) in all.
+        squared = vectors.times * steps**2
+        return Mechanism(
+            stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=draws * vectors.times
+        )
+    return Mechanism(
+        stage=stage,
+        name=name,
+        kind="sampled_gaussian",
+        scale=scale,
+        l2_squared=steps**2,
+        l0=draws,
+        rate=vectors.rate,
+        times=vectors.times,
+    )
+
+
+def influence(vectors: ClippedVectors) -> float:
+    """About how much sums weigh beside one sum over all units: the root of the number of sums that a unit is in, by their cost.
+
+    >>> influence(ClippedVectors(size=3, times=100, rate=0.1))
+    1.0
+    """
+    return math.sqrt(vectors.times) * vectors.rate
+
+
+def squares(vectors: ClippedVectors, scale: float) -> float:
+    """About the square of the shift in scales that all sums together amount to (Bu, Dong, Long, Su 2020, section 3).
+
+    >>> squares(ClippedVectors(size=3, times=100, rate=1.0), 5.0)
+    4.0
+    """
+    if vectors.rate == 1:
+        return vectors.times / scale**2
+    return vectors.times * vectors.rate**2 * math.expm1(min(1 / scale**2, 50.0))

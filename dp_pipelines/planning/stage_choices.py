@@ -1,0 +1,60 @@
+"""What calibration decided about a stage, in integers: with the query it determines the stage.
+
+In: a strategy, a law and a number of steps for each noisy statistic. Out: frozen values that a plan stores and a ledger keeps.
+Not covered: how they are found (planning.choose, planning.integer_noise) and what they mean (planning.stage).
+"""
+
+import dataclasses
+from fractions import Fraction
+from typing import Protocol
+
+from dp_pipelines.frozen import FrozenMapping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What calibration decided about one noisy statistic.
+
+    Args:
+        law: `laplace` or `gaussian`.
+        steps: release-lattice steps of one unit of change (`Shape.unit`) at most. Where a metric asks for a noise level it is not
+            read: noise and lattice follow from the query.
+    """
+
+    law: str
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StageChoices:
+    """What calibration decided about a stage; with the query it determines the stage.
+
+    Args:
+        strategy: how partitions are selected: `truncated_geometric`, `laplace`, `gaussian`, `weighted_gaussian`, or None for
+            public partitions; where the best of these are chosen, how (`Best.mechanism`).
+        noises: by name of statistic, for each statistic that gets noise (`selection` for one that only selection uses).
+        selection_delta: the probability with which selection may fail, over all partitions of one unit and one run; where there
+            is no selection, the delta of medians with smooth sensitivity.
+        selection_epsilon: epsilon of one partition's coin, for the truncated geometric strategy; of one choice of the best.
+        centred: the families of metrics whose sums are centred.
+    """
+
+    strategy: str | None
+    noises: FrozenMapping[Choice]
+    selection_delta: float = 0.0
+    selection_epsilon: float = 0.0
+    centred: tuple[tuple[str, float, float], ...] = ()
+
+
+class Scales(Protocol):
+    """The scales of the two laws, one of each for a whole plan."""
+
+    @property
+    def gaussian_scale(self) -> Fraction:
+        """The standard deviation, before rounding, in release steps."""
+        ...
+
+    @property
+    def laplace_scale(self) -> Fraction:
+        """The scale of the Laplace law in release steps."""
+        ...

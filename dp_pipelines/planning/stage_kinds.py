@@ -1,0 +1,211 @@
+"""The three kinds of stage: one that releases aggregates, one that chooses the best partitions, one that trains.
+
+In: a query. Out: what planning must know of its kind: among which laws and strategies it may choose, which statistics are read
+beside those that are released, what its decisions cost. Holds: nothing else in planning asks what kind a stage is of.
+Not covered: what is released (dp_pipelines.release) and replayed (dp_pipelines.audit) of each.
+"""
+
+import abc
+from collections.abc import Iterator, Mapping
+
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.statistics import Statistic, TrainingSums
+from dp_pipelines.mechanisms.best_choice import BestChoice
+from dp_pipelines.metrics.base import UNITS
+from dp_pipelines.metrics.clipped_sums import ClippedSums
+from dp_pipelines.planning.stage_choices import StageChoices
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.selection import thresholds
+
+Way = tuple[str, str | None]
+"""The law that all statistics with a choice get, and the strategy of selection; None where nothing is selected."""
+
+
+class StageKind(abc.ABC):
+    """What depends on the kind of a stage.
+
+    Args:
+        query: what the stage asks for.
+    """
+
+    centres: bool = False
+    """Whether sums may be counted from the middle of their range."""
+
+    def __init__(self, query: Query) -> None:
+        self.query = query
+
+    @abc.abstractmethod
+    def ways(self, delta: float) -> Iterator[Way]:
+        """The ways to run it that planning compares.
+
+        Args:
+            delta: of the plan.
+
+        Raises:
+            RequestError: the stage needs a delta above 0.
+        """
+
+    @property
+    def coins(self) -> int:
+        """How many coins or choices depend on one unit."""
+        return self.query.bounds.max_partitions
+
+    @property
+    def coin_weights(self) -> dict[str, float]:
+        """The weight of its choices beside that of its statistics, as `coin`; none where selection flips the coins."""
+        return {}
+
+    @property
+    def compared(self) -> dict[str, Statistic]:
+        """Statistics that are compared and not released, by name."""
+        return {}
+
+    def sums(self, released: Mapping[str, Statistic]) -> dict[str, ClippedVectors]:
+        """What training sums up, of these statistics."""
+        return {}
+
+    @abc.abstractmethod
+    def fits(self, choices: StageChoices, released: Mapping[str, Statistic]) -> bool:
+        """Whether choices are such as calibration makes for this kind: strategy, noises and what selection takes."""
+
+    @abc.abstractmethod
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+        """The record of what decisions cost beside the noise that they compare: coins or choices, or the chance to fail.
+
+        Args:
+            stage: its name.
+            strategy, epsilon, delta: see `StageChoices`.
+        """
+
+
+class AggregateKind(StageKind):
+    """Noisy statistics of public or privately selected partitions."""
+
+    centres = True
+
+    def ways(self, delta: float) -> Iterator[Way]:
+        strategies = self._strategies(delta)
+        if self.query.takes_delta and delta == 0:
+            message = "must be above 0 for a median with smooth sensitivity"
+            raise RequestError(field="delta", message=message, hint="set it, e.g. delta: 1.0e-6, or take method ranks")
+        laws = ["gaussian", "laplace"]
+        if delta == 0:
+            laws = ["laplace"]
+        elif self.query.group is not None:  # what one unit moves is spread over many counts
+            laws = ["gaussian"]
+        for law in laws:
+            for strategy in strategies:
+                yield law, strategy
+
+    def _strategies(self, delta: float) -> list[str | None]:
+        partitions = self.query.partitions
+        if not isinstance(partitions, PrivatePartitions):
+            return [None]
+        if delta == 0:
+            raise RequestError(
+                field="delta",
+                message="must be above 0 where partitions are selected privately",
+                hint="set it, e.g. delta: 1.0e-6, or list public partitions",
+            )
+        if partitions.strategy != "auto":
+            return [partitions.strategy]
+        strategies: list[str | None] = ["truncated_geometric", "laplace", "gaussian"]
+        strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
+        # Coins share epsilon among partitions, and no number of them costs less than all others.
+        return strategies[1:] if self.query.bounds.auto else strategies
+
+    def fits(self, choices: StageChoices, released: Mapping[str, Statistic]) -> bool:
+        partitions, strategy = self.query.partitions, choices.strategy
+        laws = {key: choice.law for key, choice in choices.noises.items()}
+        if not isinstance(partitions, PrivatePartitions):
+            return strategy is None and set(laws) == set(released)
+        fits, needed = partitions.strategy in ("auto", strategy) and 0 < choices.selection_delta < 1, set(released)
+        if strategy == "weighted_gaussian":
+            fits &= partitions.min_users <= 1 and laws.get("selection") == "gaussian"
+            needed.add("selection")
+        elif strategy in ("laplace", "gaussian"):
+            compared = UNITS.name if UNITS.name in released else "selection"
+            fits &= laws.get(compared) == strategy
+            needed.add(compared)
+        else:
+            fits &= strategy == "truncated_geometric" and choices.selection_epsilon > 0
+        return fits and set(laws) == needed
+
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+        if strategy != "truncated_geometric":
+            return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
+        most = self.query.bounds.max_partitions
+        share = thresholds.for_each(delta, most)
+        return Mechanism(stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=share, l0=most)
+
+
+class BestKind(StageKind):
+    """A choice of the best public partitions."""
+
+    @property
+    def choice(self) -> BestChoice:
+        """What is chosen, and how."""
+        best = self.query.best
+        assert best is not None
+        rows = self.query.bounds.max_rows_per_partition
+        return BestChoice(statistic=best.statistic, k=best.k, mechanism=best.mechanism, max_rows_per_partition=rows)
+
+    @property
+    def candidates(self) -> int:
+        """How many partitions are chosen from."""
+        assert isinstance(self.query.partitions, PublicPartitions)
+        return len(self.query.partitions.keys)
+
+    def ways(self, delta: float) -> Iterator[Way]:
+        yield "laplace", self.choice.mechanism
+
+    @property
+    def coins(self) -> int:
+        return self.choice.k
+
+    @property
+    def coin_weights(self) -> dict[str, float]:
+        return {"coin": 1.0}
+
+    @property
+    def compared(self) -> dict[str, Statistic]:
+        return {self.choice.statistic.name: self.choice.statistic}
+
+    def fits(self, choices: StageChoices, released: Mapping[str, Statistic]) -> bool:
+        alone = not choices.noises and not released
+        return alone and choices.strategy == self.choice.mechanism and choices.selection_epsilon > 0
+
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+        return self.choice.record(stage, epsilon)
+
+
+class TrainingKind(AggregateKind):
+    """Sums of clipped vectors that training releases, one after the other."""
+
+    centres = False
+
+    def ways(self, delta: float) -> Iterator[Way]:
+        if delta == 0:
+            message, hint = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
+            raise RequestError(field="delta", message=message, hint=hint)
+        yield "gaussian", None
+
+    def sums(self, released: Mapping[str, Statistic]) -> dict[str, ClippedVectors]:
+        return {name: statistic.of_units for name, statistic in released.items() if isinstance(statistic, TrainingSums)}
+
+
+def kind_of(query: Query) -> StageKind:
+    """The kind of the stage of a query.
+
+    >>> from dp_pipelines import ContributionBounds, Count, PrivatePartitions
+    >>> type(kind_of(Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
+    ...     partitions=PrivatePartitions(), bounds=ContributionBounds(max_partitions_contributed=2,
+    ...     max_contributions_per_partition=3)))).__name__
+    'AggregateKind'
+    """
+    if query.best is not None:
+        return BestKind(query)
+    trains = any(isinstance(metric, ClippedSums) for metric in query.metrics.values())
+    return TrainingKind(query) if trains else AggregateKind(query)
