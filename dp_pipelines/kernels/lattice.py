@@ -8,6 +8,7 @@ this costs accuracy, never privacy.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -29,9 +30,39 @@ SUMMAND_HEADROOM_BITS = 16
 SMALLEST = 2.0**-1000
 """Below this size of a range a lattice step would be no float64 any more."""
 
+LN2_HIGH, LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef35793c76p-33")
+"""The logarithm of 2 in two parts: whole numbers below 2**20 times the first are exact (fdlibm, e_log.c)."""
+
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+
+Through = Callable[[Floats], Floats]
+"""What is made of each value before it is clamped: a rising function of one number alone, the same in every place of every array
+on every machine, so of operations that IEEE 754 rounds (`np.sqrt`, not `np.log`). A module holds it under the name by which it
+travels, and by which statistics are told apart."""
+
+
+def logarithms(values: Floats) -> Floats:
+    """The natural logarithm of each value, to some units in the last place; of zero and what is negative that of 2**-1074.
+
+    From sums, products and quotients alone: libraries and vector units differ in the last bits of their own.
+
+    Args:
+        values: float64 without NaN; an infinity counts as the largest float.
+
+    >>> logarithms(np.array([1.0, 8.0])).tolist() == [0.0, math.log(8.0)]
+    True
+    """
+    fractions, powers = np.frexp(np.clip(values, math.ulp(0.0), np.finfo(np.float64).max))
+    small = fractions < math.sqrt(0.5)
+    # Fractions from sqrt(1/2) to sqrt(2), less 1 without rounding: log((1 + s) / (1 - s)) = 2 (s + s^3 / 3 + s^5 / 5 + ...).
+    above, powers = np.where(small, 2 * fractions, fractions) - 1, powers - small
+    s = above / (above + 2)
+    square, series = s * s, np.full(len(s), 2 / 21)
+    for odd in range(19, 1, -2):  # |s| < 0.172: what is left out is below 2**-60 of the sum
+        series = series * square + 2 / odd
+    return powers * LN2_HIGH + (2 * s + (s * square * series + powers * LN2_LOW))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,10 +70,11 @@ class Lattice:
     """The integers that stand for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
 
     Args:
-        low, high: bounds of the clamp, finite, low <= high.
+        low, high: bounds of the clamp, finite, low <= high; with `through`, of what it makes of the values.
         centre: subtracted before scaling; the middle of the range for centred sums, else 0.
         square: whether the lattice is for squares of (value - centre) instead, less `square_centre`.
         square_centre: subtracted from the squares before scaling.
+        through: what is made of each value first, e.g. `logarithms`; all else here is about what it gives. None: nothing.
 
     >>> lattice = Lattice.for_values(0.0, 200.0)
     >>> lattice.largest * lattice.step
@@ -55,12 +87,16 @@ class Lattice:
     square: bool = False
     square_centre: float = 0.0
     exponent: int = 0
+    through: Through | None = None
 
     @classmethod
-    def for_values(cls, low: float, high: float, *, centred: bool = False) -> "Lattice":
-        """The lattice of clamped values."""
+    def for_values(cls, low: float, high: float, *, centred: bool = False, through: Through | None = None) -> "Lattice":
+        """The lattice of clamped values, or of what a rising function makes of values between `low` and `high`."""
+        if through is not None:
+            low, high = through(np.array([low, high])).tolist()
         centre = low / 2 + high / 2 if centred else 0.0
-        return cls(low=low, high=high, centre=centre).__fitted(max(abs(low - centre), abs(high - centre)), VALUE_BITS)
+        lattice = cls(low=low, high=high, centre=centre, through=through)
+        return lattice.__fitted(max(abs(low - centre), abs(high - centre)), VALUE_BITS)
 
     @classmethod
     def for_squares(cls, low: float, high: float, *, centred: bool = False) -> "Lattice":
@@ -98,6 +134,11 @@ class Lattice:
         return self.centre != 0.0 or self.square_centre != 0.0
 
     @property
+    def form(self) -> str:
+        """What is added up, in a word."""
+        return str(self.through.__name__) if self.through is not None else "squares" if self.square else "values"
+
+    @property
     def lowest(self) -> int:
         """The smallest integer that a row can have."""
         return self.__ends()[0]
@@ -130,6 +171,8 @@ class Lattice:
         Returns:
             int64, each between `lowest` and `highest`: enforced on the integers, so no float detail can exceed them.
         """
+        if self.through is not None:
+            values = self.through(values)
         moved = np.clip(values, self.low, self.high) - self.centre
         if self.square:
             moved = moved * moved - self.square_centre

@@ -229,8 +229,7 @@ class ValueSum(Statistic):
         assert self.lattice is not None
         form = ""
         if isinstance(self.lattice, Lattice):
-            form = ", squares" if self.lattice.square else ", values"
-            form += " from the middle" if self.lattice.centre_used else ""
+            form = f", {self.lattice.form}" + (" from the middle" if self.lattice.centre_used else "")
         return f"{self.kind}({self.column} in [{self.lattice.low!r}, {self.lattice.high!r}]{form})"
 
     @property

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.kernels import accumulate, bounding, contributions, shard
 from dp_pipelines.kernels.columns import hashing, long_text
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import (
     WEIGHT_BITS,
@@ -140,6 +140,8 @@ def layouts(draw: st.DrawFn, units: int, partitions: int, numbers: int, public: 
         low, high = draw(st.sampled_from(RANGES))
         for make in (Lattice.for_values, Lattice.for_squares):
             values += [(f"n{i}", make(low, high, centred=centred)) for centred in (False, True)]
+        if low > 0:
+            values += [(f"n{i}", Lattice.for_values(low, high, centred=c, through=logarithms)) for c in (False, True)]
         if mode == "sums per partition":
             summands.append((f"n{i}", SummandLattice.for_sums(low, high)))
     most = draw(st.integers(1, 3))

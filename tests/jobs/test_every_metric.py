@@ -81,6 +81,48 @@ class RowsPerUnit(Metric):
 '''
 
 WITH_OWN = """
+OWN_OF_A_COLUMN = '''
+"""The mean of the square roots of a column."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from dp_pipelines.kernels.lattice import Floats, Lattice
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues
+
+
+def roots(values: Floats) -> Floats:
+    return np.sqrt(np.maximum(values, 0.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanRoot(Metric):
+    """The mean of square roots.
+
+    Args:
+        column: whose roots are averaged.
+        most: values above it count as it.
+    """
+
+    kind, words = "mean_root", "the mean of square roots"
+    stddev_is_public = False
+    column: str
+    most: float = dataclasses.field(kw_only=True)
+
+    def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
+        lattice = Lattice.for_values(0.0, self.most, centred=True, through=roots)
+        return Statistic(kind="sum", column=self.column, lattice=lattice), ROWS
+
+    def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
+        of_roots, _ = self.statistics(basis)
+        rows, middle = np.maximum(noisy[ROWS].values, 1.0), of_roots.lattice.offset
+        mean = np.clip(middle + noisy[of_roots].values / rows, 0.0, 2 * middle)
+        return mean, np.hypot(noisy[of_roots].stddev, (mean - middle) * noisy[ROWS].stddev) / rows
+'''
+
 import sys
 import dp_pipelines.metrics
 dp_pipelines.metrics.__path__.append(sys.argv[1])
@@ -247,19 +289,25 @@ def test_a_metric_is_one_file(shop: Shop) -> None:
     folder.mkdir()
     (folder / "rows_per_unit.py").write_text(OWN)
 
+    (folder / "mean_root.py").write_text(OWN_OF_A_COLUMN)
     def call(*arguments: object) -> str:
         command = [sys.executable, "-c", WITH_OWN, folder, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=pathlib.Path.cwd())
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    job = shop.write(stages={"weekly": stage(metrics={"each": {"kind": "rows_per_unit", "most": 9}})})
+    metrics = {
+        "each": {"kind": "rows_per_unit", "most": 9},
+        "root": {"kind": "mean_root", "column": "price", "most": 16},
+    }
+    job = shop.write(stages={"weekly": stage(metrics=metrics)})
     assert '"rows_per_unit"' in call("schema")
     assert "each" in call("plan", job)
     assert "each" in call("run", job, "--output", shop.folder / "out")
     table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
     assert all(1 <= number <= 9 for number in table["each"].to_pylist())
     page = Page((shop.folder / "out" / "report.html").read_text())
+    assert all(0 <= number <= 4 for number in table["root"].to_pylist())
     assert asked(page, "each : how many rows a unit has on average")
     assert any("The largest each: " in str(a.get("aria-label")) for tag, a in page.elements if tag == "svg")
     assert "agrees" in call("audit", job, "--replays", "2000")

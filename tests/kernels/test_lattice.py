@@ -2,6 +2,7 @@
 
 import decimal
 import math
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,7 @@ from dp_pipelines.kernels.lattice import (
     VALUE_BITS,
     Lattice,
     SummandLattice,
+    logarithms,
     numbers_and_nulls,
 )
 
@@ -157,6 +159,71 @@ def test_centred_sums_have_half_the_sensitivity_and_centred_squares_too() -> Non
     squares = Lattice.for_squares(0.0, 100.0, centred=True)
     assert (squares.offset, squares.centre_used) == (1250.0, True)
     assert not Lattice.for_values(-1.0, 1.0, centred=True).centre_used
+
+
+# Lattices of what is made of the values: logarithms.
+
+POSITIVE = st.floats(min_value=5e-324, max_value=1.7e308)
+
+
+@given(st.lists(VALUES | st.floats(0.25, 4.0), min_size=1))
+def test_logarithms_are_those_of_real_numbers_to_some_units_in_the_last_place(values: list[float]) -> None:
+    for value, found in zip(values, logarithms(np.array(values)).tolist(), strict=True):
+        truth = decimal.Decimal(min(max(value, 5e-324), 1.7976931348623157e308)).ln(decimal.Context(prec=40))
+        assert abs(decimal.Decimal(found) - truth) <= 3 * decimal.Decimal(math.ulp(float(truth)))
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 3))
+def test_a_logarithm_is_the_same_to_the_last_bit_wherever_its_value_stands(
+    values: list[float], before: int, step: int
+) -> None:
+    alone = [logarithms(np.array([value]))[0] for value in values]
+    among = np.repeat(np.array([*[2.0] * before, *values, *[3.0] * before]), step)[::step]
+    assert logarithms(among)[before:-before].tolist() == alone
+    assert logarithms(among[::-1])[before:-before].tolist() == alone[::-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"),
+    [
+        (0.1, "-0x1.26bb1bbb55515p+1"),
+        (0.7071067811865475, "-0x1.62e42fefa39f1p-2"),
+        (1.5, "0x1.9f323ecbf984cp-2"),
+        (1000.0, "0x1.ba18a998fffa0p+2"),
+        (5e-324, "-0x1.74385446d71c3p+9"),
+    ],
+)
+def test_a_logarithm_has_the_same_bits_on_every_machine(value: float, bits: str) -> None:
+    assert float(logarithms(np.array([value]))[0]).hex() == bits
+
+
+@given(BOUNDS, BOUNDS, st.booleans(), st.lists(VALUES, min_size=1))
+def test_integers_of_logarithms_lie_within_their_declared_ends(
+    one: float, other: float, centred: bool, values: list[float]
+) -> None:
+    low, high = sorted(max(abs(bound), 1e-300) for bound in (one, other))
+    assume(high > low * (1 + 1e-12))
+    lattice = Lattice.for_values(low, high, centred=centred, through=logarithms)
+    integers = lattice.integers(np.array([*values, low, high, 0.0, -5.0, math.inf]))
+    assert lattice.lowest <= integers.min()
+    assert integers.max() <= lattice.highest
+    assert integers[-5:].tolist() == [lattice.lowest, lattice.highest, lattice.lowest, lattice.lowest, lattice.highest]
+    assert 1 << (VALUE_BITS - 2) <= lattice.largest <= 1 << VALUE_BITS
+
+
+@given(st.sampled_from([(0.5, 20.0), (1e-300, 1e300), (1.0, 1.01), (1e6, 2e6)]), st.booleans(), VALUES)
+def test_an_integer_is_the_nearest_to_the_logarithm(ends: tuple[float, float], centred: bool, value: float) -> None:
+    lattice = Lattice.for_values(*ends, centred=centred, through=logarithms)
+    truth = decimal.Decimal(min(max(value, ends[0]), ends[1])).ln(decimal.Context(prec=40))
+    exact = (Fraction(truth) - Fraction(lattice.centre)) * Fraction(2) ** lattice.exponent
+    assert abs(int(lattice.integers(np.array([value]))[0]) - exact) <= 1
+
+
+def test_a_lattice_of_logarithms_travels_and_is_no_lattice_of_values() -> None:
+    lattice = Lattice.for_values(1.0, 9.0, through=logarithms)
+    assert pickle.loads(pickle.dumps(lattice)) == lattice
+    assert lattice != Lattice.for_values(lattice.low, lattice.high)
+    assert (lattice.form, Lattice.for_squares(1.0, 9.0).form) == ("logarithms", "squares")
 
 
 @given(BOUNDS, BOUNDS, st.lists(VALUES, min_size=1))

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.statistics import (
     COUNT_BITS,
     WEIGHT_BITS,
@@ -29,6 +29,9 @@ def every_statistic() -> list[Statistic]:
     for column, (low, high) in itertools.product(["a", "b", "a in [0.0, 1.0]"], [(0.0, 1.0), (0.0, 2.0), (1.0, 2.0)]):
         for make, centred in itertools.product((Lattice.for_values, Lattice.for_squares), (False, True)):
             made.append(ValueSum(column=column, lattice=make(low, high, centred=centred)))
+        for centred in (False, True) if low > 0 else ():
+            lattice = Lattice.for_values(low, high, centred=centred, through=logarithms)
+            made.append(ValueSum(column=column, lattice=lattice))
         made.append(ClippedSum(column=column, lattice=SummandLattice.for_sums(low, high)))
     return made
 
