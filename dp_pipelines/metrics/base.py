@@ -28,8 +28,10 @@ class Basis:
     """How the sums over one column are taken; the plan chooses it for the smallest expected error.
 
     Args:
-        centred: from the middle of the range (a mean then needs half the sensitivity or less), or raw.
-        nullable: whether the column may hold nulls, so that it needs a count of its own.
+        centred: from the middle of the range (a mean then needs half the sensitivity or less), or raw. False for a metric without
+            a family, which chooses for itself.
+        nullable: whether the column may hold nulls, so that it needs a count of its own: where a metric of the family has a field
+            `nullable`, what that says.
     """
 
     centred: bool
@@ -118,7 +120,10 @@ class Metric:
         raise NotImplementedError
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
-        """The published values and their standard deviations, from noisy statistics alone."""
+        """The published values, and the standard deviations that noise gives these, from noisy statistics alone.
+
+        Of a value that is no sum of statistics: to first order, at what is published. Counts may be zero or negative.
+        """
         raise NotImplementedError
 
     @property
@@ -142,7 +147,10 @@ class Metric:
 
     @property
     def family(self) -> tuple[str, float, float] | None:
-        """Metrics with the same column and bounds share their sums and one basis; None: the metric has no basis."""
+        """Metrics with the same column and bounds share their sums and one basis; None: the metric shares none.
+
+        The plan centres a basis where that pays for sums and means; a metric without a family gets one that is not centred.
+        """
         return None
 
 

@@ -122,8 +122,8 @@ class StagePlan:
 
 
 def basis_of(metric: Metric, query: Query, centred: tuple[tuple[str, float, float], ...]) -> Basis:
-    """The basis of a metric: its family's, nullable if any metric of the family says so."""
-    family = [m for m in query.metrics.values() if m.family == metric.family and metric.family is not None]
+    """The basis of a metric: its family's, nullable if any metric of the family says so; its own where it has no family."""
+    family = [m for m in query.metrics.values() if m.family == metric.family and metric.family is not None] or [metric]
     declared = [getattr(m, "nullable", None) for m in family]
     nullable = True in declared or not any(d is False for d in declared)
     return Basis(centred=metric.family is not None and metric.family in centred, nullable=nullable)
