@@ -16,6 +16,7 @@ from dp_pipelines.metrics.base import Metric as Metric
 from dp_pipelines.metrics.counts import Count as Count
 from dp_pipelines.metrics.counts import DistinctCount as DistinctCount
 from dp_pipelines.metrics.counts import PrivacyIdCount as PrivacyIdCount
+from dp_pipelines.metrics.geometric_mean import GeometricMean as GeometricMean
 from dp_pipelines.metrics.histogram import Histogram as Histogram
 from dp_pipelines.metrics.quantile import Quantile as Quantile
 from dp_pipelines.metrics.quantiles import Max as Max

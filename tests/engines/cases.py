@@ -158,6 +158,7 @@ def types(folder: pathlib.Path) -> pathlib.Path:
     of_numbers = {f"of_{name}": {"kind": "sum", "column": name, **limits} for name in numeric}
     others = {
         "spread": {"kind": "variance", "column": "double", **limits},
+        "typical": {"kind": "geometric_mean", "column": "double", "min_value": 0.01, "max_value": 1000},
         "bands": {"kind": "quantiles", "column": "amount", "quantiles": [0.5, 0.9], **limits},
         "bins": {"kind": "histogram", "column": "single", "edges": [-1, 0, 1, 2]},
         "codes": {"kind": "histogram", "column": "code", "categories": ["north", "south"]},

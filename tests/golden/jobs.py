@@ -9,6 +9,11 @@ from typing import Any
 
 NUMBER = 200
 
+LATER, JOBS_OF_EACH = ("geometric_mean",), 8
+"""Kinds of metrics that came after the two hundred: each has jobs of its own behind them, so that those stay what they were."""
+
+ALL = NUMBER + JOBS_OF_EACH * len(LATER)
+
 STRATEGIES = ("auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips")
 BOUNDS: list[dict[str, Any]] = [
     {"max_partitions_contributed": 1, "max_contributions_per_partition": 1},
@@ -40,6 +45,9 @@ def metric(kind: str, draw: random.Random) -> dict[str, Any]:
         told |= whole if draw.random() < 0.3 else bounded(draw, auto=True)
     elif kind in ("mean", "variance"):
         told |= bounded(draw, auto=kind == "mean") | {"nullable": draw.random() < 0.5}
+    elif kind == "geometric_mean":
+        low, high = draw.choice([(0.5, 20), (1, 1e9), (1e-3, 0.75)])
+        told |= {"column": "price", "min_value": low, "max_value": high, "nullable": draw.random() < 0.5}
     elif kind == "histogram":
         told |= draw.choice(
             [{"column": "price", "edges": [0, 1, 5, 20]}, {"column": "note", "categories": ["7", "x", "other"]}]
@@ -67,9 +75,9 @@ SINGLE = ("count", "privacy_id_count", "sum", "mean", "variance", "median", "min
 KINDS = (*SINGLE, "histogram", "quantiles", "vector_sum", "second_moments")
 
 
-def aggregate(number: int, draw: random.Random) -> dict[str, Any]:
-    """An aggregate stage; each kind of metric comes round."""
-    kinds = [KINDS[number % len(KINDS)], *draw.sample(KINDS, draw.randrange(3))]
+def aggregate(number: int, draw: random.Random, first: str | None = None) -> dict[str, Any]:
+    """An aggregate stage; each kind of metric comes round, or a given one is there."""
+    kinds = [first or KINDS[number % len(KINDS)], *draw.sample(KINDS, draw.randrange(3))]
     stage: dict[str, Any] = {
         "kind": "aggregate",
         "partition_by": draw.choice(["product", ["product"]]),
@@ -132,7 +140,8 @@ def job(number: int) -> dict[str, Any]:
     True
     """
     draw = random.Random(f"dp_pipelines {number}")  # a fixed table of jobs, not privacy noise
-    stages = {f"s{place}": aggregate(number + 31 * place, draw) for place in range(draw.choice([1, 1, 2, 3]))}
+    later = LATER[(number - NUMBER) // JOBS_OF_EACH] if number >= NUMBER else None
+    stages = {f"s{place}": aggregate(number + 31 * place, draw, later) for place in range(draw.choice([1, 1, 2, 3]))}
     if number % 8 == 5:
         stages = {**stages, "model": train(draw)} if draw.random() < 0.5 else {"model": train(draw)}
     budget: dict[str, Any] = {"epsilon": draw.choice([0.5, 2.0, 8.0]), "delta": draw.choice([1e-9, 1e-6, 1e-5])}

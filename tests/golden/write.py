@@ -1,6 +1,7 @@
 """Write the golden answers anew: after a change that was meant to change them, and after reading what changed.
 
-In: this library. Out: plans.json, runs.json, statistics.json and refusals.json beside it. Run: python tests/golden/write.py
+In: this library. Out: plans.json, runs.json, statistics.json and refusals.json beside it. Run: python tests/golden/write.py,
+or with --new to add the answers of jobs that have none, such as those of a kind in `jobs.LATER`.
 """
 
 import json
@@ -14,20 +15,28 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.golden import answers, jobs, wrong
 
 
-def main() -> None:
-    """All four files."""
+def main(*, only_new: bool = False) -> None:
+    """All four files, or what is not in them yet."""
+    plans, runs, totals, refusals = (
+        answers.kept(name) if only_new else {}
+        for name in (answers.PLANS, answers.RUNS, answers.STATISTICS, answers.REFUSALS)
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         os.environ |= {"XDG_CACHE_HOME": place + "/cache", "XDG_STATE_HOME": place + "/state"}
-        plans = {str(number): answers.plan(folder, number) for number in range(jobs.NUMBER)}
-        runs = {str(number): answers.run(folder, number) for number in range(jobs.NUMBER)}
-        planned = [number for number in range(jobs.NUMBER) if not plans[str(number)].startswith("exit")]
-        totals = {str(number): answers.statistics(folder, number) for number in planned if answers.is_fixed(number)}
-        refusals = {given.name: answers.refusal(folder, given) for given in wrong.inputs()}
+        for number in range(jobs.ALL):
+            name = str(number)
+            if name not in plans:
+                plans[name], runs[name] = answers.plan(folder, number), answers.run(folder, number)
+                if not str(plans[name]).startswith("exit") and answers.is_fixed(number):
+                    totals[name] = answers.statistics(folder, number)
+        for given in wrong.inputs():
+            if given.name not in refusals:
+                refusals[given.name] = answers.refusal(folder, given)
     written = {answers.PLANS: plans, answers.RUNS: runs, answers.STATISTICS: totals, answers.REFUSALS: refusals}
     for name, content in written.items():
         (answers.HERE / name).write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(only_new="--new" in sys.argv[1:])

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "count": {},
     "privacy_id_count": {},
     "distinct_count": {"column": "note"},
+    "geometric_mean": {"column": "price", "min_value": 0.5, "max_value": 20},
     "histogram": {"column": "price", "edges": [0, 5, 20]},
     "quantile": {"column": "price", "quantile": 0.5, "candidates": [1.5, 5, 10, 15]},
     "quantiles": {"column": "price", "quantiles": [0.1, 0.9], **RANGE},
@@ -80,7 +81,6 @@ class RowsPerUnit(Metric):
         return mean, np.hypot(rows.stddev, mean * units.stddev) / least
 '''
 
-WITH_OWN = """
 OWN_OF_A_COLUMN = '''
 """The mean of the square roots of a column."""
 
@@ -123,6 +123,7 @@ class MeanRoot(Metric):
         return mean, np.hypot(noisy[of_roots].stddev, (mean - middle) * noisy[ROWS].stddev) / rows
 '''
 
+WITH_OWN = """
 import sys
 import dp_pipelines.metrics
 dp_pipelines.metrics.__path__.append(sys.argv[1])
@@ -288,8 +289,8 @@ def test_a_metric_is_one_file(shop: Shop) -> None:
     folder = shop.folder / "metrics"
     folder.mkdir()
     (folder / "rows_per_unit.py").write_text(OWN)
-
     (folder / "mean_root.py").write_text(OWN_OF_A_COLUMN)
+
     def call(*arguments: object) -> str:
         command = [sys.executable, "-c", WITH_OWN, folder, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=pathlib.Path.cwd())
@@ -306,8 +307,8 @@ def test_a_metric_is_one_file(shop: Shop) -> None:
     assert "each" in call("run", job, "--output", shop.folder / "out")
     table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
     assert all(1 <= number <= 9 for number in table["each"].to_pylist())
-    page = Page((shop.folder / "out" / "report.html").read_text())
     assert all(0 <= number <= 4 for number in table["root"].to_pylist())
+    page = Page((shop.folder / "out" / "report.html").read_text())
     assert asked(page, "each : how many rows a unit has on average")
     assert any("The largest each: " in str(a.get("aria-label")) for tag, a in page.elements if tag == "svg")
     assert "agrees" in call("audit", job, "--replays", "2000")

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.statistics import ClippedSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.geometric_mean import GeometricMean
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
 
 BASES = [Basis(centred=centred, nullable=nullable) for centred in (False, True) for nullable in (False, True)]
@@ -28,8 +29,8 @@ Wrong = tuple[Callable[[], Any], str, str]
 
 WRONG: list[Wrong] = [
     *[
-        (lambda make=make: make(None, min_value=0, max_value=1), "column", "must be a name")
-        for make in (Sum, Mean, Variance)
+        (lambda make=make: make(None, min_value=1, max_value=2), "column", "must be a name")
+        for make in (Sum, Mean, Variance, GeometricMean)
     ],
     *[
         (lambda make=make: make("__a", min_value=0, max_value=1), "column", "two underscores; rename")
@@ -44,6 +45,13 @@ WRONG: list[Wrong] = [
     (lambda: Mean("a", min_value=1, max_value=1), "min_value", "must be below max_value; widen the range"),
     (lambda: Mean("a", min_value=0, max_value=1, nullable=1), "nullable", "must be true or false"),
     (lambda: Mean("a", min_value=0, max_value=1, nullable=None), "nullable", "must be true or false"),
+    (lambda: GeometricMean("a", min_value=0, max_value=1), "min_value", "must be a finite number above 0 and below"),
+    (lambda: GeometricMean("a", min_value=-1, max_value=1), "min_value", "above 0 .*; declare what a value can be"),
+    (lambda: GeometricMean("a", min_value=2, max_value=2), "min_value", "must be below max_value; widen the range"),
+    (lambda: GeometricMean("a", min_value=1, max_value="auto"), "max_value", "must be a number, not str; declare"),
+    (lambda: GeometricMean("a", min_value=1e9, max_value=1e9 + 1e-7), "min_value, max_value", "a range that is empty"),
+    (lambda: GeometricMean("a", min_value=1, max_value=2, nullable=1), "nullable", "must be true or false"),
+    (lambda: GeometricMean("a", min_value=1, max_value=2, stddev=1), "stddev", "depends on how many rows"),
     (lambda: Variance("a", min_value=0, max_value=1e155), "min_value, max_value", "its square.* overflows"),
     (lambda: Variance("a", min_value=0, max_value=1e-160), "min_value, max_value", "vanishes; choose finite bounds"),
     (
@@ -117,6 +125,9 @@ def test_each_metric_names_its_statistics(basis: Basis) -> None:
     assert Sum("a", **ends).statistics(basis) == ((total, count) if basis.centred else (total,))
     assert Mean("a", **ends).statistics(basis) == (total, count)
     assert Variance("a", **ends).statistics(basis) == (total, count, squares)
+    of_logarithms = Lattice.for_values(0.5, 9.0, centred=True, through=logarithms)
+    in_logarithms = ValueSum(column="a", lattice=of_logarithms)
+    assert GeometricMean("a", min_value=0.5, max_value=9).statistics(basis) == (in_logarithms, count)
     clipped = Sum("a", min_sum_per_partition=-1, max_sum_per_partition=2)
     assert clipped.statistics(basis) == (ClippedSum(column="a", lattice=SummandLattice.for_sums(-1.0, 2.0)),)
 
@@ -204,6 +215,16 @@ def test_without_noise_a_mean_is_numpys(
     assert not stddevs.any()
 
 
+@given(PARTITIONS, st.sampled_from([(1.0, 10.0), (1e-3, 15.0), (0.125, 0.25)]))
+def test_without_noise_a_geometric_mean_is_that_of_the_clamped_values(
+    partitions: list[list[float | None]], ends: tuple[float, float]
+) -> None:
+    mean, basis = GeometricMean("a", min_value=ends[0], max_value=ends[1]), BASES[1]
+    values, stddevs = mean.finish(exact(mean, basis, partitions), basis)
+    assert values == pytest.approx([math.exp(np.log(clipped(of, *ends)).mean()) for of in partitions], rel=1e-7)
+    assert not stddevs.any()
+
+
 @given(PARTITIONS, RANGES, st.booleans())
 def test_without_noise_a_variance_is_numpys(
     partitions: list[list[float | None]], ends: tuple[float, float], centred: bool
@@ -221,6 +242,9 @@ def test_a_null_in_a_column_declared_without_nulls_counts_as_a_row_that_adds_not
     values, _ = mean.finish(exact(mean, basis, [[4.0, 4.0, None, None]]), basis)
     # Nothing is added to the sum from where it is counted: from 0, or from the middle.
     assert values == pytest.approx([4.5 if centred else 2.0])
+    geometric = GeometricMean("a", min_value=1, max_value=16, nullable=False)
+    values, _ = geometric.finish(exact(geometric, basis, [[16.0, 16.0, None, None]]), basis)
+    assert values == pytest.approx([8.0])  # a null is 4 here, the middle of the logarithms
 
 
 def noisy(metric: Metric, basis: Basis, numbers: dict[str, float], stddev: float = 1.0) -> dict[Statistic, Noisy]:
@@ -256,6 +280,11 @@ def test_means_and_variances_of_next_to_nobody_stay_in_their_range(count: float,
     assert -2 <= values[0] <= 10
     assert np.isfinite(stddevs[0])
     assert stddevs[0] > 0
+    geometric = GeometricMean("a", min_value=0.1, max_value=10)
+    values, stddevs = geometric.finish(noisy(geometric, basis, numbers), basis)
+    assert 0.1 <= values[0] <= 10
+    assert np.isfinite(stddevs[0])
+    assert stddevs[0] > 0
     variance = Variance("a", min_value=-2, max_value=10)
     values, stddevs = variance.finish(noisy(variance, basis, numbers), basis)
     assert 0 <= values[0] <= 36
@@ -285,6 +314,7 @@ METRICS = [
     Sum("a", min_value=0, max_value=20),
     Mean("a", min_value=0, max_value=20),
     Variance("a", min_value=0, max_value=20),
+    GeometricMean("a", min_value=0.5, max_value=1e6),
 ]
 
 
@@ -301,7 +331,13 @@ def _without_the_noise_of_the_count(noisy: Mapping[Statistic, Noisy]) -> dict[St
 
 @pytest.mark.parametrize(
     ("metric", "basis"),
-    [(METRICS[0], BASES[2]), (METRICS[1], BASES[0]), (METRICS[1], BASES[2]), (METRICS[2], BASES[0])],
+    [
+        (METRICS[0], BASES[2]),
+        (METRICS[1], BASES[0]),
+        (METRICS[1], BASES[2]),
+        (METRICS[2], BASES[0]),
+        (METRICS[3], BASES[1]),
+    ],
     ids=lambda part: type(part).__name__,
 )
 def test_a_standard_deviation_that_forgets_the_count_is_found(

@@ -13,6 +13,7 @@ from dp_pipelines import (
     ContributionBounds,
     Count,
     Expectation,
+    GeometricMean,
     Mean,
     Plan,
     PrivacyIdCount,
@@ -106,9 +107,10 @@ def test_a_mean_counts_from_the_middle_of_its_range_and_a_lone_sum_does_not():
     assert not any("from the middle" in statistic.name for statistic in total["weekly"].statistics)
 
 
-def test_a_mean_of_a_column_declared_without_nulls_shares_the_count_of_rows():
-    shared = plan(query({"rows": Count(), "mean": Mean("v", min_value=0, max_value=1, nullable=False)}, PUBLIC))
-    apart = plan(query({"rows": Count(), "mean": Mean("v", min_value=0, max_value=1)}, PUBLIC))
+@pytest.mark.parametrize("make", [Mean, GeometricMean])
+def test_a_mean_of_a_column_declared_without_nulls_shares_the_count_of_rows(make):
+    shared = plan(query({"rows": Count(), "mean": make("v", min_value=1, max_value=2, nullable=False)}, PUBLIC))
+    apart = plan(query({"rows": Count(), "mean": make("v", min_value=1, max_value=2)}, PUBLIC))
     assert len(shared["weekly"].mechanisms) == 2
     assert len(apart["weekly"].mechanisms) == 3
     assert stddev(shared, "rows") < stddev(apart, "rows")

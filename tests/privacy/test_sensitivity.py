@@ -21,11 +21,12 @@ from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shard
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.geometric_mean import GeometricMean
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
 from dp_pipelines.planning.stage import StagePlan, build_stage, released_statistics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
@@ -72,6 +73,7 @@ def _extreme(high: float) -> pa.Table:
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_declared_shapes_are_reached(max_rows: int | None, centred: bool) -> None:
     values = tuple(("n0", make(-1.0, 5.0, centred=centred)) for make in (Lattice.for_values, Lattice.for_squares))
+    values += (("n0", Lattice.for_values(0.5, 5.0, centred=centred, through=logarithms)),)
     layout = Layout(
         units=("u0",),
         partitions=("p0",),
@@ -116,6 +118,10 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
     layout = pair.layout
     metrics: dict[str, Metric] = {"rows": Count(), "units": PrivacyIdCount()}
     for column, lattice in layout.values:
+        if lattice.through is not None:
+            ends = {"min_value": math.exp(lattice.low), "max_value": math.exp(lattice.high)}
+            metrics[f"{column}_geometric_mean"] = GeometricMean(column, **ends, nullable=draw(st.booleans()))
+            continue
         ends = {"min_value": lattice.low, "max_value": lattice.high}
         metrics[f"{column}_sum"] = Sum(column, **ends)
         nullable = draw(st.booleans())
@@ -215,7 +221,8 @@ def _skips_the_row_bound(patch: Patch) -> None:
 
 def _skips_the_clip_of_values(patch: Patch) -> None:
     def integers(self: Lattice, values: np.ndarray) -> np.ndarray:
-        moved = np.clip(np.nan_to_num(values) - self.centre, -1e140, 1e140)
+        values = np.nan_to_num(values)
+        moved = np.clip((self.through(values) if self.through else values) - self.centre, -1e140, 1e140)
         moved = moved * moved - self.square_centre if self.square else moved
         # As far as the headroom of the sums allows.
         return np.clip(np.rint(np.ldexp(moved, self.exponent)), -(2.0**30), 2.0**30).astype(np.int64)
