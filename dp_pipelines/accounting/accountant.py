@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from dp_pipelines import checks
 from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import kind_of
 
 if TYPE_CHECKING:
     from dp_pipelines.accounting.composition import Composition
@@ -42,14 +43,7 @@ LARGEST_EPSILON = 40.0
 def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
     """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
 
-    What groups there are is left out: a unit in all of them would cost this.
-
-    * gaussian: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2; these squares add up.
-    * sampled_gaussian: `times` pairs of `subsampled_gaussian.Removed`, whose mirrors are the other direction.
-    * laplace: at most `l0` integers change, each by at most `linf`, by `l1` in all: see `worst_shifts`.
-    * approximate_dp: `l0` randomized responses at epsilon, each of which fails with probability delta.
-    * bounded_range: `l0` times the pair of `dominating_pairs.BoundedRange`.
-    * delta: fails with probability delta.
+    What groups there are is left out: a unit in all of them would cost this. `record_kinds` says which pairs each record is.
 
     Raises:
         RequestError: `runs` is not a number of runs.
@@ -214,55 +208,29 @@ def _tables(draws: int, epsilon: float) -> float:
 
 
 def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition":
-    from dp_pipelines.accounting import composition, dominating_pairs, subsampled_gaussian
+    from dp_pipelines.accounting import composition, dominating_pairs
 
     squares: list[float] = []
     bounded: collections.Counter[dominating_pairs.BoundedLoss] = collections.Counter()
     samples: collections.Counter[dominating_pairs.Pair] = collections.Counter()
     log_not_failed: list[float] = []
-    up = 1 + 2.0**-50  # more than the divisions below round down
     for record, runs in ((record, runs) for records, runs in rounds for record in records):
-        if record.kind == "gaussian":
-            assert record.scale
-            assert record.l2_squared
-            squares.append(runs * float(record.l2_squared / record.scale**2))
-        elif record.kind == "sampled_gaussian":
-            assert record.scale
-            assert record.l2_squared
-            assert record.rate
-            assert record.times
-            mu = math.sqrt(float(record.l2_squared / record.scale**2)) * up
-            samples[subsampled_gaussian.Removed(record.rate, mu)] += record.times * runs
-        elif record.kind == "laplace":
-            for shift, times in worst_shifts(record):
-                bounded[dominating_pairs.Laplace(float(shift) * up)] += times * runs
-        elif record.kind == "bounded_range":
-            if record.epsilon:
-                bounded[dominating_pairs.BoundedRange(record.epsilon)] += (record.l0 or 1) * runs
-        else:
-            assert record.delta is not None
-            times = (record.l0 or 1) * runs
-            log_not_failed.append(times * math.log1p(-record.delta))
-            if record.epsilon:
-                bounded[dominating_pairs.Response(record.epsilon)] += times
+        kind = kind_of(record)
+        loss, (delta, failures) = kind.loss(record), kind.failures(record)
+        squares.append(runs * loss.square)
+        log_not_failed.append(failures * runs * math.log1p(-delta))
+        for pair, times in loss.pairs:
+            if isinstance(pair, dominating_pairs.BoundedLoss):
+                bounded[pair] += times * runs
+            else:
+                samples[pair] += times * runs
+    up = 1 + 2.0**-50  # more than the operations below round down
     return composition.Composition(
         mu=math.sqrt(math.fsum(squares)) * up,
         bounded=dict(bounded),
         sampled=dict(samples),
         failure=min(1.0, -math.expm1(math.fsum(log_not_failed)) * up),
     )
-
-
-def worst_shifts(record: Mechanism) -> list[tuple[Fraction, int]]:
-    """The worst way to spread a change: how far, in scales, and how many integers that far."""
-    scale, linf, l0, l1 = record.scale, record.linf, record.l0, record.l1
-    assert scale
-    assert linf
-    assert l0
-    assert l1
-    # A change in few large pieces costs more than one in many small ones (docs/proofs/accounting.md, lemma 3).
-    whole, rest = divmod(min(l1, l0 * linf), linf)
-    return [(shift / scale, times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
 
 
 def _from_zero(value: float, field: str, below: float) -> float:

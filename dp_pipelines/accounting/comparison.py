@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 
 from dp_pipelines import checks
-from dp_pipelines.accounting import accountant, renyi
+from dp_pipelines.accounting import accountant, divergences, renyi
+from dp_pipelines.accounting.estimate import Terms, rough
 from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.kernels.lattice import Floats
 
 Groups = Iterable[tuple[Sequence[Mechanism], int]]
@@ -123,6 +125,16 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
     return {"delta": delta, "total": total, "stages": each, "records": records}
 
 
+def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) -> float:
+    """About the epsilon of all records of all runs at a delta, as `estimate.rough` says it; of the dearest group.
+
+    >>> rough_epsilon([Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
+    0.5
+    """
+    by_group = accountant.by_group([(tuple(records), 1)])
+    return max(rough([kind_of(r).terms(r) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group)
+
+
 def _composed(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float, slacks: Iterable[float]) -> float:
     """The best of composition theorems with some parts of delta for themselves."""
     left = delta - _failure(groups)
@@ -156,21 +168,20 @@ def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
 
 def _losses(
     groups: Iterable[tuple[tuple[Mechanism, ...], int]],
-) -> tuple[Floats, Floats, Floats, list[tuple[float, int]]]:
+) -> tuple[Floats, Floats, Floats, list[tuple[float, float]]]:
     """Squared shifts of Gaussian sums, rates of their samples and how many there are; epsilons of all others and how many."""
-    normal, pure = collections.Counter[tuple[float, float]](), collections.Counter[float]()
+    # Counted in whole numbers, which begin with 0: no count is rounded before the end.
+    normal: dict[tuple[float, float], float] = collections.defaultdict(int)
+    pure: dict[float, float] = collections.defaultdict(int)
     for records, runs in groups:
         for record in records:
-            if record.kind in ("gaussian", "sampled_gaussian"):
-                assert record.scale is not None
-                assert record.l2_squared is not None
-                square = float(record.l2_squared / record.scale**2)
-                normal[square, record.rate or 1.0] += (record.times or 1) * runs
-            elif record.kind == "laplace":
-                for shift, times in accountant.worst_shifts(record):
-                    pure[float(shift)] += times * runs
-            elif record.epsilon:
-                pure[record.epsilon] += (record.l0 or 1) * runs
+            terms = kind_of(record).terms(record)
+            for times, rate, square in ((1, 1.0, terms.squares), *terms.sampled):
+                if square:
+                    normal[square, rate] += times * runs
+            for times, loss in terms.losses:
+                if loss:
+                    pure[loss] += times * runs
     squares, rates = (np.array([key[n] for key in normal], np.float64) for n in (0, 1))
     return squares, rates, np.array([*normal.values()], np.float64), list(pure.items())
 
@@ -193,21 +204,27 @@ def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
 
 def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> tuple[float, float | None]:
     """The best order; equal records are counted, as in a plan of many runs most are."""
-    whole = [([record for record in records if record.kind == "gaussian"], runs) for records, runs in groups]
-    squares, _, normal, _ = _losses((tuple(records), runs) for records, runs in whole)
+    gaussian: list[tuple[tuple[Mechanism, ...], int]] = []
     others: collections.Counter[Mechanism] = collections.Counter()
-    for records, runs in groups:
-        for record in records:
-            if record.kind in ("sampled_gaussian", "laplace", "approximate_dp", "bounded_range"):
-                others[dataclasses.replace(record, stage="s", name="n")] += runs
+    for record, runs in ((record, runs) for records, runs in groups for record in records):
+        terms = kind_of(record).terms(record)
+        if terms == Terms(squares=terms.squares):
+            gaussian.append(((record,), runs))
+        else:
+            others[dataclasses.replace(record, stage="s", name="n")] += runs
+    # Divergences of Gaussian noise are in proportion to its squares, so all of it counts as one.
+    squares, _, normal, _ = _losses(gaussian)
+    together = float(normal @ squares)
     best, best_order, left = math.inf, None, delta - _failure(groups)
     for order in ORDERS:
         parts = [renyi.divergence([record], order) * runs for record, runs in others.items()]
-        epsilon = renyi.to_epsilon(math.fsum([order * float(normal @ squares) / 2, *parts]) * renyi.UP, order, left)
+        added = math.fsum([divergences.gaussian(together, order), *parts]) * divergences.UP
+        epsilon = renyi.to_epsilon(added, order, left)
         if epsilon < best:
             best, best_order = epsilon, order
     return best, best_order
 
 
 def _failure(groups: Sequence[tuple[tuple[Mechanism, ...], int]]) -> float:
-    return math.fsum(runs * (record.delta or 0.0) * (record.l0 or 1) for records, runs in groups for record in records)
+    failures = ((kind_of(record).failures(record), runs) for records, runs in groups for record in records)
+    return math.fsum(runs * delta * times for (delta, times), runs in failures)

@@ -1,15 +1,12 @@
 """A rough account, in microseconds: to compare plans with, never to account with.
 
 In: what one run does, as a few numbers, and how many runs. Out: about the epsilon that `accounting.accountant` finds. Holds:
-nothing is promised; what is spent is decided by the accountant alone. Not covered: groups, but in `rough_epsilon`.
+nothing is promised; what is spent is decided by the accountant alone. Not covered: groups (`comparison.rough_epsilon`).
 """
 
 import dataclasses
 import math
 from collections.abc import Iterable
-
-from dp_pipelines.accounting import accountant
-from dp_pipelines.accounting.mechanism_record import Mechanism
 
 ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 """Of Renyi divergences."""
@@ -17,7 +14,7 @@ ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a rough account knows of some mechanisms.
+    """What some mechanisms do, as a few numbers: what a rough account knows of them.
 
     Args:
         squares: of the shifts of Gaussian noise, in scales, added up.
@@ -111,25 +108,3 @@ def _log_moment(rate: float, square: float, order: int) -> float:
     if most < 0:
         return math.log1p(usual - 1 + math.fsum(math.exp(term) for term in terms))
     return most + math.log(usual * math.exp(-most) + math.fsum(math.exp(term - most) for term in terms))
-
-
-def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) -> float:
-    """About the epsilon of all records of all runs at a delta; of the dearest group, where records have some.
-
-    >>> rough_epsilon([Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
-    0.5
-    """
-    by_group = accountant.by_group([(tuple(records), 1)])
-    return max(rough([_terms(record) for record in of_one], delta, runs=runs) for ((of_one, _),) in by_group)
-
-
-def _terms(record: Mechanism) -> Terms:
-    l0, failed = record.l0 or 1, math.log1p(-(record.delta or 0.0))
-    if record.kind == "gaussian":
-        return Terms(squares=float((record.l2_squared or 0) / (record.scale or 1) ** 2))
-    if record.kind == "sampled_gaussian":
-        square = float((record.l2_squared or 0) / (record.scale or 1) ** 2)
-        return Terms(sampled=((record.times or 1, record.rate or 1.0, square),))
-    if record.kind == "laplace":
-        return Terms(losses=(laplace_loss(l0, record.linf or 0, record.l1 or 0, float(record.scale or 1)),))
-    return Terms(losses=((l0, record.epsilon or 0.0),), log_not_failed=l0 * failed)

@@ -10,23 +10,11 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any
 
 from dp_pipelines import checks
+from dp_pipelines.accounting.record_kinds import KINDS
 from dp_pipelines.errors import RequestError
-
-Kind = Literal["gaussian", "sampled_gaussian", "laplace", "approximate_dp", "bounded_range", "delta"]
-"""What a record describes: see `Mechanism`."""
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "gaussian": ("scale", "l2_squared", "l0"),
-    "sampled_gaussian": ("scale", "l2_squared", "l0", "rate", "times"),
-    "laplace": ("scale", "linf", "l0", "l1"),
-    "approximate_dp": ("epsilon", "delta", "l0"),
-    "bounded_range": ("epsilon", "l0"),
-    "delta": ("delta",),
-}
-"""The fields of each kind, beside stage, name, kind and (where it is set) group."""
 
 MOST = 2**160
 """No field is larger: an L2 norm of 2**24 partitions with 2**62 steps each stays below."""
@@ -77,7 +65,7 @@ class Mechanism:
 
     stage: str
     name: str
-    kind: Kind
+    kind: str
     scale: Fraction | None = None
     l2_squared: int | None = None
     linf: int | None = None
@@ -93,16 +81,16 @@ class Mechanism:
         for field in ("stage", "name"):
             if not isinstance(getattr(self, field), str) or not getattr(self, field):
                 raise RequestError(field=f"mechanism.{field}", message="must be text that is not empty")
-        if self.kind not in get_args(Kind):
-            raise RequestError(field="mechanism.kind", message="must be one of " + ", ".join(get_args(Kind)))
+        if not isinstance(self.kind, str) or self.kind not in KINDS:
+            raise RequestError(field="mechanism.kind", message="must be one of " + ", ".join(KINDS))
         if self.group is not None and (not isinstance(self.group, str) or not self.group):
             raise RequestError(field="mechanism.group", message="must be text that is not empty, or left out")
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None} - {"group"}
-        wanted = {"stage", "name", "kind", *FIELDS[self.kind]}
+        wanted = {"stage", "name", "kind", *KINDS[self.kind].fields}
         if given != wanted:
             raise RequestError(
                 field=f"mechanism.{min(given ^ wanted)}",
-                message=f"kind {self.kind} has exactly the fields " + ", ".join(FIELDS[self.kind]),
+                message=f"kind {self.kind} has exactly the fields " + ", ".join(KINDS[self.kind].fields),
             )
         for field in ("l2_squared", "linf", "l0", "l1"):
             if getattr(self, field) is not None:
@@ -125,21 +113,17 @@ class Mechanism:
 
         The coins of selection are exact, and thresholds compare noise that its own record counts.
         """
-        return (self.l0 or 0) * (self.times or 1) if self.kind in ("gaussian", "sampled_gaussian", "laplace") else 0
+        return KINDS[self.kind].draws(self)
 
     @property
     def pure_epsilon(self) -> Fraction | None:
         """Epsilon at delta 0, with ideal noise, exactly; None where there is none. These add up over records and runs."""
-        if self.kind == "bounded_range" or (self.kind == "approximate_dp" and self.delta == 0):
-            return Fraction(self.epsilon or 0.0) * (self.l0 or 0)
-        if self.kind != "laplace" or self.scale is None:
-            return None
-        return Fraction(min(self.l1 or 0, (self.l0 or 0) * (self.linf or 0))) / self.scale
+        return KINDS[self.kind].pure_epsilon(self)
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values, exact: fractions as text, floats as they are (their shortest text is exact)."""
         fields = {"stage": self.stage, "name": self.name, "kind": self.kind}
-        fields |= {field: getattr(self, field) for field in FIELDS[self.kind]}
+        fields |= {field: getattr(self, field) for field in KINDS[self.kind].fields}
         if self.scale is not None:
             fields["scale"] = f"{self.scale.numerator}/{self.scale.denominator}"
         if self.group is not None:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.accounting import accountant, comparison, renyi
+from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.dominating_pairs import BoundedRange, Pair, Response, connect_dots
-from dp_pipelines.accounting.estimate import rough_epsilon
 from dp_pipelines.accounting.mechanism_record import Mechanism
 
 sizes = st.floats(1e-6, 8)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dp_pipelines.accounting.accountant import epsilon_of, tables_delta
-from dp_pipelines.accounting.estimate import rough_epsilon
+from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.mechanism_record import Mechanism
 
 

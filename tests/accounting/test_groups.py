@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from dp_pipelines.accounting import accountant, renyi
 from dp_pipelines.accounting.accountant import delta_of, epsilon_of, epsilon_of_groups, epsilon_of_rounds, tables_delta
-from dp_pipelines.accounting.comparison import compare, explain
-from dp_pipelines.accounting.estimate import rough_epsilon
+from dp_pipelines.accounting.comparison import compare, explain, rough_epsilon
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.noise import RoundedGaussian
 

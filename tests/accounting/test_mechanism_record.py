@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.accounting.mechanism_record import FIELDS, Mechanism
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import KINDS
 from dp_pipelines.errors import RequestError
 
 GOOD = {
@@ -75,13 +76,13 @@ def test_json_holds_exactly_the_fields_of_the_kind():
         "l0": 3,
     }
     for kind in GOOD:
-        assert set(record(kind).to_json()) == {"stage", "name", "kind", *FIELDS[kind]}
+        assert set(record(kind).to_json()) == {"stage", "name", "kind", *KINDS[kind].fields}
 
 
 @pytest.mark.parametrize("kind", GOOD)
 @pytest.mark.parametrize("field", ["scale", "l2_squared", "linf", "l0", "l1", "epsilon", "delta", "rate", "times"])
 def test_a_missing_or_superfluous_field_is_refused(kind: str, field: str):
-    changed = {field: None} if field in FIELDS[kind] else {field: 1}
+    changed = {field: None} if field in KINDS[kind].fields else {field: 1}
     with pytest.raises(RequestError, match=f"mechanism.{field}.*exactly the fields"):
         record(kind, **changed)
 
@@ -92,7 +93,7 @@ WRONG = [math.nan, math.inf, -1, True, "1", [], 1 + 0j]
 @pytest.mark.parametrize("kind", GOOD)
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
 def test_what_is_not_plainly_such_a_number_is_refused(kind: str, wrong: object):
-    for field in FIELDS[kind]:
+    for field in KINDS[kind].fields:
         with pytest.raises(RequestError, match=f"mechanism.{field}"):
             record(kind, **{field: wrong})
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from dp_pipelines.accounting import composition
 from dp_pipelines.accounting.accountant import delta_of, epsilon_of, loss_distribution
+from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.composition import Composition
 from dp_pipelines.accounting.dominating_pairs import Gaussian, Laplace, Pair, Response, connect_dots
-from dp_pipelines.accounting.estimate import rough_epsilon
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.accounting.subsampled_gaussian import Added, Removed, log_moment
 

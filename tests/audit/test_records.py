@@ -15,7 +15,8 @@ import pytest
 
 from dp_pipelines import Blocks, ContributionBounds, Count, Plan, Query, RequestError
 from dp_pipelines.accounting import accountant
-from dp_pipelines.accounting.mechanism_record import FIELDS, Mechanism
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import KINDS as RECORD_KINDS
 from dp_pipelines.audit import audit, records, replay
 from dp_pipelines.query.train_model import Category, Number, Steps
 from tests.audit.test_audit import KINDS, NORTH, aggregate, broken, model, plan
@@ -116,11 +117,12 @@ def test_records_of_all_kinds_say_what_runs(kind: str) -> None:
 
 
 def test_the_plans_have_records_of_every_kind_and_every_form() -> None:
-    assert {record.kind for kind in PLANS for record in made(kind).mechanisms} == set(FIELDS)
+    assert {record.kind for kind in PLANS for record in made(kind).mechanisms} == set(RECORD_KINDS)
 
 
 @pytest.mark.parametrize(
-    ("kind", "field"), [(kind, f) for kind, own in FIELDS.items() for f in ("stage", "name", "kind", "group", *own)]
+    ("kind", "field"),
+    [(name, f) for name, kind in RECORD_KINDS.items() for f in ("stage", "name", "kind", "group", *kind.fields)],
 )
 def test_a_field_that_is_told_wrong_is_found(kind: str, field: str) -> None:
     places = [(of, n) for of in map(made, PLANS) for n, one in enumerate(of.mechanisms) if one.kind == kind]

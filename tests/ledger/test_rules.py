@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.accounting import accountant, renyi
+from dp_pipelines.accounting import accountant, record_kinds, renyi
 from dp_pipelines.accounting.mechanism_record import Mechanism
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import export, rules, units
@@ -58,7 +58,7 @@ def event_of(record: Mechanism) -> dp_accounting.DpEvent:
         step = dp_accounting.GaussianDpEvent(float(record.scale) / math.sqrt(record.l2_squared))
         return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(record.rate, step), record.times)
     if record.kind == "laplace":
-        shifts = accountant.worst_shifts(record)
+        shifts = record_kinds.worst_shifts(record)
         return dp_accounting.ComposedDpEvent(
             [dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(1 / float(s)), n) for s, n in shifts]
         )

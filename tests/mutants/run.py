@@ -45,8 +45,8 @@ ROOMS = {
 
 SAMPLED = {
     "dp_pipelines.accounting.": (
-        *("accountant", "composition", "convolution", "dominating_pairs", "mechanism_record", "renyi"),
-        "subsampled_gaussian",
+        *("accountant", "composition", "convolution", "divergences", "dominating_pairs", "mechanism_record"),
+        *("record_kinds", "renyi", "subsampled_gaussian"),
     ),
     "dp_pipelines.selection.": ("exact", "exponential", "thresholds", "truncated_geometric"),
     "dp_pipelines.noise.": (

@@ -1,0 +1,277 @@
+"""The kinds of mechanism records: for each, one object that says all that the accountant needs to know of it.
+
+In: a record of the kind. Out: its noise draws, its dominating pairs, its Renyi divergence, its losses as a few numbers. Holds:
+nothing else asks what kind a record is to price it, so a new kind is one class here and its place in `KINDS`. Not covered:
+whether a record is true of what runs; how prices add up (accounting.accountant, renyi, comparison and estimate).
+"""
+
+import abc
+import dataclasses
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from dp_pipelines.accounting import divergences
+from dp_pipelines.accounting.divergences import UP
+from dp_pipelines.accounting.estimate import Terms
+
+if TYPE_CHECKING:
+    # A record asks its kind for its fields when it is made, so this module is loaded before there are records.
+    from dp_pipelines.accounting.dominating_pairs import Pair
+    from dp_pipelines.accounting.mechanism_record import Mechanism
+
+_UP = 1 + 2.0**-50
+"""More than one division rounds down: shifts of dominating pairs."""
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What one run of a record tells two neighbours apart by, at worst, where nothing fails. Both parts are met.
+
+    Args:
+        square: of the shift of Gaussian noise, in standard deviations. These add up over records and runs.
+        pairs: dominating pairs, and how often each is met.
+    """
+
+    square: float = 0.0
+    pairs: tuple[tuple["Pair", int], ...] = ()
+
+
+class RecordKind(abc.ABC):
+    """A kind of mechanism record; `mechanism_record.Mechanism` says what its records mean.
+
+    A record is asked of here after it was made, so that it has the fields of its kind, each in its range.
+    """
+
+    name: ClassVar[str]
+    """What records, plans and ledgers call it. It never changes."""
+
+    fields: ClassVar[tuple[str, ...]]
+    """What its records have beside stage, name, kind and group, in the order in which plans write them. They never change."""
+
+    def draws(self, record: "Mechanism") -> int:
+        """How many draws from the samplers' tables depend on one unit."""
+        return 0
+
+    def pure_epsilon(self, record: "Mechanism") -> Fraction | None:
+        """Epsilon at delta 0, with ideal noise, exactly; None where there is none."""
+        return None
+
+    def failures(self, record: "Mechanism") -> tuple[float, int]:
+        """How likely one failure is that shows a unit outright, and how many such failures there may be, independently."""
+        return 0.0, 0
+
+    @abc.abstractmethod
+    def loss(self, record: "Mechanism") -> Loss:
+        """What `accountant` composes, beside failures."""
+
+    @abc.abstractmethod
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """What `renyi` adds up: the divergence of an order above 1 where nothing fails; multiplied by `UP` never too small."""
+
+    @abc.abstractmethod
+    def terms(self, record: "Mechanism") -> Terms:
+        """What `comparison` adds up by theorems on composition, and `estimate` roughly."""
+
+
+class GaussianKind(RecordKind):
+    """Gaussian noise: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2. These squares add up."""
+
+    name = "gaussian"
+    fields = ("scale", "l2_squared", "l0")
+
+    def draws(self, record: "Mechanism") -> int:
+        """See `RecordKind`."""
+        return given(record.l0)
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        return Loss(square=_square(record))
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`."""
+        return divergences.gaussian(_square(record), order)
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        return Terms(squares=_square(record))
+
+
+class SampledGaussianKind(RecordKind):
+    """Gaussian sums over samples: `times` pairs of `subsampled_gaussian.Removed`, whose mirrors are the other direction."""
+
+    name = "sampled_gaussian"
+    fields = ("scale", "l2_squared", "l0", "rate", "times")
+
+    def draws(self, record: "Mechanism") -> int:
+        """See `RecordKind`."""
+        return given(record.l0) * given(record.times)
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        from dp_pipelines.accounting.subsampled_gaussian import Removed
+
+        pair = Removed(given(record.rate), math.sqrt(_square(record)) * _UP)
+        return Loss(pairs=((pair, given(record.times)),))
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`: Mironov, Talwar, Zhang 2019."""
+        from dp_pipelines.accounting import subsampled_gaussian
+
+        mu = math.sqrt(_square(record)) * UP
+        moment = subsampled_gaussian.log_moment(given(record.rate), mu, order - 1)
+        return given(record.times) * moment / (order - 1)
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        return Terms(sampled=((given(record.times), given(record.rate), _square(record)),))
+
+
+class LaplaceKind(RecordKind):
+    """Laplace noise: at most `l0` integers change, each by at most `linf`, by `l1` in all; see `worst_shifts`."""
+
+    name = "laplace"
+    fields = ("scale", "linf", "l0", "l1")
+
+    def draws(self, record: "Mechanism") -> int:
+        """See `RecordKind`."""
+        return given(record.l0)
+
+    def pure_epsilon(self, record: "Mechanism") -> Fraction:
+        """See `RecordKind`."""
+        return Fraction(min(given(record.l1), given(record.l0) * given(record.linf))) / given(record.scale)
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        from dp_pipelines.accounting.dominating_pairs import Laplace
+
+        return Loss(pairs=tuple((Laplace(float(shift) * _UP), times) for shift, times in worst_shifts(record)))
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`."""
+        shifts = worst_shifts(record)
+        return math.fsum(times * divergences.laplace(float(shift) * UP, order) for shift, times in shifts)
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        return Terms(losses=tuple((times, float(shift)) for shift, times in worst_shifts(record)))
+
+
+class ApproximateDpKind(RecordKind):
+    """Decisions: `l0` randomized responses at epsilon, each of which fails with probability delta."""
+
+    name = "approximate_dp"
+    fields = ("epsilon", "delta", "l0")
+
+    def pure_epsilon(self, record: "Mechanism") -> Fraction | None:
+        """See `RecordKind`."""
+        return Fraction(given(record.epsilon)) * given(record.l0) if record.delta == 0 else None
+
+    def failures(self, record: "Mechanism") -> tuple[float, int]:
+        """See `RecordKind`."""
+        return given(record.delta), given(record.l0)
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        from dp_pipelines.accounting.dominating_pairs import Response
+
+        return Loss(pairs=((Response(record.epsilon), given(record.l0)),) if record.epsilon else ())
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`."""
+        return given(record.l0) * divergences.response(given(record.epsilon), order)
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        l0 = given(record.l0)
+        return Terms(losses=((l0, given(record.epsilon)),), log_not_failed=l0 * math.log1p(-given(record.delta)))
+
+
+class BoundedRangeKind(RecordKind):
+    """Choices: `l0` times the pair of `dominating_pairs.BoundedRange`."""
+
+    name = "bounded_range"
+    fields = ("epsilon", "l0")
+
+    def pure_epsilon(self, record: "Mechanism") -> Fraction:
+        """See `RecordKind`."""
+        return Fraction(given(record.epsilon)) * given(record.l0)
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        from dp_pipelines.accounting.dominating_pairs import BoundedRange
+
+        return Loss(pairs=((BoundedRange(record.epsilon), given(record.l0)),) if record.epsilon else ())
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`."""
+        return given(record.l0) * divergences.bounded_range(given(record.epsilon), order)
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        return Terms(losses=((given(record.l0), given(record.epsilon)),))
+
+
+class DeltaKind(RecordKind):
+    """A failure with probability delta, and nothing else."""
+
+    name = "delta"
+    fields = ("delta",)
+
+    def failures(self, record: "Mechanism") -> tuple[float, int]:
+        """See `RecordKind`."""
+        return given(record.delta), 1
+
+    def loss(self, record: "Mechanism") -> Loss:
+        """See `RecordKind`."""
+        return Loss()
+
+    def divergence(self, record: "Mechanism", order: float) -> float:
+        """See `RecordKind`: none while it does not fail."""
+        return 0.0
+
+    def terms(self, record: "Mechanism") -> Terms:
+        """See `RecordKind`."""
+        return Terms(log_not_failed=math.log1p(-given(record.delta)))
+
+
+_ALL = (GaussianKind(), SampledGaussianKind(), LaplaceKind(), ApproximateDpKind(), BoundedRangeKind(), DeltaKind())
+
+KINDS: dict[str, RecordKind] = {kind.name: kind for kind in _ALL}
+"""Every kind of record by its name."""
+
+
+def kind_of(record: "Mechanism") -> RecordKind:
+    """The kind of a record.
+
+    >>> from dp_pipelines.accounting.mechanism_record import Mechanism
+    >>> kind_of(Mechanism(stage="s", name="threshold", kind="delta", delta=1e-9)).fields
+    ('delta',)
+    """
+    return KINDS[record.kind]
+
+
+def given(value: T | None) -> T:
+    """A field that every record of the kind has: `Mechanism` refuses to be made without it."""
+    assert value is not None
+    return value
+
+
+def worst_shifts(record: "Mechanism") -> list[tuple[Fraction, int]]:
+    """The worst way to spread the change of a Laplace record: how far, in scales, and how many integers that far.
+
+    >>> from dp_pipelines.accounting.mechanism_record import Mechanism
+    >>> worst_shifts(Mechanism(stage="s", name="n", kind="laplace", scale=Fraction(4), linf=4, l0=8, l1=11))
+    [(Fraction(1, 1), 2), (Fraction(3, 4), 1)]
+    """
+    linf, l0, l1 = given(record.linf), given(record.l0), given(record.l1)
+    # A change in few large pieces costs more than one in many small ones (docs/proofs/accounting.md, lemma 3).
+    whole, rest = divmod(min(l1, l0 * linf), linf)
+    return [(shift / given(record.scale), times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
+
+
+def _square(record: "Mechanism") -> float:
+    """Of the shift of Gaussian noise, in standard deviations."""
+    return float(given(record.l2_squared) / given(record.scale) ** 2)

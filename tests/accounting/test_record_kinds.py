@@ -1,0 +1,166 @@
+"""Every kind of record walks through all that the accountant does with one, and so does a kind that is defined here.
+
+In: one record of each kind. Out: where the accountant, the divergences, the estimate and the comparison contradict each other.
+Holds: a kind that is registered is looked at, and one that says nothing somewhere is found. Not covered: whether a price is
+the true one (`test_accountant`, `test_renyi`, `test_subsampled_gaussian`, `test_bounded_range`).
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dp_pipelines.accounting import accountant, comparison, divergences, renyi
+from dp_pipelines.accounting.dominating_pairs import Response
+from dp_pipelines.accounting.estimate import Terms
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import KINDS, ApproximateDpKind, Loss, RecordKind, given
+from dp_pipelines.errors import RequestError
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "gaussian": {"scale": Fraction(64), "l2_squared": 1600, "l0": 4},
+    "sampled_gaussian": {"scale": Fraction(64), "l2_squared": 64**2, "l0": 1, "rate": 0.02, "times": 200},
+    "laplace": {"scale": Fraction(64), "linf": 16, "l0": 3, "l1": 40},
+    "approximate_dp": {"epsilon": 0.25, "delta": 1e-8, "l0": 3},
+    "bounded_range": {"epsilon": 0.25, "l0": 3},
+    "delta": {"delta": 1e-7},
+}
+"""One record of each kind; a new kind needs one too."""
+
+DELTA = 1e-6
+ORDERS = (1.5, 4.0, 29.0, 120.0)
+
+SPREAD = 1.2
+"""The pair of bounded range costs up to 1.16 of what its divergence says (docs/proofs/exponential.md, lemma 6)."""
+
+
+def example(kind: str, stage: str = "weekly") -> Mechanism:
+    return Mechanism(stage=stage, name="orders", kind=kind, **EXAMPLES[kind])
+
+
+def contradictions(record: Mechanism) -> Iterator[str]:
+    """What is said of a record in one place and contradicted in another."""
+    kind, exact = KINDS[record.kind], accountant.epsilon_of([record], DELTA)
+    if Mechanism.from_json(json.loads(json.dumps(record.to_json()))) != record:
+        yield "JSON"
+    if ("scale" in kind.fields) != (record.draws > 0):
+        yield "draws"
+    if ("delta" in kind.fields) != (math.prod(kind.failures(record)) > 0):
+        yield "failures"
+    if not exact <= accountant.epsilon_of([record], DELTA, runs=2) < math.inf:
+        yield "runs"
+    if accountant.delta_of([record], 20.0) < math.prod(kind.failures(record)) * (1 - 1e-6):
+        yield "delta"
+    pure = accountant.pure_epsilon_of([record])
+    if pure is not None and exact > pure * (1 + 1e-6):
+        yield "pure epsilon"
+    left = DELTA - renyi.failure([record], exact)
+    if any(renyi.to_epsilon(renyi.divergence([record], order), order, left) < exact / SPREAD for order in ORDERS):
+        yield "divergence"
+    costs = comparison.compare([([record], 1)], DELTA)
+    if min(costs.naive, costs.advanced, costs.renyi * SPREAD) < exact * (1 - 1e-4):
+        yield "comparison"
+    if not exact / 1.5 <= comparison.rough_epsilon([record], DELTA) <= exact * 1.5:
+        yield "estimate"
+    if comparison.explain([([record], 1)], DELTA)["records"] != {record.stage: [record.to_json()]}:
+        yield "explanation"
+
+
+class PureDpKind(RecordKind):
+    """Decisions that never fail: a kind of record as somebody would add it."""
+
+    name = "pure_dp"
+    fields = ("epsilon", "l0")
+
+    def loss(self, record: Mechanism) -> Loss:
+        return Loss(pairs=((Response(given(record.epsilon)), given(record.l0)),))
+
+    def divergence(self, record: Mechanism, order: float) -> float:
+        return given(record.l0) * divergences.response(given(record.epsilon), order)
+
+    def terms(self, record: Mechanism) -> Terms:
+        return Terms(losses=((given(record.l0), given(record.epsilon)),))
+
+
+class WithoutLoss(PureDpKind):
+    """Planted: the accountant is told nothing."""
+
+    def loss(self, record: Mechanism) -> Loss:
+        return Loss()
+
+
+class WithoutDivergence(PureDpKind):
+    """Planted: the ledger's filter is told nothing."""
+
+    def divergence(self, record: Mechanism, order: float) -> float:
+        return 0.0
+
+
+class WithoutTerms(PureDpKind):
+    """Planted: composition theorems are told nothing."""
+
+    def terms(self, record: Mechanism) -> Terms:
+        return Terms()
+
+
+class FailsUnseen(ApproximateDpKind):
+    """Planted: what may fail is left out."""
+
+    def failures(self, record: Mechanism) -> tuple[float, int]:
+        return 0.0, 0
+
+
+def test_every_kind_has_an_example_and_its_own_name() -> None:
+    assert set(EXAMPLES) == set(KINDS)
+    assert all(kind.name == name for name, kind in KINDS.items())
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+def test_whatever_reads_records_reads_every_kind(kind: str) -> None:
+    assert list(contradictions(example(kind))) == []
+
+
+def test_records_of_all_kinds_cost_more_together_than_any_of_them_alone() -> None:
+    records = [example(kind, stage=kind) for kind in EXAMPLES]
+    together = accountant.epsilon_of(records, DELTA)
+    assert together > max(accountant.epsilon_of([record], DELTA) for record in records)
+    told = comparison.explain([(records, 1)], DELTA)
+    assert set(told["stages"]) == set(told["records"]) == set(KINDS)
+    assert told["total"]["pld"] == together
+
+
+def test_a_kind_that_is_defined_elsewhere_is_priced_like_those_of_the_house(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"stage": "s", "name": "n", "kind": "pure_dp", "epsilon": 0.25, "l0": 3}
+    with pytest.raises(RequestError, match=r"mechanism.kind.*must be one of gaussian, sampled_gaussian, laplace"):
+        Mechanism.from_json(fields)
+    monkeypatch.setitem(KINDS, "pure_dp", PureDpKind())
+    record = Mechanism.from_json(fields)
+    assert list(contradictions(record)) == []
+    same = Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.25, delta=0.0, l0=3)
+    assert accountant.epsilon_of([record], DELTA) == accountant.epsilon_of([same], DELTA)
+    assert renyi.divergence([record], 4.0) == renyi.divergence([same], 4.0)
+    assert comparison.compare([([record], 5)], DELTA) == comparison.compare([([same], 5)], DELTA)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        (WithoutLoss(), {"estimate"}),
+        (WithoutDivergence(), {"divergence", "comparison"}),
+        (WithoutTerms(), {"comparison", "estimate"}),
+    ],
+    ids=lambda planted: type(planted).__name__,
+)
+def test_a_kind_that_forgets_something_is_found(
+    planted: RecordKind, found: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "pure_dp", planted)
+    assert set(contradictions(Mechanism(stage="s", name="n", kind="pure_dp", epsilon=0.25, l0=3))) == found
+
+
+def test_a_kind_whose_failures_are_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "approximate_dp", FailsUnseen())
+    assert "failures" in list(contradictions(example("approximate_dp")))
