@@ -5,10 +5,11 @@ odd. Out: a dictionary for the template. Holds: nothing but released numbers and
 file that cannot be read. Not covered: whether the files are true.
 """
 
+import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,11 +33,15 @@ KINDS = {
     "classes": "which of {count} classes {column} is",
     "number": "the number {column}, between {low} and {high}",
 }
-MODELS = {
-    ("linear", "binary"): "a logistic regression",
-    ("linear", "classes"): "a multinomial logistic regression",
-    ("linear", "number"): "a linear regression",
+"""What a label of each kind asks."""
+
+REGRESSIONS = {
+    "binary": "a logistic regression",
+    "classes": "a multinomial logistic regression",
+    "number": "a linear regression",
 }
+"""What a linear model is called, by the kind of its label."""
+
 MEASURES = {
     "auc": ("AUC", "how often a true example has a higher score than a false one; 0.5 is chance"),
     "accuracy": ("accuracy", "the part of examples that are classed rightly"),
@@ -48,6 +53,34 @@ MEASURES = {
     "mae": ("mean absolute error", "likewise"),
     "r2": ("explained variance", "the part of the label’s variance that predictions take away; 1 is all"),
 }
+"""What measures are called, and what they mean."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownCells:
+    """How the page shows what cells of one kind say.
+
+    Args:
+        predicted, observed: what the axes of the plot of calibration show.
+        of_values: whether these go over the range of the label, and not from 0 to 1.
+        tabled: whether there is a table of what was true by what was predicted.
+        classes: the names of its rows; none: those of the file.
+    """
+
+    predicted: str = "predicted probability"
+    observed: str = "part that was true"
+    of_values: bool = False
+    tabled: bool = False
+    classes: tuple[str, ...] = ()
+
+
+CELLS = {
+    "binary": ShownCells(tabled=True, classes=("false", "true")),
+    "classes": ShownCells(tabled=True),
+    "confidence": ShownCells(predicted="probability of the predicted class", observed="part that was right"),
+    "numbers": ShownCells(predicted="predicted", observed="mean of what was true", of_values=True),
+}
+"""Every kind of cells that `evaluation.json` names; of another one the plots show what can be shown."""
 
 
 def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") -> dict[str, Any]:
@@ -108,13 +141,26 @@ def _task(content: Mapping[str, Any]) -> str:
         low=public_number(asked.get("min_value")),
         high=public_number(asked.get("max_value")),
     )
-    hidden = [public_number(size) for size in sequence(model.get("hidden"))]
-    what = MODELS.get((text(model.get("kind")), kind), "a model of its owner’s own code")
-    if text(model.get("kind")) == "mlp":
-        what = "a network with " + (
-            f"hidden layers of {', '.join(hidden)}" if len(hidden) > 1 else f"a hidden layer of {''.join(hidden)}"
-        )
+    what = MODELS.get(text(model.get("kind")), _own_code)(model, kind)
     return f"From {count} feature{'s' if count != 1 else ''} of an example, {what} predicts {goal}."
+
+
+def _regression(model: Mapping[str, Any], label_kind: str) -> str:
+    return REGRESSIONS[label_kind]
+
+
+def _network(model: Mapping[str, Any], label_kind: str) -> str:
+    hidden = [public_number(size) for size in sequence(model.get("hidden"))]
+    layers = f"hidden layers of {', '.join(hidden)}" if len(hidden) > 1 else f"a hidden layer of {''.join(hidden)}"
+    return f"a network with {layers}"
+
+
+def _own_code(model: Mapping[str, Any], label_kind: str) -> str:
+    return "a model of its owner’s own code"
+
+
+MODELS: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {"linear": _regression, "mlp": _network}
+"""What a model of each kind is called, from what its file says of it and the kind of its label; `_own_code` for all others."""
 
 
 def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
@@ -200,31 +246,24 @@ def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
     said, values = _array([p.get("predicted") for p in points]), _array([s.get("value") for s in seen])
     noise = _array([s.get("noise_stddev") for s in seen])
     both = np.hypot(noise, np.nan_to_num(_array([s.get("sampling_stddev") for s in seen])))
-    kind = text(evaluation.get("kind"))
-    edges = _array(sequence(evaluation.get("edges")))
-    bounds, words = (0.0, 1.0), ("predicted probability", "part that was true")
-    if kind == "confidence":
-        words = ("probability of the predicted class", "part that was right")
-    if kind == "numbers":
+    shown, bounds = CELLS.get(text(evaluation.get("kind")), ShownCells()), (0.0, 1.0)
+    if shown.of_values:
+        edges = _array(sequence(evaluation.get("edges")))
         if len(edges) < 2 or not np.isfinite(edges).all() or not edges[0] < edges[-1]:
             return None
-        bounds, words = (float(edges[0]), float(edges[-1])), ("predicted", "mean of what was true")
+        bounds = (float(edges[0]), float(edges[-1]))
+    words = (shown.predicted, shown.observed)
     pairs = [f"{p:.2g} {with_error_bar(float(v), float(n))}" for p, v, n in zip(said, values, noise, strict=True)]
     title = f"Calibration: {words[1]} by {words[0]}: " + "; ".join(pairs)
     return model_charts.calibration(said, values, ERROR_BAR * noise, ERROR_BAR * both, bounds, words, title)
 
 
 def _confusion(evaluation: Mapping[str, Any]) -> dict[str, Any] | None:
-    kind = text(evaluation.get("kind"))
+    shown = CELLS.get(text(evaluation.get("kind")), ShownCells())
     rows = [[_shown(mapping(cell)) for cell in sequence(row)] for row in sequence(evaluation.get("confusion"))]
-    if (
-        kind not in ("binary", "classes")
-        or not 2 <= len(rows) <= MOST_CLASSES
-        or {len(row) for row in rows} != {len(rows)}
-    ):
+    if not shown.tabled or not 2 <= len(rows) <= MOST_CLASSES or {len(row) for row in rows} != {len(rows)}:
         return None
-    classes = [label(text(value)) for value in sequence(evaluation.get("classes"))]
-    names = ["false", "true"] if kind == "binary" else classes
+    names = list(shown.classes) or [label(text(value)) for value in sequence(evaluation.get("classes"))]
     if len(names) != len(rows):
         return None
     return {"names": names, "rows": [{"name": name, "cells": row} for name, row in zip(names, rows, strict=True)]}

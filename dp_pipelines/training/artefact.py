@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, LinearModel, Number, TrainModel
 from dp_pipelines.release import staging
-from dp_pipelines.training import description, evaluation, scoring
+from dp_pipelines.training import description, scoring
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.features.encoder import Encoder
@@ -110,9 +110,9 @@ class Artefact:
         """
         scores, label = self.scores(table, jax_model=jax_model), self.task.label
         if isinstance(label, BinaryLabel):
-            return pa.table({PROBABILITY: evaluation.probabilities(self.task, scores)})
+            return pa.table({PROBABILITY: scoring.probabilities(self.task, scores)})
         if isinstance(label, ClassLabel):
-            by_class = evaluation.probabilities(self.task, scores)
+            by_class = scoring.probabilities(self.task, scores)
             said = pa.array(by_class.argmax(axis=1) if len(by_class) else [], pa.int64())
             flat = pa.array(by_class.ravel(), pa.float64())
             return pa.table(

@@ -1,4 +1,4 @@
-"""What a trained model says of encoded rows, in NumPy: predictions need no JAX.
+"""What a trained model says of encoded rows, in NumPy, and the probabilities that it means: predictions need no JAX.
 
 In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a logit of each class, or a value, for each row; for
 a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training (`Examples.times`), scores
@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, NumberLabel, TrainModel
+from dp_pipelines.query.train_model import MLP, BinaryLabel, JaxModel, LinearModel, NumberLabel, TrainModel
 from dp_pipelines.training.examples.store import FEATURE_BITS, whole_numbers
 from dp_pipelines.training.kernels import network
+from dp_pipelines.training.kernels.exponentials import exponential
 from dp_pipelines.training.kernels.linear import LinearKernel
 
 Floats = NDArray[np.float64]
@@ -66,6 +67,34 @@ def scores(
     shapes = network.shapes(task.width, task.model.hidden, task.label.outputs)
     of = network.scores_alone if alone else network.scores
     return of(shapes, task.label, parameters, features)
+
+
+def probabilities(task: TrainModel, said: NDArray[Any]) -> Floats:
+    """Logits as the probability of true, or as those of the classes; what is not finite counts as if it were not there.
+
+    Those of a row are a function of that row alone, bit for bit.
+
+    Args:
+        task: of classes, binary ones included.
+        said: what `scores` gives.
+
+    >>> from dp_pipelines.query.train_model import BinaryLabel, Number
+    >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
+    >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features)
+    >>> probabilities(task, np.array([0.0, 800.0, float("nan")])).tolist()
+    [0.5, 1.0, 0.5]
+    """
+    logits = np.nan_to_num(np.asarray(said, np.float64), nan=0.0, posinf=1e300, neginf=-1e300)
+    if isinstance(task.label, BinaryLabel):
+        small = exponential(-np.abs(logits))
+        return np.where(logits >= 0, 1.0, small) / (1.0 + small)
+    largest = logits.max(axis=1, keepdims=True) if len(logits) else logits[:, :1]
+    with np.errstate(over="ignore"):
+        powers = exponential(logits - largest)
+    whole = np.zeros(len(powers))
+    for power in powers.T:
+        whole += power
+    return np.asarray(powers / whole[:, None])
 
 
 def linear_weights(task: TrainModel, parameters: Floats, whitening: Floats | None) -> Floats:

@@ -22,9 +22,9 @@ from dp_pipelines.query.train_model import (
     NumberLabel,
     TrainModel,
 )
-from dp_pipelines.report.model_section import model_section
+from dp_pipelines.report.model_section import CELLS, model_section
 from dp_pipelines.report.report import render
-from dp_pipelines.training import evaluation
+from dp_pipelines.training import evaluation, evaluation_cells
 from dp_pipelines.training.artefact import MODEL, WEIGHTS, Artefact
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.features.encoder import Encoder
@@ -104,6 +104,10 @@ def test_the_page_says_what_was_learnt_what_protects_whom_and_how_good_it_is(tmp
     for part in said:
         assert part in words, part
     assert re.search(r"± 0\.0\d", words)  # error bars
+
+
+def test_the_page_knows_every_kind_of_cells() -> None:
+    assert set(CELLS) == {kind.name for kind in evaluation_cells.KINDS}
 
 
 def test_every_plot_says_in_words_what_it_shows(tmp_path: pathlib.Path) -> None:

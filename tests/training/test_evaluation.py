@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Number, NumberLabel, TrainModel
-from dp_pipelines.training import evaluation
+from dp_pipelines.training import evaluation, evaluation_cells
 from dp_pipelines.training.evaluation import Evaluation, cells, summary
 
 Floats = NDArray[np.float64]
@@ -63,6 +63,12 @@ def test_the_query_counts_every_cell_over_one_partition() -> None:
     asked = evaluation.query(task("classes", evaluation_examples=3))
     assert asked.columns == ("u", value_bounds.COLUMN, evaluation.CELL)
     assert asked.bounds.max_rows == 3
+
+
+def test_every_kind_of_cells_is_tried_here_and_every_task_has_one() -> None:
+    assert {kind.name for kind in evaluation_cells.KINDS} == set(LABELS)
+    for name in LABELS:
+        assert [kind.name for kind in evaluation_cells.KINDS if kind.fits(task(name))] == [name]
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -125,7 +131,7 @@ def test_without_noise_the_auc_is_the_exact_one_up_to_its_bins(base: float, most
 def test_of_scores_in_the_middles_of_bins_everything_is_exact() -> None:
     asked = task()
     made = np.random.default_rng(2)
-    middle = evaluation.middles(np.array(evaluation.edges(asked)))
+    middle = evaluation_cells.middles(np.array(evaluation.edges(asked)))
     said = middle[made.integers(0, len(middle), 3000)]
     labels = (made.random(3000) < said).astype(float)
     found = summary(asked, counted(asked, np.log(said / (1 - said)), labels), 0.0)

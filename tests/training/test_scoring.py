@@ -66,9 +66,9 @@ def test_a_rows_score_and_cell_have_the_same_bits_whoever_stands_beside_it(model
 def test_a_rows_probabilities_have_the_same_bits_whoever_stands_beside_it(label: str) -> None:
     task = task_of(LinearModel(), LABELS[label])
     logits = np.random.default_rng(2).normal(size=(700, task.label.outputs) if label == "classes" else 700) * 5
-    whole = evaluation.probabilities(task, logits)
+    whole = scoring.probabilities(task, logits)
     for part in parts_of(700):
-        assert evaluation.probabilities(task, logits[part]).tobytes() == whole[part].tobytes()
+        assert scoring.probabilities(task, logits[part]).tobytes() == whole[part].tobytes()
 
 
 def test_products_by_blas_would_not_do() -> None:
