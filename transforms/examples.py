@@ -23,7 +23,7 @@ from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training.examples import bounded_examples
-from dp_pipelines.training.examples.split import COLUMN, with_answers
+from dp_pipelines.training.examples.split import as_decided, carried, refuse_name, with_answers
 from dp_pipelines.transforms.private_aggregate import check_input
 from dp_pipelines.transforms.whole_units import (
     MOST_ROWS,
@@ -78,8 +78,7 @@ class BoundedExamples(beam.PTransform):
         checks.whole(self.max_rows_per_unit, "max_rows_per_unit", low=1, high=MOST_ROWS)
         checks.whole(self.num_shards, "num_shards", low=1, high=sizes.MOST_SHARDS)
         self.reads = tuple(dict.fromkeys((*self.task.unit_columns, *(self.reads or self.task.columns))))
-        if COLUMN in self.reads:  # whoever could fill it would say who is held out
-            raise RequestError(field="reads", message=f"has a column {COLUMN!r}, a name of ours", hint="rename it")
+        refuse_name(self.reads, "reads")
         self.folder = os.fspath(self.folder)
         if not pathlib.Path(self.folder).is_dir():
             raise RequestError(field="folder", message="does not exist", hint="make a private folder first")
@@ -133,7 +132,7 @@ class _SpillToShards(ToUnitShards):
         if self._key is None:
             return canonical(table, self._reads, self._unit)
         table = with_answers(table.select(self._reads), self._unit, key=self._key, held_out=self._held_out)
-        return canonical(with_digests(table, self._unit), (*self._reads, COLUMN), self._unit)
+        return canonical(with_digests(table, self._unit), (*self._reads, *carried(table)), self._unit)
 
     def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
         """Where each part of one table stands, with its shard."""
@@ -168,7 +167,8 @@ def examples_of(
     """
     unit = task.unit_columns
     found = whole_units(tables, unit, max_rows_per_unit, salt)
+    columns = [*task.columns, *carried(found)]
     if unit_columns is not None:
         found = unit_columns.apply(found)
-    columns = [*task.columns, *(name for name in (COLUMN,) if name in found.column_names)]
-    return bounded(canonical(found, columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)
+    examples = bounded(canonical(found, columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)
+    return as_decided(examples)

@@ -47,3 +47,12 @@ def of(table: pa.Table) -> pa.Table:
     """
     rows = table.select([name for name in table.column_names if name != COLUMN])
     return rows.append_column(COLUMN, pa.array([COLUMN] * table.num_rows, pa.string()))
+
+
+def for_stage(table: pa.Table, partitions: Sequence[str]) -> pa.Table:
+    """The rows as a stage with these partition columns reads them: with the constant column, where it is the only one.
+
+    >>> for_stage(pa.table({"customer": [7]}), ["week"]).column_names
+    ['customer']
+    """
+    return of(table) if tuple(partitions) == (COLUMN,) else table

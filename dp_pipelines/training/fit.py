@@ -35,6 +35,7 @@ from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
+from dp_pipelines.training.examples.split import refuse_foreign
 from dp_pipelines.training.features import moments
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
@@ -93,6 +94,7 @@ class Fit:
         kernel_of(self.task, self.key)
         skeleton = Encoder.skeleton(self.task)
         for table in itertools.islice(self.tables(), 1):
+            refuse_foreign(table.schema)
             empty = table.schema.empty_table()
             skeleton.encode(empty)
             skeleton.labels(empty)

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.plan_stages import one_partition
 from dp_pipelines.planning.stage import StagePlan
@@ -53,7 +52,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     """Bound, accumulate, merge, select, add noise: once.
 
     Args:
-        stage: of a plan; where it is partitioned by `value_bounds.COLUMN` alone, all rows are in that partition.
+        stage: of a plan; where it has `one_partition` alone, all rows are in that partition.
         tables: each holds all rows of its units.
         salt: the run's own 64-bit number, which settles what contributions stay.
         draw: of the stage and its exact totals; left out: `draw_release`.
@@ -71,8 +70,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     layout, statistics = stage.layout, stage.statistics
     partials = []
     for table in tables:
-        if layout.partitions == (value_bounds.COLUMN,):
-            table = one_partition.of(table)
+        table = one_partition.for_stage(table, layout.partitions)
         partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
         partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
     if layout.public is not None:

@@ -17,7 +17,7 @@ from dp_pipelines.query.train_model import JaxModel
 from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
-from dp_pipelines.training.examples.split import split
+from dp_pipelines.training.examples.split import COLUMN, split
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import InMemory
 
@@ -171,6 +171,15 @@ def test_a_plan_of_a_pipeline_of_ones_own_is_trained_into_a_folder(tmp_path: pat
     with pytest.raises(RequestError, match="is released by another run already"):
         fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "second")
     assert not (tmp_path / "second").exists()
+
+
+def test_examples_that_say_who_is_held_out_are_refused_before_the_stage_is_paid_for(tmp_path: pathlib.Path) -> None:
+    plan, rows = Plan(epsilon=8, delta=1e-5, stages={"model": task()}), examples()
+    foreign = rows.append_column(COLUMN, pa.array([True] * rows.num_rows))
+    with pytest.raises(RequestError, match=COLUMN):
+        fit.train(plan, "model", lambda: iter([foreign]), tmp_path / "out")
+    refuse_paid("model", plan["model"].payment)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_column_that_is_missing_is_refused_before_the_stage_is_paid_for(tmp_path: pathlib.Path) -> None:

@@ -26,6 +26,7 @@ from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.training.examples import bounded_examples
+from dp_pipelines.training.examples.split import COLUMN, with_answers
 from dp_pipelines.transforms import whole_units
 from dp_pipelines.transforms.examples import BoundedExamples, bounded, canonical, examples_of
 from tests.helpers import graph
@@ -117,6 +118,17 @@ def test_the_order_of_rows_and_their_batches_change_not_even_the_order_of_exampl
     first, second = (shaped(table_of(some), task, at) for some, at in ((rows, ()), (shuffled, cuts)))
     assert first.keys() == second.keys() == {0}
     assert first[0].equals(second[0])
+
+
+def test_unit_columns_cannot_say_who_is_held_out():
+    class Telling(Windows):
+        def apply(self, table):
+            return super().apply(table).append_column(COLUMN, pa.array([True] * table.num_rows))
+
+    rows = canonical(table_of([{"who": "a", "day": 1}, {"who": "b", "day": 2}]), READS, ["who"])
+    assert COLUMN not in examples_of([rows], task_of(), 4, Telling(), SALT).column_names
+    answered = with_answers(rows, ["who"], key=b"plan", held_out=0.5)
+    assert COLUMN in examples_of([answered], task_of(), 4, Windows(), SALT).column_names
 
 
 def by_hand(rows, task, most):

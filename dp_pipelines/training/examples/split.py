@@ -1,8 +1,8 @@
 """Who is held out: a keyed hash of the unit decides, for all rows of a unit at once and for all runs of a plan alike.
 
 In: unit columns, a key, a share. Out: one truth for each row. Holds: the answer for a row depends on its unit and the key alone,
-not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions. Not covered:
-how many units that makes: each is held out with the probability of the share, over keys.
+not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions; a column of
+rows never answers. Not covered: how many units that makes: each is held out with the probability of the share, over keys.
 """
 
 import hashlib
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.long_text import is_text
@@ -21,6 +22,10 @@ from dp_pipelines.kernels.columns.long_text import is_text
 COLUMN = "__dp_held_out"
 """The column of examples that says it, where it was decided before the rows were cut by unit. No column of a job may have such
 a name (`checks.name`)."""
+
+_DECIDED = pa.field(COLUMN, pa.bool_(), metadata={b"dp_pipelines": b"held out, by the hash of the unit"})
+"""The field of that column in examples, as `as_decided` makes it. Whoever could fill the column would say who is held out, and
+might put a unit into both groups: so a column that only has the name is refused."""
 
 LONGEST = 4096
 """Bytes of a unit that are hashed as they are."""
@@ -63,9 +68,53 @@ def with_answers(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: 
     return table.append_column(COLUMN, pa.array(answers))
 
 
+def carried(table: pa.Table) -> tuple[str, ...]:
+    """The columns of rows on their way to examples that `with_answers` added: one or none."""
+    return tuple(name for name in table.column_names if name == COLUMN)
+
+
+def as_decided(examples: pa.Table) -> pa.Table:
+    """Examples whose column of answers, where they have one, `answers_of` believes: those of `with_answers`.
+
+    >>> answered = with_answers(pa.table({"who": ["ann"]}), ["who"], key=b"plan", held_out=0.5)
+    >>> answers_of(as_decided(answered), ["who"], key=b"another", held_out=0.5).tolist()
+    [True]
+    """
+    for name in carried(examples):
+        place = examples.schema.get_field_index(name)
+        examples = examples.set_column(place, _DECIDED, examples.column(name))
+    return examples
+
+
+def refuse_name(columns: Sequence[str], field: str) -> None:
+    """Refuse columns of which one has the name of the answers.
+
+    Raises:
+        RequestError: one has.
+    """
+    if COLUMN in columns:
+        raise RequestError(field=field, message=f"has a column {COLUMN!r}, a name of ours", hint="rename it")
+
+
+def refuse_foreign(schema: pa.Schema) -> None:
+    """Refuse examples with a column of answers that `as_decided` did not mark. Nothing here looks at rows.
+
+    Raises:
+        RequestError: they have one.
+    """
+    if any(field.name == COLUMN and not field.equals(_DECIDED, check_metadata=True) for field in schema):
+        message = "is a name of ours, and this is no column that BoundedExamples wrote: it cannot say who is held out"
+        raise RequestError(field=f"column {COLUMN!r}", message=message, hint="rename it or leave it out")
+
+
 def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
-    """For each row of some examples whether its unit is held out: as was decided, or decided now."""
-    if COLUMN not in table.column_names:
+    """For each row of some examples whether its unit is held out: as was decided, or decided now.
+
+    Raises:
+        RequestError: see `refuse_foreign`.
+    """
+    refuse_foreign(table.schema)
+    if not carried(table):
         return split([table.column(name) for name in unit], key=key, held_out=held_out)
     answers: NDArray[np.bool_] = keys.one_array(table.column(COLUMN)).to_numpy(zero_copy_only=False)
     return answers

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dp_pipelines import Plan
+from dp_pipelines import Plan, RequestError
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, TrainingUnits
-from dp_pipelines.training.examples.split import split
+from dp_pipelines.training.examples.split import COLUMN, as_decided, split, with_answers
 from tests.helpers.source import ROOT, modules
 from tests.training.test_fit import examples, task
 
@@ -74,6 +74,38 @@ def test_each_unit_is_in_one_group_with_all_its_rows() -> None:
     assert all(table.num_rows == 2 * len(group) for table, group in zip(found, units, strict=True))
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pa.array([True, False] * 20),  # a unit in both groups, in each of which it would count in full
+        pa.array([1, 0] * 20),
+        pa.array(["yes"] * 40),
+        pa.array([None] * 40, pa.bool_()),
+    ],
+    ids=["truths", "numbers", "text", "nulls"],
+)
+def test_a_column_of_the_rows_never_says_who_is_held_out(answers: pa.Array) -> None:
+    parts, foreign = stages(), examples(20).append_column(COLUMN, answers)
+    training, held_out = divided(foreign)
+    for group, name in ((training, "model"), (held_out, "model.evaluation")):
+        # Already the columns are refused, whatever is in them, even nothing.
+        for rows in (foreign, foreign.slice(0, 0)):
+            with pytest.raises(RequestError, match=r"__dp_held_out.*no column that BoundedExamples wrote"):
+                list(divided(rows)[group is held_out].rows_for(parts[name]))
+
+
+def test_answers_that_were_decided_before_are_believed_and_those_only_named_so_are_not() -> None:
+    parts, rows = stages(), examples(20)
+    answered = with_answers(rows, ["who"], key=b"another plan", held_out=0.3)
+    (found,) = divided(as_decided(answered))[1].rows_for(parts["model.evaluation"])
+    assert found.num_rows == sum(answered.column(COLUMN).to_pylist()) > 0
+    with pytest.raises(RequestError, match="no column that BoundedExamples wrote"):
+        list(divided(answered)[1].rows_for(parts["model.evaluation"]))
+    twice = as_decided(answered).append_column(COLUMN, answered.column(COLUMN))
+    with pytest.raises(RequestError, match="no column that BoundedExamples wrote"):
+        list(divided(twice)[1].rows_for(parts["model.evaluation"]))
+
+
 def test_a_stage_gets_the_group_that_all_its_records_name_and_no_other() -> None:
     parts = stages()
     training, held_out = divided(examples(20))
@@ -122,6 +154,7 @@ ONE_PLACE = {
     "split": {"dp_pipelines.training.examples.split", "dp_pipelines.audit.made_up"},
     "answers_of": {"dp_pipelines.training.examples.groups"},
     "with_answers": {"dp_pipelines.transforms.examples"},
+    "as_decided": {"dp_pipelines.transforms.examples"},
     "AllUnits": {"dp_pipelines.training.fit"},
     "TrainingUnits": {"dp_pipelines.training.examples.groups"},
     "HeldOutUnits": {"dp_pipelines.training.examples.groups"},
