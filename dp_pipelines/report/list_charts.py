@@ -5,10 +5,11 @@ template. Holds: bounded, however many rows and places there are; a place withou
 covered: what other lists mean; their numbers are shown as bars.
 """
 
+import abc
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from markupsafe import Markup
@@ -22,47 +23,221 @@ from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_numbe
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
 
-QUANTILES, HISTOGRAM, LIST = "quantiles", "histogram", "list"
-
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
 
 
-def kind_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> str:
+class ListStyle(abc.ABC):
+    """How lists of one sort are shown, in the table and in plots."""
+
+    name: ClassVar[str]
+    """What a metric calls it (`shown_as`)."""
+
+    caption: ClassVar[str] = ""
+    """What stands above its panels."""
+
+    each: ClassVar[str] = "each"
+    """What the page calls one of them."""
+
+    @abc.abstractmethod
+    def declared(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the manifest's entry of a metric that nobody knows says that its lists are such."""
+
+    @abc.abstractmethod
+    def places(self, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
+        """The labels of the places of a list, and of the edges between bins (none where there are no edges)."""
+
+    @abc.abstractmethod
+    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+        """The columns of a table, with the first `most` rows as cells."""
+
+    @abc.abstractmethod
+    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+        """The plots, beside what `list_plots` says of every list."""
+
+
+class QuantileLists(ListStyle):
+    """A column for each quantile, at most nine; bands over time, and ranges of the largest partitions."""
+
+    name = "quantiles"
+
+    def declared(self, entry: Mapping[str, Any]) -> bool:
+        """See `ListStyle`."""
+        return bool(_declared(entry, "quantiles"))
+
+    def places(self, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
+        """See `ListStyle`.
+
+        >>> QuantileLists().places({"quantiles": [0.1, 0.5]}, 2), QuantileLists().places({}, 2)[0]
+        ((['10%', '50%'], []), ['#1', '#2'])
+        """
+        levels = _declared(entry, "quantiles")
+        if len(levels) == width and all(_is_number(level) for level in levels):
+            return [f"{100 * level:.4g}%" for level in levels], []
+        return _numbered(width), []
+
+    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+        """See `ListStyle`."""
+        labels, _ = self.places(entry, metric.values.shape[1])
+        chosen = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_QUANTILES)).round().astype(int))
+        return [
+            {
+                "name": metric.name,
+                "label": labels[place],
+                "bins": False,
+                "cells": number_cells(metric.values[:, place], metric.stddevs[:, place], most),
+            }
+            for place in chosen.tolist()
+        ]
+
+    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+        """See `ListStyle`."""
+        labels, _ = self.places(entry, metric.values.shape[1])
+        rows = _chosen(metric, published, leader, ROWS)
+        return {
+            "series": _bands(metric, labels, published, leader),
+            "rows": len(rows),
+            "ranges": _ranges(metric, labels, published, rows) if rows else None,
+        }
+
+
+class BarLists(ListStyle):
+    """One column with small bars; a panel of bars for each of the largest partitions."""
+
+    def columns(self, metric: Lists, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
+        """See `ListStyle`."""
+        labels, _ = self.places(entry, metric.values.shape[1])
+        cells = [
+            self._cell(metric.name, values, stddevs, labels)
+            for values, stddevs in zip(metric.values[:most], metric.stddevs[:most], strict=True)
+        ]
+        return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
+
+    def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
+        """See `ListStyle`."""
+        labels, edges = self.places(entry, metric.values.shape[1])
+        panels = [
+            {
+                "names": row_parts(row, published.keys),
+                "svg": _histogram(metric, row, edges, published)
+                if edges
+                else self._bars(metric, row, labels, published),
+            }
+            for row in _chosen(metric, published, leader, PANELS)
+        ]
+        return {
+            "panels": panels,
+            "merged": _together(metric.values.shape[1]) if edges else 1,
+            "cut": 0 if edges or len(labels) <= BARS else BARS,
+        }
+
+    @abc.abstractmethod
+    def _heights(self, values: Floats) -> Floats:
+        """What small bars show of numbers."""
+
+    @abc.abstractmethod
+    def _sizes(self, values: Floats) -> Floats:
+        """By what the largest numbers are chosen."""
+
+    def _cell(self, name: str, values: Floats, stddevs: Floats, labels: Sequence[str]) -> dict[str, Any]:
+        if not np.isfinite(values).any():
+            return {"spark": None, "lines": [], "more": ""}
+        most = int(np.nanargmax(np.where(np.isfinite(values), values, -np.inf)))
+        lines = [
+            (text, with_error_bar(value, stddev, grouped=True))
+            for text, value, stddev in zip(labels[:MOST_LINES], values.tolist(), stddevs.tolist(), strict=False)
+        ]
+        found = _merged(values, _together(len(values), SPARK_BARS))
+        title = f"{name}: {len(values)} numbers, the largest at {labels[most]}"
+        return {
+            "spark": spark(self._heights(found), title),
+            "lines": [(text, "–" if shown == "-" else shown) for text, shown in lines],
+            "more": f"{len(values) - len(lines):,}" if len(values) > len(lines) else "",
+        }
+
+    def _bars(self, metric: Lists, row: int, labels: Sequence[str], published: Published) -> Markup:
+        values, stddevs = metric.values[row], metric.stddevs[row]
+        name = joined(row_parts(row, published.keys))
+        found = Numbers(name=metric.name, values=self._sizes(values), stddevs=stddevs)
+        at = np.arange(len(values)) if len(values) <= BARS else np.sort(largest_rows(found, BARS))
+        at = at[drawable(values[at], found.bars[at])]
+        notes = [with_error_bar(float(values[a]), float(stddevs[a]), grouped=True) for a in at]
+        title = f"Bars of {metric.name} of {name}: " + "; ".join(
+            f"{labels[a]} {note}" for a, note in zip(at[:5], notes, strict=False)
+        )
+        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title, width=300)
+
+
+class HistogramLists(BarLists):
+    """Counts of bins or categories: what is below zero is noise."""
+
+    name, caption = "histogram", "How the values are spread."
+
+    def declared(self, entry: Mapping[str, Any]) -> bool:
+        """See `ListStyle`."""
+        return bool(_declared(entry, "edges") or _declared(entry, "categories"))
+
+    def places(self, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
+        """See `ListStyle`.
+
+        >>> HistogramLists().places({"edges": [0, 10, 25.5]}, 2), HistogramLists().places({"categories": ["tea", True]}, 2)[0]
+        ((['0 to 10', '10 to 25.5'], ['0', '10', '25.5']), ['tea', 'true'])
+        """
+        edges, categories = _declared(entry, "edges"), _declared(entry, "categories")
+        if len(edges) == width + 1 and all(_is_number(edge) for edge in edges):
+            texts = [f"{edge:.6g}" for edge in edges]
+            return [f"{a} to {b}" for a, b in itertools.pairwise(texts)], texts
+        if len(categories) == width:
+            return [label(None if value is None else plain(value), 40) for value in categories], []
+        return _numbered(width), []
+
+    def _heights(self, values: Floats) -> Floats:
+        return np.maximum(values, 0.0)
+
+    def _sizes(self, values: Floats) -> Floats:
+        return values
+
+
+class PlainLists(BarLists):
+    """Other lists: their numbers may be of either sign."""
+
+    name, caption, each = "list", "The numbers of each list.", "each list"
+
+    def declared(self, entry: Mapping[str, Any]) -> bool:
+        """See `ListStyle`."""
+        return True
+
+    def places(self, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
+        """See `ListStyle`: of second moments the upper triangle.
+
+        >>> len(PlainLists().places({"columns": ["a", "b"]}, 3)[0])
+        3
+        """
+        columns = [label(str(column), 40) for column in _declared(entry, "columns")]
+        if len(columns) * (len(columns) + 1) == 2 * width:
+            return [joined([a, b]) for at, a in enumerate(columns) for b in columns[at:]], []
+        return _numbered(width), []
+
+    def _heights(self, values: Floats) -> Floats:
+        return values
+
+    def _sizes(self, values: Floats) -> Floats:
+        return np.abs(values)
+
+
+STYLES: Mapping[str, ListStyle] = {style.name: style for style in (QuantileLists(), HistogramLists(), PlainLists())}
+"""Every style by its name; of what nobody knows the first that its entry declares."""
+
+
+def style_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> ListStyle:
     """How a list is shown: as its metric says, or by what the manifest declares of it where nobody knows the metric.
 
-    >>> kind_of(None, {"quantiles": [0.5]}), kind_of(None, {"edges": [0, 1]}), kind_of(None, {})
-    ('quantiles', 'histogram', 'list')
+    >>> [style_of(None, entry).name for entry in ({"quantiles": [0.5]}, {"edges": [0, 1]}, {})]
+    ['quantiles', 'histogram', 'list']
     """
     if metric is not None and metric.many:
-        return metric.shown_as
-    if _declared(entry, QUANTILES):
-        return QUANTILES
-    return HISTOGRAM if _declared(entry, "edges") or _declared(entry, "categories") else LIST
-
-
-def places(kind: str, entry: Mapping[str, Any], width: int) -> tuple[list[str], list[str]]:
-    """The labels of the places of a list, and of the edges between bins (none where there are no edges).
-
-    >>> places("quantiles", {"quantiles": [0.1, 0.5]}, 2), places("histogram", {"edges": [0, 10, 25.5]}, 2)
-    ((['10%', '50%'], []), (['0 to 10', '10 to 25.5'], ['0', '10', '25.5']))
-    >>> places("histogram", {"categories": ["tea", True]}, 2)[0], places("quantiles", {}, 2)[0]
-    (['tea', 'true'], ['#1', '#2'])
-    >>> len(places("list", {"columns": ["a", "b"]}, 3)[0])
-    3
-    """
-    levels, edges, categories = (_declared(entry, name) for name in ("quantiles", "edges", "categories"))
-    if kind == QUANTILES and len(levels) == width and all(_is_number(level) for level in levels):
-        return [f"{100 * level:.4g}%" for level in levels], []
-    if kind == HISTOGRAM and len(edges) == width + 1 and all(_is_number(edge) for edge in edges):
-        texts = [f"{edge:.6g}" for edge in edges]
-        return [f"{a} to {b}" for a, b in itertools.pairwise(texts)], texts
-    if kind == HISTOGRAM and len(categories) == width:
-        return [label(None if value is None else plain(value), 40) for value in categories], []
-    columns = [label(str(column), 40) for column in _declared(entry, "columns")]
-    if kind == LIST and len(columns) * (len(columns) + 1) == 2 * width:  # second moments: the upper triangle
-        return [joined([a, b]) for at, a in enumerate(columns) for b in columns[at:]], []
-    return [f"#{place + 1}" for place in range(width)], []
+        return STYLES[metric.shown_as]
+    return next(style for style in STYLES.values() if style.declared(entry))
 
 
 def number_cells(values: Floats, stddevs: Floats, most: int) -> list[dict[str, Any]]:
@@ -77,38 +252,17 @@ def number_cells(values: Floats, stddevs: Floats, most: int) -> list[dict[str, A
     return cells
 
 
-def table_columns(metric: Lists, kind: str, entry: Mapping[str, Any], most: int) -> list[dict[str, Any]]:
-    """The columns of a table: one for each quantile, at most nine; one with small bars for a histogram."""
-    labels, _ = places(kind, entry, metric.values.shape[1])
-    if kind != QUANTILES:
-        cells = [
-            _cell_of_bars(metric.name, values, stddevs, labels, kind)
-            for values, stddevs in zip(metric.values[:most], metric.stddevs[:most], strict=True)
-        ]
-        return [{"name": metric.name, "label": "", "bins": True, "cells": cells}]
-    chosen = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), MOST_QUANTILES)).round().astype(int))
-    return [
-        {
-            "name": metric.name,
-            "label": labels[place],
-            "bins": False,
-            "cells": number_cells(metric.values[:, place], metric.stddevs[:, place], most),
-        }
-        for place in chosen.tolist()
-    ]
-
-
 def list_plots(
-    metric: Lists, kind: str, entry: Mapping[str, Any], published: Published, leader: Numbers
+    metric: Lists, style: ListStyle, entry: Mapping[str, Any], published: Published, leader: Numbers
 ) -> dict[str, Any]:
-    """The plots of a metric: bands and ranges of quantiles, or a histogram of each of the largest partitions."""
-    labels, edges = places(kind, entry, metric.values.shape[1])
-    time = published.time
+    """The plots of a metric: bands and ranges of quantiles, or a panel for each of the largest partitions."""
+    labels, _ = style.places(entry, metric.values.shape[1])
     found: dict[str, Any] = {
-        "kind": kind,
+        "caption": style.caption,
+        "each": style.each,
         "metric": metric.name,
         "leader": leader.name,
-        "others": [key.name for key in published.keys if key is not time],
+        "others": [key.name for key in published.keys if key is not published.time],
         "keyed": bool(published.keys),
         "bands": [f"{labels[a]} to {labels[b]}" for a, b in pairs(len(labels))],
         "middle": labels[len(labels) // 2] if len(labels) % 2 else None,
@@ -119,24 +273,16 @@ def list_plots(
         "merged": 1,
         "cut": 0,
     }
-    if kind == QUANTILES:
-        found["series"] = _bands(metric, labels, published, leader)
-        rows = _chosen(metric, published, leader, ROWS)
-        found["rows"], found["ranges"] = len(rows), _ranges(metric, labels, published, rows) if rows else None
-        return found
-    rows = _chosen(metric, published, leader, PANELS)
-    found["merged"] = _together(metric.values.shape[1]) if edges else 1
-    found["cut"] = 0 if edges or len(labels) <= BARS else BARS
-    found["panels"] = [
-        {"names": row_parts(row, published.keys), "svg": _panel(metric, row, labels, edges, published, kind)}
-        for row in rows
-    ]
-    return found
+    return found | style.plots(metric, entry, published, leader)
 
 
 def _declared(entry: Mapping[str, Any], name: str) -> Sequence[Any]:
     value = entry.get(name)
     return value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else ()
+
+
+def _numbered(width: int) -> list[str]:
+    return [f"#{place + 1}" for place in range(width)]
 
 
 def _is_number(value: Any) -> bool:
@@ -150,24 +296,6 @@ def _chosen(metric: Lists, published: Published, leader: Numbers, most: int) -> 
     return [int(row) for row in largest_rows(Numbers(name="", values=values, stddevs=leader.stddevs), most)]
 
 
-def _cell_of_bars(name: str, values: Floats, stddevs: Floats, labels: Sequence[str], kind: str) -> dict[str, Any]:
-    if not np.isfinite(values).any():
-        return {"spark": None, "lines": [], "more": ""}
-    most = int(np.nanargmax(np.where(np.isfinite(values), values, -np.inf)))
-    lines = [
-        (text, with_error_bar(value, stddev, grouped=True))
-        for text, value, stddev in zip(labels[:MOST_LINES], values.tolist(), stddevs.tolist(), strict=False)
-    ]
-    found = _merged(values, _together(len(values), SPARK_BARS))
-    title = f"{name}: {len(values)} numbers, the largest at {labels[most]}"
-    return {
-        # Below zero is noise in a histogram, but not in every list.
-        "spark": spark(np.maximum(found, 0.0) if kind == HISTOGRAM else found, title),
-        "lines": [(text, "–" if shown == "-" else shown) for text, shown in lines],
-        "more": f"{len(values) - len(lines):,}" if len(values) > len(lines) else "",
-    }
-
-
 def _together(count: int, most: int = MOST_BARS) -> int:
     """How many neighbouring bins are drawn as one."""
     return -(-count // most)
@@ -178,20 +306,9 @@ def _merged(values: Floats, together: int) -> Floats:
     return np.add.reduceat(values, np.arange(0, len(values), together))
 
 
-def _panel(
-    metric: Lists, row: int, labels: Sequence[str], edges: Sequence[str], published: Published, kind: str
-) -> Markup:
+def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published) -> Markup:
     values, stddevs = metric.values[row], metric.stddevs[row]
     name = joined(row_parts(row, published.keys))
-    if not edges:
-        found = Numbers(name=metric.name, values=np.abs(values) if kind == LIST else values, stddevs=stddevs)
-        at = np.arange(len(values)) if len(values) <= BARS else np.sort(largest_rows(found, BARS))
-        at = at[drawable(values[at], found.bars[at])]
-        notes = [with_error_bar(float(values[a]), float(stddevs[a]), grouped=True) for a in at]
-        title = f"Bars of {metric.name} of {name}: " + "; ".join(
-            f"{labels[a]} {note}" for a, note in zip(at[:5], notes, strict=False)
-        )
-        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title, width=300)
     together = _together(len(values))
     spread = np.sqrt(_merged(stddevs**2, together))
     merged = _merged(values, together)

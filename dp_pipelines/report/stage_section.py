@@ -26,7 +26,7 @@ from dp_pipelines.report.charts import (
 )
 from dp_pipelines.report.figures import LARGEST
 from dp_pipelines.report.key_text import joined, key_text, label
-from dp_pipelines.report.list_charts import kind_of, list_plots, number_cells, table_columns
+from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
 from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
 from dp_pipelines.report.released_table import (
     Key,
@@ -78,8 +78,8 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in _in_order(published)}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
-    kinds = {found.name: kind_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
-    section |= _table(published, kinds, entries)
+    styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
+    section |= _table(published, styles, entries)
     section["legend"] = [
         {
             "name": metric.name,
@@ -89,10 +89,10 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         for metric in _in_order(published)
     ]
     if published.table.num_rows and (published.metrics or published.lists):
-        leader = ranking(published, said | kinds)
+        leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         section["plots"] = _plots(published, leader)
         section["spreads"] = [
-            list_plots(found, kinds[found.name], entries.get(found.name, {}), published, leader)
+            list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
             for found in published.lists[:MOST_PLOTTED]
         ]
     section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
@@ -153,13 +153,13 @@ def _in_order(published: Published) -> list[Numbers | Lists]:
     return sorted(every, key=lambda metric: published.table.column_names.index(metric.name))
 
 
-def _table(published: Published, kinds: Mapping[str, str], entries: Mapping[str, Any]) -> dict[str, Any]:
+def _table(published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any]) -> dict[str, Any]:
     """The first rows as cells."""
     first = published.table.slice(0, FIRST_ROWS)
     columns: list[dict[str, Any]] = []
     for metric in _in_order(published):
         if isinstance(metric, Lists):
-            columns += table_columns(metric, kinds[metric.name], entries.get(metric.name, {}), FIRST_ROWS)
+            columns += styles[metric.name].columns(metric, entries.get(metric.name, {}), FIRST_ROWS)
         else:
             cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
