@@ -22,30 +22,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, Variable
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Variable:
-    """A number that bounding leaves of a partition.
-
-    Args:
-        kind: `rows`, `units`, `not_null`, `sum` (of numbers clamped to [low, high], less centre; a null adds nothing), `clipped`
-            (sums of a unit's rows in the partition, clipped to [low, high]) or `weights` (of units: 1 over the square root of
-            how many partitions they keep).
-        column: of the numbers.
-        low, high, centre: see `kind`.
-    """
-
-    kind: str
-    column: str = ""
-    low: float = 0.0
-    high: float = 0.0
-    centre: float = 0.0
-
-
-ROWS, UNITS, WEIGHTS = Variable("rows"), Variable("units"), Variable("weights")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,16 +107,14 @@ class KeptMoments:
 
     def covariance(self, one: Variable, other: Variable) -> Floats:
         """The covariance of what is kept, of the same shape; the variance where both are the same."""
-        one, other = sorted((self._same(one), self._same(other)), key=dataclasses.astuple)
+        one, other = sorted((self._same(one), self._same(other)), key=repr)
         if (one, other) not in self._covariances:
             self._covariances[one, other] = _partitions_last(self._covariance(one, other))
         return self._covariances[one, other]
 
     def _same(self, variable: Variable) -> Variable:
         """A simpler variable with the same values, where there is one."""
-        if variable.kind == "not_null" and not self._has_nulls(variable.column):
-            return ROWS
-        return variable
+        return variable.simpler(self._has_nulls)
 
     def _has_nulls_in(self, column: str) -> bool:
         return bool(np.isnan(self._pairs.values[column]).any())
@@ -145,7 +123,7 @@ class KeptMoments:
         if variable == WEIGHTS:
             few, many = self._of_pairs(1 / np.sqrt(self._unit)), self._of_pairs(self._total(UNITS), 1)
             return np.asarray(self._within(few) + np.sqrt(self._k) * self._beyond(many))
-        kept = self._of_rows if self._chooses(variable) else self._of_pairs
+        kept = self._of_rows if variable.by_rows else self._of_pairs
         total = self._total(variable)
         return np.asarray(self._within(kept(total)) + self._k * self._beyond(kept(total, 1)))
 
@@ -154,7 +132,7 @@ class KeptMoments:
             # Weights vary with units that are above the bound alone, and each of those weighs 1 / sqrt(k).
             both = self.covariance(UNITS if one == WEIGHTS else one, UNITS if other == WEIGHTS else other)
             return np.moveaxis(both, 2, 0) / (self._k if one == other else np.sqrt(self._k))
-        chosen = [self._chooses(variable) for variable in (one, other)]
+        chosen = [variable.by_rows for variable in (one, other)]
         totals = self._total(one) * self._total(other)
         if all(chosen):
             twice, once = self._of_rows_squared(totals, 2), self._of_rows_squared(totals, 1)
@@ -167,19 +145,9 @@ class KeptMoments:
             found = found + self._within(self._of_choice(spread)) + self._k * self._beyond(self._of_choice(spread, 1))
         return np.asarray(found)
 
-    def _chooses(self, variable: Variable) -> bool:
-        """Whether the bound on rows decides about a variable."""
-        return variable.kind in ("rows", "not_null", "sum")
-
     def _numbers_of(self, variable: Variable) -> Floats:
         """A number for each row."""
-        values = self._pairs.values[variable.column]
-        if variable.kind == "not_null":
-            return (~np.isnan(values)).astype(np.float64)
-        if variable.kind == "clipped":
-            return np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        clamped = np.clip(values, variable.low, variable.high) - variable.centre
-        return np.where(np.isnan(clamped), 0.0, clamped)
+        return variable.numbers(self._pairs.values[variable.column])
 
     def _total_of(self, variable: Variable) -> Floats:
         """The sum over all rows of each pair."""
@@ -192,7 +160,7 @@ class KeptMoments:
         numbers = self._numbers(variable)
         with np.errstate(invalid="ignore"):
             sums = numbers if len(numbers) == len(self._rows) else np.add.reduceat(numbers, self._pairs.starts)
-        return np.clip(np.nan_to_num(sums), variable.low, variable.high) if variable.kind == "clipped" else sums
+        return variable.total(sums)
 
     def _spread(self, one: Variable, other: Variable) -> Floats:
         """The sample covariance within the pairs that have more rows than the least bound (at least two rows, that is)."""

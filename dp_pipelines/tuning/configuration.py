@@ -9,21 +9,19 @@ other than those of `KINDS`; they get their share of the budget, and nothing is 
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import ROWS as ROWS_STATISTIC
 from dp_pipelines.metrics.base import UNITS as UNITS_STATISTIC
 from dp_pipelines.metrics.base import Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.planning import choose, stage
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
-from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, WEIGHTS, Variable
-
-KINDS = ("count", "privacy_id_count", "sum", "mean")
-"""Metrics whose errors are predicted."""
+from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, ClampedSum, ClippedSum, KeptValues, Variable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,21 +54,21 @@ class Estimate:
 
     Args:
         name: of the metric.
-        kind: one of `KINDS`.
         total: the variable that is summed; with a centre, each of `count` counts it once more.
         count: what the total is divided by, or what its centre is counted with.
         raw: the variable of the truth, unclipped.
         total_stddev, count_stddev: of their noise.
+        divides: whether it is a mean, the total over the count; else the total.
         low, high: of a mean, to which it is clipped.
     """
 
     name: str
-    kind: str
     total: Variable
     raw: Variable
     total_stddev: float
     count: Variable | None = None
     count_stddev: float = 0.0
+    divides: bool = False
     low: float = -math.inf
     high: float = math.inf
 
@@ -133,7 +131,7 @@ def configuration(number: int, query: Query, planned: StagePlan) -> Configuratio
     noise = _noise(query, planned)
     bases = {name: _basis(metric, query, planned) for name, metric in query.metrics.items()}
     kinds = {name: supported(metric) for name, metric in query.metrics.items()}
-    estimates = [_estimate(name, kind, query.metrics[name], bases[name], noise) for name, kind in kinds.items() if kind]
+    estimates = [KINDS[kind](name, query.metrics[name], bases[name], noise) for name, kind in kinds.items() if kind]
     bounds = query.bounds
     return Configuration(
         number=number,
@@ -172,28 +170,45 @@ def _sensitivity(statistic: Statistic, query: Query) -> float:
     return stage.shape_of(statistic, query).unit * statistic.fine_step
 
 
-def _estimate(name: str, kind: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
-    statistics = metric.statistics(basis)
-    stddev = noise[statistics[0].name]
-    if kind == "count":
-        return Estimate(name=name, kind=kind, total=ROWS, raw=ROWS, total_stddev=stddev)
-    if kind == "privacy_id_count":
-        return Estimate(name=name, kind=kind, total=UNITS, raw=UNITS, total_stddev=stddev)
-    column, lattice = statistics[0].column or "", statistics[0].lattice
-    assert lattice is not None
-    raw = Variable("sum", column, -math.inf, math.inf)
+def _of_rows(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
+    (rows,) = metric.statistics(basis)
+    return Estimate(name=name, total=ROWS, raw=ROWS, total_stddev=noise[rows.name])
+
+
+def _of_units(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
+    (units,) = metric.statistics(basis)
+    return Estimate(name=name, total=UNITS, raw=UNITS, total_stddev=noise[units.name])
+
+
+def _of_sum(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
+    """Of values, or of a unit's sums that are clipped; where the sum is centred, with the count of what was centred."""
+    summed, *counted = metric.statistics(basis)
+    assert summed.lattice is not None
+    column, low, high = summed.column or "", summed.lattice.low, summed.lattice.high
+    total: Variable = ClampedSum(column, low=low, high=high, centre=summed.lattice.offset)
     if metric.clips_partition_sums:
-        total = Variable("clipped", column, lattice.low, lattice.high)
-        return Estimate(name=name, kind=kind, total=total, raw=raw, total_stddev=stddev)
-    total = Variable("sum", column, lattice.low, lattice.high, lattice.offset)
-    if len(statistics) == 1:
-        return Estimate(name=name, kind=kind, total=total, raw=raw, total_stddev=stddev)
-    count = ROWS if statistics[1].kind == "rows" else Variable("not_null", column)
-    ends = (lattice.low, lattice.high) if kind == "mean" else (-math.inf, math.inf)
-    return Estimate(
-        name=name, kind=kind, total=total, raw=raw, total_stddev=stddev, count=count,
-        count_stddev=noise[statistics[1].name], low=ends[0], high=ends[1],
-    )  # fmt: skip
+        total = ClippedSum(column, low=low, high=high)
+    found = Estimate(name=name, total=total, raw=ClampedSum(column), total_stddev=noise[summed.name])
+    for of in counted:
+        count = ROWS if of == ROWS_STATISTIC else KeptValues(column)
+        found = dataclasses.replace(found, count=count, count_stddev=noise[of.name])
+    return found
+
+
+def _of_mean(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
+    """The sum over its count, clipped to what a value can be."""
+    lattice = metric.statistics(basis)[0].lattice
+    assert lattice is not None
+    return dataclasses.replace(_of_sum(name, metric, basis, noise), divides=True, low=lattice.low, high=lattice.high)
+
+
+KINDS: Mapping[str, Callable[[str, Metric, Basis, Mapping[str, float]], Estimate]] = {
+    "count": _of_rows,
+    "privacy_id_count": _of_units,
+    "sum": _of_sum,
+    "mean": _of_mean,
+}
+"""What is predicted of a metric, by the name that it gives (`Metric.tuned_as`)."""
 
 
 def _selects(planned: StagePlan) -> Selects | None:

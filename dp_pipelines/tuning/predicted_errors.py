@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.tuning.bounding_moments import UNITS, KeptMoments, Variable
+from dp_pipelines.tuning.bounding_moments import KeptMoments
 from dp_pipelines.tuning.configuration import Configuration, Estimate
 from dp_pipelines.tuning.selected import MASS, POINTS, Selected, public, selected
+from dp_pipelines.tuning.variables import UNITS, KeptValues, Variable
 
 Floats = NDArray[np.float64]
 
@@ -93,7 +94,7 @@ def _error(estimate: Estimate, configuration: Configuration, moments: _Moments, 
     if estimate.total == UNITS and selects is not None and selects.released:
         return _of_what_was_compared(estimate, moments, found)
     on = None if selects is None else selects.on
-    return _of_mean(estimate, moments, found, on) if estimate.kind == "mean" else _of_sum(estimate, moments, found, on)
+    return _of_mean(estimate, moments, found, on) if estimate.divides else _of_sum(estimate, moments, found, on)
 
 
 def _of_what_was_compared(estimate: Estimate, moments: _Moments, found: Selected) -> Error:
@@ -137,7 +138,7 @@ def _of_sum(estimate: Estimate, moments: _Moments, found: Selected, on: Variable
 def _of_mean(estimate: Estimate, moments: _Moments, found: Selected, on: Variable | None) -> Error:
     total, count, centre = estimate.total, estimate.count, estimate.total.centre
     assert count is not None
-    whole, values = moments.kept.whole, Variable("not_null", estimate.raw.column)
+    whole, values = moments.kept.whole, KeptValues(estimate.raw.column)
     truth = whole(estimate.raw) / whole(values)
 
     def quotient(of: Reader) -> Floats:

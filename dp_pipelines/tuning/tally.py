@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, KeptMoments, Pairs, Variable
+from dp_pipelines.tuning.bounding_moments import KeptMoments, Pairs
 from dp_pipelines.tuning.configuration import Configuration
 from dp_pipelines.tuning.predicted_errors import PARTS, Error, errors
 from dp_pipelines.tuning.selected import Selected
+from dp_pipelines.tuning.variables import ROWS, UNITS, Variable
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines.tuning import bounding_moments
-from dp_pipelines.tuning.bounding_moments import ROWS, UNITS, WEIGHTS, KeptMoments, Pairs, Variable
+from dp_pipelines.tuning.bounding_moments import KeptMoments, Pairs
+from dp_pipelines.tuning.variables import ROWS, UNITS, WEIGHTS, ClampedSum, ClippedSum, KeptValues
 
-SUM = Variable("sum", "x", -1.0, 5.0, 2.0)
-VARIABLES = (ROWS, UNITS, Variable("not_null", "x"), SUM, Variable("clipped", "x", 0.0, 9.0), WEIGHTS)
+SUM = ClampedSum("x", low=-1.0, high=5.0, centre=2.0)
+VARIABLES = (ROWS, UNITS, KeptValues("x"), SUM, ClippedSum("x", low=0.0, high=9.0), WEIGHTS)
 NO_BOUND = 10**6
 
 
@@ -114,6 +115,6 @@ def test_an_infinite_value_spoils_its_own_partition_alone() -> None:
     pairs = Pairs(partitions=PLANTED.partitions, size=3, of_unit=PLANTED.of_unit, rows=PLANTED.rows, values=values)
     with np.errstate(invalid="ignore"):
         of = KeptMoments(pairs, [1], [1])
-        raw = of.whole(Variable("sum", "x", -np.inf, np.inf))
+        raw = of.whole(ClampedSum("x"))
     assert raw.tolist() == [14.0, np.inf, 0.0]
     assert np.isfinite(of.mean(SUM)).all()

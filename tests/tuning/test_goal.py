@@ -9,8 +9,8 @@ import pytest
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.tuning import goal, tally
-from dp_pipelines.tuning.bounding_moments import ROWS
 from dp_pipelines.tuning.configuration import Configuration, Estimate
+from dp_pipelines.tuning.variables import ROWS
 
 METRICS = ["orders", "revenue"]
 
@@ -24,7 +24,7 @@ def results(of: dict[str, list[list[float]]]) -> goal.Results:
             named = {name: of[name][number][metric] if name in of else 1.0 for name in tally.SUMS}
             rows.append({"configuration": number, "metric": metric, "size": 1, **named})
     table = pa.Table.from_pylist(rows, schema=tally.nothing().schema)
-    estimate = Estimate(name="", kind="count", total=ROWS, raw=ROWS, total_stddev=1.0)
+    estimate = Estimate(name="", total=ROWS, raw=ROWS, total_stddev=1.0)
     estimates = tuple(dataclasses.replace(estimate, name=name) for name in METRICS)
     one = Configuration(number=0, max_partitions=1, max_rows=1, estimates=estimates, selects=None)
     return goal.Results(table, [dataclasses.replace(one, number=number) for number in range(count)])
