@@ -1,8 +1,8 @@
 """The kinds of mechanism records: for each, one object that says all that the accountant needs to know of it.
 
-In: a record of the kind. Out: its noise draws, its dominating pairs, its Renyi divergence, its losses as a few numbers. Holds:
-nothing else asks what kind a record is to price it, so a new kind is one class here and its place in `KINDS`. Not covered:
-whether a record is true of what runs; how prices add up (accounting.accountant, renyi, comparison and estimate).
+In: a record of the kind. Out: its noise draws, its dominating pairs, its Renyi divergence, its losses as a few numbers, words.
+Holds: nothing else asks what kind a record is to price it, so a new kind is one class here and its place in `KINDS`. Not
+covered: whether a record is true of what runs; how prices add up (accounting.accountant, renyi, comparison and estimate).
 """
 
 import abc
@@ -75,6 +75,10 @@ class RecordKind(abc.ABC):
     def terms(self, record: "Mechanism") -> Terms:
         """What `comparison` adds up by theorems on composition, and `estimate` roughly."""
 
+    @abc.abstractmethod
+    def words(self, record: "Mechanism") -> str:
+        """What a record says of one unit in one run, for `plan --explain`."""
+
 
 class GaussianKind(RecordKind):
     """Gaussian noise: N(0, 1) against N(mu, 1) with mu^2 = l2_squared / scale^2. These squares add up."""
@@ -97,6 +101,10 @@ class GaussianKind(RecordKind):
     def terms(self, record: "Mechanism") -> Terms:
         """See `RecordKind`."""
         return Terms(squares=_square(record))
+
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        return f"{math.sqrt(given(record.l2_squared)):.6g} steps in the L2 norm, {record.l0} partitions"
 
 
 class SampledGaussianKind(RecordKind):
@@ -128,6 +136,11 @@ class SampledGaussianKind(RecordKind):
         """See `RecordKind`."""
         return Terms(sampled=((given(record.times), given(record.rate), _square(record)),))
 
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        norm, rate = math.sqrt(given(record.l2_squared)), given(record.rate)
+        return f"{record.times} sums over samples of {rate:.4g} of the units, {norm:.6g} steps in the L2 norm each"
+
 
 class LaplaceKind(RecordKind):
     """Laplace noise: at most `l0` integers change, each by at most `linf`, by `l1` in all; see `worst_shifts`."""
@@ -157,6 +170,10 @@ class LaplaceKind(RecordKind):
     def terms(self, record: "Mechanism") -> Terms:
         """See `RecordKind`."""
         return Terms(losses=tuple((times, float(shift)) for shift, times in worst_shifts(record)))
+
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        return f"{record.linf} steps in each of {record.l0} partitions, {record.l1} in all"
 
 
 class ApproximateDpKind(RecordKind):
@@ -188,6 +205,10 @@ class ApproximateDpKind(RecordKind):
         l0 = given(record.l0)
         return Terms(losses=((l0, given(record.epsilon)),), log_not_failed=l0 * math.log1p(-given(record.delta)))
 
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        return f"{record.l0} decisions of epsilon {record.epsilon:.4g}, delta {record.delta:.4g}"
+
 
 class BoundedRangeKind(RecordKind):
     """Choices: `l0` times the pair of `dominating_pairs.BoundedRange`."""
@@ -213,6 +234,10 @@ class BoundedRangeKind(RecordKind):
         """See `RecordKind`."""
         return Terms(losses=((given(record.l0), given(record.epsilon)),))
 
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        return f"{record.l0} choices of bounded range, epsilon {record.epsilon:.4g}"
+
 
 class DeltaKind(RecordKind):
     """A failure with probability delta, and nothing else."""
@@ -235,6 +260,10 @@ class DeltaKind(RecordKind):
     def terms(self, record: "Mechanism") -> Terms:
         """See `RecordKind`."""
         return Terms(log_not_failed=math.log1p(-given(record.delta)))
+
+    def words(self, record: "Mechanism") -> str:
+        """See `RecordKind`."""
+        return f"fails with probability {record.delta:.4g}"
 
 
 _ALL = (GaussianKind(), SampledGaussianKind(), LaplaceKind(), ApproximateDpKind(), BoundedRangeKind(), DeltaKind())

@@ -11,7 +11,6 @@ import math
 import pathlib
 import unicodedata
 from collections.abc import Iterable, Mapping
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TextIO
 
 import rich.box
@@ -19,6 +18,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 
@@ -105,23 +106,12 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
         listed = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for head in ("record", "kind", "scale", "change"):
             listed.add_column(head, justify="right" if head == "scale" else "left")
-        for record in (record for record in shown["mechanisms"] if record["stage"] == name):
-            scale = number(float(Fraction(record["scale"]))) if "scale" in record else ""
-            listed.add_row(escape(record["name"]), record["kind"].replace("_", " "), scale, _change(record))
+        for record in map(Mechanism.from_json, shown["mechanisms"]):
+            if record.stage == name:
+                scale = "" if record.scale is None else number(float(record.scale))
+                change = kind_of(record).words(record)
+                listed.add_row(escape(record.name), record.kind.replace("_", " "), scale, change)
         out.print(listed)
-
-
-def _change(record: Mapping[str, Any]) -> str:
-    """What a record says of one unit, in words."""
-    if record["kind"] == "gaussian":
-        return f"{math.sqrt(record['l2_squared']):.6g} steps in the L2 norm, {record['l0']} partitions"
-    if record["kind"] == "laplace":
-        return f"{record['linf']} steps in each of {record['l0']} partitions, {record['l1']} in all"
-    if record["kind"] == "approximate_dp":
-        return f"{record['l0']} decisions of epsilon {number(record['epsilon'])}, delta {number(record['delta'])}"
-    if record["kind"] == "bounded_range":
-        return f"{record['l0']} choices of bounded range, epsilon {number(record['epsilon'])}"
-    return f"fails with probability {number(record['delta'])}"
 
 
 def _for_runs(runs: int) -> str:

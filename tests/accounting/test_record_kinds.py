@@ -67,6 +67,8 @@ def contradictions(record: Mechanism) -> Iterator[str]:
         yield "estimate"
     if comparison.explain([([record], 1)], DELTA)["records"] != {record.stage: [record.to_json()]}:
         yield "explanation"
+    if not kind.words(record) or "None" in kind.words(record):
+        yield "words"
 
 
 class PureDpKind(RecordKind):
@@ -83,6 +85,9 @@ class PureDpKind(RecordKind):
 
     def terms(self, record: Mechanism) -> Terms:
         return Terms(losses=((given(record.l0), given(record.epsilon)),))
+
+    def words(self, record: Mechanism) -> str:
+        return f"{record.l0} decisions of epsilon {record.epsilon}"
 
 
 class WithoutLoss(PureDpKind):
@@ -121,6 +126,17 @@ def test_every_kind_has_an_example_and_its_own_name() -> None:
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_whatever_reads_records_reads_every_kind(kind: str) -> None:
     assert list(contradictions(example(kind))) == []
+
+
+def test_each_kind_says_in_words_what_a_record_says() -> None:
+    assert [KINDS[kind].words(example(kind)) for kind in EXAMPLES] == [
+        "40 steps in the L2 norm, 4 partitions",
+        "200 sums over samples of 0.02 of the units, 64 steps in the L2 norm each",
+        "16 steps in each of 3 partitions, 40 in all",
+        "3 decisions of epsilon 0.25, delta 1e-08",
+        "3 choices of bounded range, epsilon 0.25",
+        "fails with probability 1e-07",
+    ]
 
 
 def test_records_of_all_kinds_cost_more_together_than_any_of_them_alone() -> None:

@@ -11,6 +11,7 @@ import pytest
 from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, PrivatePartitions, Query
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.query.train_model import BinaryLabel, Number, Steps, TrainModel
 
 PLAN = {
     "epsilon": 1.0,
@@ -95,6 +96,16 @@ def test_an_explanation_shows_four_ways_to_add_up_and_every_record() -> None:
     ):
         assert " ".join(words.split()) in " ".join(said.split())
     assert all(record.name in said for record in plan.mechanisms)
+
+
+def test_an_explanation_of_a_training_says_what_its_samples_change() -> None:
+    features = {"visits": Number(column="visits", min_value=0, max_value=60)}
+    steps = Steps(steps=20, sampling_rate=0.25, clip_norm=2.0)
+    task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features, steps=steps)
+    stream = io.StringIO()
+    summary.print_explanation(Plan(epsilon=4.0, delta=1e-6, stages={"model": task}), stream)
+    (line,) = (line for line in stream.getvalue().splitlines() if "sampled gaussian" in line)
+    assert "20 sums over samples of 0.25 of" in line  # a narrow terminal wraps the rest
 
 
 def published(folder: pathlib.Path, table: pa.Table) -> str:
