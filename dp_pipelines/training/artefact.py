@@ -128,7 +128,6 @@ class Artefact:
     @property
     def input_types(self) -> dict[str, pa.DataType]:
         """A type for each column that the model reads, where no schema says one: what was declared for it."""
-        kinds = {"int": pa.int64(), "bool": pa.bool_(), "date": pa.date32()}
         found: dict[str, pa.DataType] = {}
         for name, feature in self.encoder.features.items():
             if isinstance(feature, Number):
@@ -136,7 +135,7 @@ class Artefact:
                 continue
             listed = self.encoder.vocabulary[name] if feature.categories is None else feature.categories
             of = {category_values.kind_of(value) for value in listed}
-            found[feature.column] = kinds.get(of.pop(), pa.string()) if len(of) == 1 else pa.string()
+            found[feature.column] = of.pop().usual if len(of) == 1 else category_values.TEXT.usual
         return found
 
     def linear_table(self) -> pa.Table:

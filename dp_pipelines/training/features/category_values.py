@@ -2,11 +2,12 @@
 
 In: declared or released values, a column. Out: for each row the place of its value among them; typed JSON. Holds: a value is
 text, a whole number, a truth or a day, and is never equal to a value of another kind; what cannot be equal to any value of the
-column's type is simply never found. Not covered: whether a declared value fits its column (`column_types`).
+column's type is simply never found. Not covered: whether a declared value fits its column (`input_types`).
 """
 
+import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,48 +18,109 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels import keys
 
 _MILLISECONDS = 86_400_000
+_STRING = pa.string()
 
 
-def kind_of(value: Any) -> str:
-    """What a value is: `text`, `int`, `bool`, `date` or, for what no column of categories can hold, `other`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ValueKind:
+    """A kind of value.
 
-    >>> [kind_of(value) for value in ("a", 1, True, datetime.date(2026, 1, 1), 1.5)]
-    ['text', 'int', 'bool', 'date', 'other']
+    Args:
+        name: as files write it.
+        words: what a column of it holds, in words.
+        of_type: whether columns of an Arrow type hold such values.
+        of_value: the type of such a value in Python.
+        usual: the type of a column of it where no schema says one.
+        numeric: whether a column of it can be one of numbers.
+        listed: whether a column of it can be one of categories.
     """
-    kinds = {str: "text", int: "int", bool: "bool", datetime.date: "date"}
-    return kinds.get(type(value), "other")
+
+    name: str
+    words: str
+    of_type: Callable[[pa.DataType], bool]
+    of_value: type | None = None
+    usual: pa.DataType = _STRING
+    numeric: bool = False
+    listed: bool = True
+
+    def fitting(self, value: Any) -> Any:
+        """A value as a column of this kind holds it; None where it holds none such."""
+        return value if kind_of(value) is self else None
+
+    def written(self, value: Any) -> Any:
+        """A value of this kind as JSON."""
+        return value
 
 
-def kind_of_type(data_type: pa.DataType) -> str:
-    """The kind of value that a column of some type holds; `null` fits them all.
+class DateKind(ValueKind):
+    """Days, which may be written as text.
 
-    >>> kind_of_type(pa.dictionary(pa.int8(), pa.large_string())), kind_of_type(pa.timestamp("us"))
-    ('text', 'other')
+    >>> DATE.fitting("2026-01-31"), DATE.fitting("x"), DATE.written(datetime.date(2026, 1, 31))
+    (datetime.date(2026, 1, 31), None, '2026-01-31')
     """
-    plain = keys.plain_type(data_type)
-    tests = {
-        "text": pa.types.is_string,
-        "int": pa.types.is_integer,
-        "bool": pa.types.is_boolean,
-        "date": pa.types.is_date,
-        "null": pa.types.is_null,
-    }
-    return next((kind for kind, test in tests.items() if test(plain)), "other")
 
-
-def as_kind(value: Any, kind: str) -> Any:
-    """A value as a column of some kind holds it; None where it holds none such. Days may be written as text.
-
-    >>> as_kind("2026-01-31", "date"), as_kind("x", "date"), as_kind(1, "bool")
-    (datetime.date(2026, 1, 31), None, None)
-    """
-    if kind == "date" and isinstance(value, str):
+    def fitting(self, value: Any) -> Any:
+        """See `ValueKind`."""
+        if not isinstance(value, str):
+            return super().fitting(value)
         try:
             day = datetime.date.fromisoformat(value)
         except ValueError:
             return None
         return day if day.isoformat() == value else None
-    return value if kind_of(value) == kind else None
+
+    def written(self, value: Any) -> Any:
+        """See `ValueKind`."""
+        return value.isoformat()
+
+
+class NullKind(ValueKind):
+    """Columns without a type of their own: every value fits, and none is found."""
+
+    def fitting(self, value: Any) -> Any:
+        """See `ValueKind`."""
+        return value
+
+
+TEXT = ValueKind(name="text", words="text", of_type=pa.types.is_string, of_value=str)
+INT = ValueKind(
+    name="int", words="whole numbers", of_type=pa.types.is_integer, of_value=int, usual=pa.int64(), numeric=True
+)
+BOOL = ValueKind(
+    name="bool", words="truths", of_type=pa.types.is_boolean, of_value=bool, usual=pa.bool_(), numeric=True
+)
+DATE = DateKind(name="date", words="dates", of_type=pa.types.is_date, of_value=datetime.date, usual=pa.date32())
+NULL = NullKind(name="null", words="nulls", of_type=pa.types.is_null, numeric=True)
+REAL = ValueKind(
+    name="other",
+    words="numbers",
+    of_type=lambda plain: bool(pa.types.is_floating(plain) or pa.types.is_decimal(plain)),
+    numeric=True,
+    listed=False,
+)
+OTHER = ValueKind(name="other", words="other values", of_type=lambda plain: True, listed=False)
+
+OF_VALUES: Mapping[str, ValueKind] = {kind.name: kind for kind in (TEXT, INT, BOOL, DATE, OTHER)}
+"""The kinds that a value can be, by name."""
+
+
+def kind_of(value: Any) -> ValueKind:
+    """What a value is; `OTHER` for what no column of categories can hold.
+
+    >>> [kind_of(value).name for value in ("a", 1, True, datetime.date(2026, 1, 1), 1.5)]
+    ['text', 'int', 'bool', 'date', 'other']
+    """
+    return next((kind for kind in OF_VALUES.values() if type(value) is kind.of_value), OTHER)
+
+
+def kind_of_type(data_type: pa.DataType) -> ValueKind:
+    """The kind of value that a column of some type holds.
+
+    >>> kind_of_type(pa.dictionary(pa.int8(), pa.large_string())).name, kind_of_type(pa.timestamp("us")).name
+    ('text', 'other')
+    """
+    plain = keys.plain_type(data_type)
+    return next(kind for kind in (TEXT, INT, BOOL, DATE, NULL, REAL, OTHER) if kind.of_type(plain))
 
 
 def told(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -91,9 +153,9 @@ def places(column: pa.Array, listed: Sequence[Any]) -> NDArray[np.int64]:
     if pa.types.is_date64(column.type):
         column = _days(column)
     found = np.full(len(column), -1, np.int64)
-    if kind in ("null", "other"):
+    if not kind.listed:
         return found
-    of_kind = [(place, as_kind(value, kind)) for place, value in enumerate(listed)]
+    of_kind = [(place, kind.fitting(value)) for place, value in enumerate(listed)]
     fitting = [(place, value) for place, value in of_kind if value is not None and _holds(column.type, value)]
     if not fitting:
         return found
@@ -111,8 +173,7 @@ def to_json(listed: Sequence[Any]) -> list[list[Any]]:
     >>> to_json(["a", 1, True, datetime.date(2026, 1, 1)])
     [['text', 'a'], ['int', 1], ['bool', True], ['date', '2026-01-01']]
     """
-    written = [(kind_of(value), value) for value in listed]
-    return [[kind, value.isoformat() if kind == "date" else value] for kind, value in written]
+    return [[kind.name, kind.written(value)] for kind, value in ((kind_of(value), value) for value in listed)]
 
 
 def from_json(written: Any) -> tuple[Any, ...]:
@@ -122,11 +183,12 @@ def from_json(written: Any) -> tuple[Any, ...]:
         ValueError: it has written something else.
     """
     listed = []
-    for kind, value in written:
-        made = as_kind(value, kind)
-        if made is None and not (kind == "other" and isinstance(value, float)):
+    for name, value in written:
+        kind = OF_VALUES.get(name) if isinstance(name, str) else None
+        made = None if kind is None else kind.fitting(value)
+        if made is None:
             raise ValueError("is not a value with its kind")
-        listed.append(value if made is None else made)
+        listed.append(made)
     return tuple(listed)
 
 

@@ -15,8 +15,6 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.query.train_model import BinaryLabel, Category, ClassLabel, Feature, Label, TrainModel
 from dp_pipelines.training.features import category_values
 
-_WORDS = {"text": "text", "int": "whole numbers", "bool": "truths", "date": "dates"}
-
 
 def wrong_types(schema: pa.Schema, task: TrainModel) -> dict[str, RequestError]:
     """What is wrong with the columns of a task, by name of the feature, and `label`; empty where nothing is.
@@ -72,15 +70,15 @@ def _of_column(schema: pa.Schema, name: str, declared: Sequence[Any] | None) -> 
     plain = keys.plain_type(schema.field(name).type)
     kind = category_values.kind_of_type(plain)
     if declared is None:
-        if kind in ("int", "bool", "null") or pa.types.is_floating(plain) or pa.types.is_decimal(plain):
+        if kind.numeric:
             return None
         hint = f'make one of it, e.g. columns: {{{name}_number: "CAST({name} AS DOUBLE)"}}'
         return RequestError(field=field, message=f"has type {plain}, which is no number", hint=hint)
-    if kind == "other":
+    if not kind.listed:
         hint = f'cast it, e.g. columns: {{{name}_text: "CAST({name} AS VARCHAR)"}}'
         message = f"has type {plain}, which is no category: text, whole numbers, truths and dates are"
         return RequestError(field=field, message=message, hint=hint)
-    if kind != "null" and any(category_values.as_kind(value, kind) is None for value in declared):
-        message = f"holds {_WORDS[kind]}, and a declared value is none of them"
+    if any(kind.fitting(value) is None for value in declared):
+        message = f"holds {kind.words}, and a declared value is none of them"
         return RequestError(field=field, message=message, hint="write the values as what the column holds")
     return None
