@@ -37,6 +37,47 @@ TWICE = {"keys", "moments", "tune", "vectors"}
 CLASSES_TWICE = {"Count", "Mean", "PrivacyIdCount", "SelectPartitions", "Sum", "Variance"}
 """Names of classes that stand twice, since programs for PipelineDP call them so too (`transforms.pipeline_dp.private_beam`)."""
 
+KINDS_COMPARED = {
+    # Tags of formats that are not ours: DuckDB's trees, YAML's and pydantic's tags, Thrift, NumPy, Polars, PipelineDP.
+    "dp_pipelines.jobs.sources.tables": "Polars",
+    "dp_pipelines.jobs.spec.validation_errors": "pydantic",
+    "dp_pipelines.jobs.spec.yaml_lines": "YAML",
+    "dp_pipelines.jobs.sql.dry_run": "DuckDB",
+    "dp_pipelines.jobs.sql.guards": "DuckDB",
+    "dp_pipelines.jobs.sql.whitelist": "DuckDB",
+    "dp_pipelines.jobs.sql.windows.window_whitelist": "DuckDB",
+    "dp_pipelines.kernels.columns.dictionary_page": "Thrift",
+    "dp_pipelines.selection.truncated_geometric": "NumPy",
+    "dp_pipelines.transforms.pipeline_dp.extract": "NumPy",
+    "dp_pipelines.transforms.pipeline_dp.metrics": "PipelineDP",
+    # Whose own kinds they are.
+    "dp_pipelines.jobs.sql.windows.frames": "how far a window reaches: four kinds of end, read in one function",
+    "dp_pipelines.jobs.sql.windows.window_types": "from DuckDB's kinds of end to those of `frames`",
+    "dp_pipelines.ledger.ledger": "the chain's own kinds of event",
+    "dp_pipelines.ledger.state": "the chain's own kinds of event",
+    "dp_pipelines.report.key_text": "an Arrow type",
+    "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
+    "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
+    # To be gone: these ask in several places what a statistic, a stage or a parameter is.
+    "dp_pipelines.audit.aggregates": "a statistic",
+    "dp_pipelines.audit.decisions": "a statistic",
+    "dp_pipelines.audit.records": "a statistic",
+    "dp_pipelines.audit.replay": "a statistic, a record",
+    "dp_pipelines.audit.worst": "a statistic",
+    "dp_pipelines.jobs.spec.job_file": "a stage",
+    "dp_pipelines.jobs.spec.job_parameters": "a parameter",
+    "dp_pipelines.jobs.terminal.summary": "a stage",
+    "dp_pipelines.kernels.accumulate": "a statistic",
+    "dp_pipelines.kernels.statistics": "a statistic",
+    "dp_pipelines.plan_stages.training_parts": "a part of a train stage",
+    "dp_pipelines.planning.decision_cost": "a statistic",
+    "dp_pipelines.planning.describe": "a statistic",
+    "dp_pipelines.planning.stage": "a statistic",
+    "dp_pipelines.release.bounds_chosen": "a statistic",
+    "dp_pipelines.release.draw": "a statistic",
+}
+"""Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
+
 LATE = {("dp_pipelines", "dp_pipelines.jobs.session.session")}
 """What is named from below and loaded when somebody asks for it; a test sees that importing the library does not."""
 
@@ -133,6 +174,53 @@ def other_doors(module: str, source: str) -> Iterator[str]:
                 yield f"{module}:{node.lineno} uses {written}: randomness comes from {DOOR}"
         elif isinstance(node, ast.arg) and node.arg in SETTINGS_OF_CHANCE:
             yield f"{module}:{node.lineno} takes {node.arg}: nobody sets or stops the noise"
+
+
+def _is_kind(node: ast.AST) -> bool:
+    """Whether an expression is a kind: a name or attribute `kind`, `["kind"]`, `.get("kind")`, a call such as `str(kind)`."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == "kind"
+    if isinstance(node, ast.Call):
+        return any(
+            _is_kind(given) or (isinstance(given, ast.Constant) and given.value == "kind") for given in node.args
+        )
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name == "kind" or name.endswith("_kind")
+
+
+def _spells(node: ast.AST, *, member: bool) -> bool:
+    """Whether an expression spells a kind: text, a constant, or a list with one. To look into a named table spells none."""
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return any(_spells(each, member=False) for each in node.elts)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name.isupper() and not member
+
+
+def kinds_compared(source: str) -> list[str]:
+    """Where a kind is compared with one that is spelled there, or matched."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            member = any(isinstance(how, ast.In | ast.NotIn) for how in node.ops)
+            if any(map(_is_kind, sides)) and any(_spells(side, member=member) for side in sides):
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.Match) and _is_kind(node.subject):
+            found.append(ast.unparse(node.subject))
+    return found
+
+
+OUR_COLUMNS = re.compile(r"__dp_\w+|_all")
+"""Names of columns that code of ours adds to tables of rows."""
+
+
+def our_columns(source: str) -> set[str]:
+    """The names of columns of ours that a module spells outside of docstrings."""
+    tree = ast.parse(source)
+    found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {name for name in found if OUR_COLUMNS.fullmatch(name)}
 
 
 def bare_header(source: str) -> bool:
@@ -312,6 +400,49 @@ def test_randomness_has_one_door() -> None:
 )
 def test_another_door_is_found(source: str) -> None:
     assert list(other_doors("dp_pipelines.selection.geometric", source))
+
+
+def test_what_a_kind_does_is_asked_of_its_object() -> None:
+    found = {name: found for name, path in modules().items() if (found := kinds_compared(path.read_text()))}
+    new = {name: where for name, where in found.items() if name not in KINDS_COMPARED}
+    assert not new, f"let the object of the kind say it, or give a reason in KINDS_COMPARED: {new}"
+    gone = set(KINDS_COMPARED) - set(found)
+    assert not gone, f"these compare no kind any more; take them out of KINDS_COMPARED: {gone}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if record.kind == 'gaussian': pass",
+        "if 'gaussian' != kind: pass",
+        "a = 1 if statistic.kind in ('rows', 'units') else 2",
+        "if record['kind'] == 'laplace': pass",
+        "if event.get('kind') == events.RUN_RESERVED: pass",
+        "if str(kind) == 'Object': pass",
+        "if label_kind not in {*NUMBERS, 'other'}: pass",
+        "match task.kind:\n    case 'binary': pass",
+    ],
+)
+def test_a_kind_that_is_compared_is_found(source: str) -> None:
+    assert kinds_compared(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["kind in KINDS", "planned.kind == made.kind", "KINDS[record.kind].fields", "kind is None"]
+)
+def test_a_kind_that_is_looked_up_is_no_finding(source: str) -> None:
+    assert not kinds_compared(source)
+
+
+def test_a_column_of_ours_is_spelled_in_one_module() -> None:
+    spelled = [(column, name) for name, path in modules().items() for column in our_columns(path.read_text())]
+    assert {"__dp_held_out", "_all"} <= {column for column, _ in spelled}
+    several = {column for column, number in Counter(column for column, _ in spelled).items() if number > 1}
+    assert not several, [(column, name) for column, name in spelled if column in several]
+
+
+def test_a_column_of_ours_that_is_spelled_is_found() -> None:
+    assert our_columns('"""Says __dp_held_out."""\nif "__dp_held_out" in table.column_names: pass') == {"__dp_held_out"}
 
 
 def test_every_module_opens_with_its_header() -> None:
