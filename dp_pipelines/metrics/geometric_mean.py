@@ -13,7 +13,7 @@ import numpy as np
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, logarithms
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues
 
 
@@ -57,8 +57,8 @@ class GeometricMean(Metric):
         return Lattice.for_values(self.min_value, self.max_value, centred=True, through=logarithms)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
-        count = Statistic(kind="not_null", column=self.column) if basis.nullable else ROWS
-        return Statistic(kind="sum", column=self.column, lattice=self._lattice()), count
+        count = NotNullCount(column=self.column) if basis.nullable else ROWS
+        return ValueSum(column=self.column, lattice=self._lattice()), count
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         total, count = (noisy[statistic] for statistic in self.statistics(basis))

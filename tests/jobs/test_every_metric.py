@@ -55,7 +55,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 
 
@@ -90,7 +90,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dp_pipelines.kernels.lattice import Floats, Lattice
-from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.kernels.statistics import Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues
 
 
@@ -114,7 +114,7 @@ class MeanRoot(Metric):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         lattice = Lattice.for_values(0.0, self.most, centred=True, through=roots)
-        return Statistic(kind="sum", column=self.column, lattice=lattice), ROWS
+        return ValueSum(column=self.column, lattice=lattice), ROWS
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         of_roots, _ = self.statistics(basis)
