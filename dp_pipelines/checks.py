@@ -1,14 +1,20 @@
 """Checks of public arguments: positive logic, so that NaN, bool and text never pass.
 
-In: one argument and its name. Out: the argument as a plain Python number or text. Holds: what is not plainly allowed is
-refused with a `RequestError` that names the field, what is wrong with it and a hint. May be imported by every room above errors.
+In: one argument and its name, or a dataclass whose fields declare their ranges. Out: the argument as a plain Python number or
+text. Holds: what is not plainly allowed is refused with a `RequestError` that names the field, what is wrong with it and a hint.
+May be imported by every room above errors.
 """
 
+import dataclasses
+import functools
+import inspect
 import math
 import numbers
 import re
+import typing
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType, UnionType
 from typing import Any
 
 from dp_pipelines.errors import RequestError
@@ -55,6 +61,111 @@ def whole(value: Any, field: str, *, low: int, high: int, hint: str = "") -> int
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not low <= int(value) <= high:
         raise RequestError(field=field, message=f"must be a whole number from {low} to {high}", hint=hint)
     return int(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Whole:
+    """The range of a whole number, both ends included, as a part of a field's type: `Annotated[int, Whole(low=1, high=9)]`."""
+
+    low: int
+    high: int
+    hint: str = ""
+
+    def check(self, value: Any, field: str) -> int:
+        """The number. Errors as for `whole`."""
+        return whole(value, field, low=self.low, high=self.high, hint=self.hint)
+
+    def to_json(self) -> dict[str, int]:
+        """As a JSON schema says it."""
+        return {"minimum": self.low, "maximum": self.high}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Real:
+    """The range of a number between two ends, as a part of a field's type; `also` names the ends that belong to it.
+
+    >>> Real(above=0, below=1, also=(1,)).check(1, "average")
+    1.0
+    >>> Real(above=0, below=1, also=(1,)).to_json()
+    {'exclusiveMinimum': 0, 'maximum': 1}
+    """
+
+    above: float
+    below: float
+    also: tuple[float, ...] = ()
+    hint: str = ""
+
+    def check(self, value: Any, field: str) -> float:
+        """The number. Errors as for `number`."""
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and value in self.also:
+            return float(value)
+        try:
+            return number(value, field, above=self.above, below=self.below, hint=self.hint)
+        except RequestError as error:
+            ends = f"above {self.above:g} and below {self.below:g}"
+            message = error.message.replace(ends, self._ends)
+        raise RequestError(field=field, message=message, hint=self.hint)
+
+    @property
+    def _ends(self) -> str:
+        low = "at least" if self.above in self.also else "above"
+        return f"{low} {self.above:g} and {'at most' if self.below in self.also else 'below'} {self.below:g}"
+
+    def to_json(self) -> dict[str, float]:
+        """As a JSON schema says it."""
+        low = "minimum" if self.above in self.also else "exclusiveMinimum"
+        high = "maximum" if self.below in self.also else "exclusiveMaximum"
+        return {low: self.above, high: self.below}
+
+
+@dataclasses.dataclass(frozen=True)
+class NotEmpty:
+    """What a mapping or a list must not be, as a part of a field's type: schemas say it; the dataclass checks it itself."""
+
+
+def declared(instance: Any, prefix: str = "") -> None:
+    """Check the fields of a frozen dataclass whose types declare a range, and make plain numbers of them.
+
+    What a field may be besides, as None or `auto`, is left alone.
+
+    Args:
+        instance: of the dataclass.
+        prefix: stands before the names of fields in messages.
+
+    Raises:
+        RequestError: a number is none, or outside of its range.
+    """
+    for field, (range_, others) in _ranges(instance.__class__).items():
+        value = getattr(instance, field)
+        if not ((value is None or isinstance(value, str)) and value in others):
+            object.__setattr__(instance, field, range_.check(value, f"{prefix}{field}"))
+
+
+@functools.cache
+def _ranges(kind: type) -> Mapping[str, tuple[Whole | Real, tuple[Any, ...]]]:
+    """Of each field that declares a range the range, and the texts and None that it may be besides."""
+    found: dict[str, tuple[Whole | Real, tuple[Any, ...]]] = {}
+    # Not `typing.get_type_hints`: a metric of somebody's own may have annotations that are text and cannot be read here.
+    hints = [item for above in reversed(kind.__mro__) for item in inspect.get_annotations(above).items()]
+    for field, hint in hints:
+        parts = list(_parts(hint))
+        ranges = [part for part in parts if isinstance(part, Whole | Real)]
+        if ranges:
+            found[field] = (ranges[0], tuple(part for part in parts if part is None or isinstance(part, str)))
+    return MappingProxyType(found)
+
+
+def _parts(hint: Any) -> Iterator[Any]:
+    """The ranges, texts and None of a type or of the members of a union; not those of what it holds, as items of a list."""
+    if typing.get_origin(hint) is typing.Annotated:
+        yield from hint.__metadata__
+    elif typing.get_origin(hint) is typing.Literal:
+        yield from typing.get_args(hint)
+    elif typing.get_origin(hint) in (UnionType, typing.Union):
+        for member in typing.get_args(hint):
+            yield from _parts(member)
+    elif hint is type(None):
+        yield None
 
 
 MOST_DEFINED = 500

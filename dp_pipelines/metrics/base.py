@@ -8,7 +8,7 @@ Null semantics are SQL's: a null (or NaN) is not counted, summed or averaged.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -93,17 +93,16 @@ class Metric:
     max_is_auto: ClassVar[bool] = False
     """Whether that holds for the upper bound."""
     column: ClassVar[str | None] = None
-    weight: float = dataclasses.field(default=1.0, kw_only=True)
-    stddev: float | None = dataclasses.field(default=None, kw_only=True)
+    weight: Annotated[float, checks.Real(above=0, below=1e6)] = dataclasses.field(default=1.0, kw_only=True)
+    stddev: Annotated[float, checks.Real(above=0, below=1e300)] | None = dataclasses.field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
+        checks.declared(self)
         if self.stddev is None:
             return
         if not self.takes_stddev:
             message = f"is not for {type(self).__name__}, whose error depends on how many rows a partition has"
             raise RequestError(field="stddev", message=message, hint="write a weight instead")
-        object.__setattr__(self, "stddev", checks.number(self.stddev, "stddev", above=0, below=1e300))
         if self.weight != 1.0:
             raise RequestError(field="stddev", message="stands beside a weight", hint="write one of the two")
 

@@ -6,6 +6,7 @@ many rows or different values count; of these, repeated rows crowd nothing out. 
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Annotated
 
 import pyarrow as pa
 
@@ -77,14 +78,13 @@ class DistinctCount(Metric):
     ranks = True
     takes_stddev = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
-    max_values_per_partition: int | None = dataclasses.field(default=None, kw_only=True)
+    max_values_per_partition: Annotated[int, checks.Whole(low=1, high=MOST_VALUES)] | None = dataclasses.field(
+        default=None, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.name(self.column, "column")
-        if self.max_values_per_partition is not None:
-            most = checks.whole(self.max_values_per_partition, "max_values_per_partition", low=1, high=MOST_VALUES)
-            object.__setattr__(self, "max_values_per_partition", most)
 
     @property
     def per_partition(self) -> str | None:

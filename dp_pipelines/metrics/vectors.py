@@ -10,7 +10,7 @@ unit's vector is rounded on a lattice that is no finer than our noise tables all
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,9 @@ class VectorSum(Metric):
     clips_partition_sums = True
     many = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
-    size: int = dataclasses.field(kw_only=True)
+    size: Annotated[int, checks.Whole(low=1, high=MOST_COORDINATES, hint="declare how many numbers each list has")] = (
+        dataclasses.field(kw_only=True)
+    )
     norm: Norm = dataclasses.field(default="l2", kw_only=True)
     max_norm: float = dataclasses.field(kw_only=True)
 
@@ -63,8 +65,6 @@ class VectorSum(Metric):
         _refuse_stddev(self)
         super().__post_init__()
         checks.name(self.column, "column")
-        hint = "declare how many numbers each list has"
-        object.__setattr__(self, "size", checks.whole(self.size, "size", low=1, high=MOST_COORDINATES, hint=hint))
         if not isinstance(self.norm, str) or self.norm not in get_args(Norm):
             raise RequestError(field="norm", message="must be one of " + ", ".join(get_args(Norm)))
         object.__setattr__(self, "max_norm", _max_norm(self.max_norm, LARGEST_NORM))

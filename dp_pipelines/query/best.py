@@ -6,7 +6,7 @@ serves there); what it costs (`dp_pipelines.mechanisms.best_choice`).
 """
 
 import dataclasses
-from typing import get_args
+from typing import Annotated, get_args
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
@@ -40,12 +40,12 @@ class Best:
     PrivacyIdCount(weight=1.0, stddev=None)
     """
 
-    k: int = 1
+    k: Annotated[int, checks.Whole(low=1, high=MOST_CHOICES)] = 1
     by: Metric | str = "users"
     mechanism: Choosing = "permute_and_flip"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checks.whole(self.k, "best.k", low=1, high=MOST_CHOICES))
+        checks.declared(self, "best.")
         if self.mechanism not in get_args(Choosing):
             raise RequestError(field="best.mechanism", message="must be one of " + ", ".join(get_args(Choosing)))
         by = SHORT.get(self.by) if isinstance(self.by, str) else self.by

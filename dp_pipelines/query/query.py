@@ -7,7 +7,7 @@ it costs (`dp_pipelines.planning`).
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
@@ -22,6 +22,8 @@ Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weight
 
 LARGEST_BOUND = 2**24
 """The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""
+
+ContributionBound = Annotated[int, checks.Whole(low=1, high=LARGEST_BOUND)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,16 +47,13 @@ class ContributionBounds:
     20
     """
 
-    max_partitions_contributed: int | Literal["auto"] | None = None
-    max_contributions_per_partition: int | None = None
-    max_contributions: int | None = None
+    max_partitions_contributed: ContributionBound | Literal["auto"] | None = None
+    max_contributions_per_partition: ContributionBound | None = None
+    max_contributions: ContributionBound | None = None
     partition_candidates: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_partitions_contributed", "max_contributions_per_partition", "max_contributions"):
-            value = getattr(self, name)
-            if value is not None and not (value == AUTO and name == "max_partitions_contributed"):
-                object.__setattr__(self, name, checks.whole(value, name, low=1, high=LARGEST_BOUND))
+        checks.declared(self)
         if self.auto:
             candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
             object.__setattr__(self, "partition_candidates", candidates)
@@ -128,14 +127,13 @@ class PrivatePartitions:
     """
 
     strategy: Strategy = "auto"
-    min_users: int = 0
-    weight: float = 1.0
+    min_users: Annotated[int, checks.Whole(low=0, high=2**40)] = 0
+    weight: Annotated[float, checks.Real(above=0, below=1e6)] = 1.0
 
     def __post_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
             raise RequestError(field="strategy", message="must be one of " + ", ".join(get_args(Strategy)))
-        object.__setattr__(self, "min_users", checks.whole(self.min_users, "min_users", low=0, high=2**40))
-        object.__setattr__(self, "weight", checks.number(self.weight, "weight", above=0, below=1e6))
+        checks.declared(self)
         if self.strategy in ("weighted_gaussian", "sips") and self.min_users > 1:
             raise RequestError(
                 field="min_users",
@@ -194,11 +192,11 @@ class Top:
         by: the metric that is compared: one with a single number.
     """
 
-    k: int
+    k: Annotated[int, checks.Whole(low=1, high=2**31)]
     by: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "k", checks.whole(self.k, "top.k", low=1, high=2**31))
+        checks.declared(self, "top.")
         checks.name(self.by, "top.by")
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
@@ -25,6 +25,9 @@ CELL = "cell"
 OURS = frozenset({COLUMN, CELL})
 """Columns that tables of units and cells get."""
 
+BINS, MOST_BINS = 10, 100
+"""Of a feature of numbers: how many there are where nothing is said, and at most."""
+
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
 
@@ -39,9 +42,9 @@ class Number:
     Args:
         column: the column.
         min_value, max_value: the declared range; values outside count as its ends. Null and NaN have a column of their own.
-        bins: how many bins. Their ends are quantiles of the training units' examples, released privately. One bin has no
-            ends and costs nothing: with `scaled` it is the straight line, and without it refused, since it says nothing
-            of the value.
+        bins: how many bins, 10 where neither they nor edges are given. Their ends are quantiles of the training units' examples,
+            released privately. One bin has no ends and costs nothing: with `scaled` it is the straight line, and without it
+            refused, since it says nothing of the value.
         edges: instead of bins, the declared cut points between them, rising, inside the range.
         scaled: also a column with the value itself, scaled to [0, 1] (missing: 0).
 
@@ -54,7 +57,7 @@ class Number:
     column: str
     min_value: float
     max_value: float
-    bins: int | None = None
+    bins: Annotated[int, checks.Whole(low=1, high=MOST_BINS)] | None = None
     edges: Sequence[float] | None = None
     scaled: bool = False
 
@@ -71,8 +74,9 @@ class Number:
         if not isinstance(self.scaled, bool):
             raise RequestError(field="scaled", message="must be true or false")
         if self.edges is None:
-            bins = 10 if self.bins is None else self.bins
-            object.__setattr__(self, "bins", checks.whole(bins, "bins", low=1, high=100))
+            if self.bins is None:
+                object.__setattr__(self, "bins", BINS)
+            checks.declared(self)
             if self.bins == 1 and not self.scaled:
                 message = "is 1 without scaled: the model would see only whether there is a value"
                 raise RequestError(
@@ -117,7 +121,7 @@ class Category:
 
     column: str
     categories: Sequence[Any] | None = None
-    most: int | None = None
+    most: Annotated[int, checks.Whole(low=1, high=500)] | None = None
 
     def __post_init__(self) -> None:
         checks.name(self.column, "column")
@@ -125,7 +129,7 @@ class Category:
             hint = "list the categories, or say how many are found privately: most: 50"
             raise RequestError(field="categories", message="or most must be given, one of the two", hint=hint)
         if self.most is not None:
-            object.__setattr__(self, "most", checks.whole(self.most, "most", low=1, high=500))
+            checks.declared(self)
             return
         if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
             raise RequestError(field="categories", message="must be a list")
@@ -143,7 +147,11 @@ Feature = Number | Category
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BinaryLabel:
-    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out."""
+    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out.
+
+    Args:
+        column: the column.
+    """
 
     column: str
 
@@ -160,7 +168,12 @@ class BinaryLabel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClassLabel:
-    """One of the declared classes: the model gives the probability of each. An example with another value is left out."""
+    """One of the declared classes: the model gives the probability of each. An example with another value is left out.
+
+    Args:
+        column: the column.
+        classes: what stands in it: 2 to 500 different plain values.
+    """
 
     column: str
     classes: Sequence[Any]
@@ -185,7 +198,12 @@ class ClassLabel:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberLabel:
-    """A number: the model gives its expected value. Values outside of the range count as its ends."""
+    """A number: the model gives its expected value. Values outside of the range count as its ends.
+
+    Args:
+        column: the column.
+        min_value, max_value: the declared range.
+    """
 
     column: str
     min_value: float
@@ -269,6 +287,8 @@ class JaxModel:
 
 Model = LinearModel | MLP | JaxModel
 
+PositiveNumber = Annotated[float, checks.Real(above=1e-30, below=1e30)]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
@@ -285,27 +305,16 @@ class Steps:
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to each step.
     """
 
-    steps: int = 40
-    sampling_rate: float = 1.0
-    clip_norm: float | None = None
-    learning_rate: float | None = None
-    momentum: float = 0.8
-    average: float = 0.5
-    max_noise_multiplier: float | None = None
+    steps: Annotated[int, checks.Whole(low=1, high=10**6)] = 40
+    sampling_rate: Annotated[float, checks.Real(above=1e-12, below=1, also=(1,))] = 1.0
+    clip_norm: PositiveNumber | None = None
+    learning_rate: PositiveNumber | None = None
+    momentum: Annotated[float, checks.Real(above=0, below=1, also=(0,))] = 0.8
+    average: Annotated[float, checks.Real(above=0, below=1, also=(0, 1))] = 0.5
+    max_noise_multiplier: PositiveNumber | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", checks.whole(self.steps, "steps", low=1, high=10**6))
-        if self.sampling_rate != 1:
-            checks.number(self.sampling_rate, "sampling_rate", above=1e-12, below=1)
-        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
-        for field in ("clip_norm", "learning_rate", "max_noise_multiplier"):
-            if getattr(self, field) is not None:
-                object.__setattr__(self, field, checks.number(getattr(self, field), field, above=1e-30, below=1e30))
-        for field in ("momentum", "average"):
-            value = getattr(self, field)
-            if value != 0:
-                checks.number(value, field, above=0, below=1 if field == "momentum" else 1.0000001)
-            object.__setattr__(self, field, float(value))
+        checks.declared(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -332,14 +341,14 @@ class TrainModel:
 
     privacy_unit: str | Sequence[str]
     label: Label
-    features: Mapping[str, Feature]
+    features: Annotated[Mapping[str, Feature], checks.NotEmpty()]
     model: Model = LinearModel()
     steps: Steps = Steps()
-    max_examples_per_unit: int = 32
+    max_examples_per_unit: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] = 32
     whiten: bool = True
-    held_out: float = 0.2
-    evaluation_cells: int = 16
-    evaluation_examples: int = 8
+    held_out: Annotated[float, checks.Real(above=0, below=1, hint="write e.g. held_out: 0.2")] = 0.2
+    evaluation_cells: Annotated[int, checks.Whole(low=2, high=1024)] = 16
+    evaluation_examples: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] = 8
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
@@ -370,10 +379,7 @@ class TrainModel:
             raise RequestError(field="steps", message="must be Steps")
         if not isinstance(self.whiten, bool):
             raise RequestError(field="whiten", message="must be true or false")
-        checks.whole(self.max_examples_per_unit, "max_examples_per_unit", low=1, high=MOST_EXAMPLES)
-        checks.number(self.held_out, "held_out", above=0, below=1, hint="write e.g. held_out: 0.2")
-        checks.whole(self.evaluation_cells, "evaluation_cells", low=2, high=1024)
-        checks.whole(self.evaluation_examples, "evaluation_examples", low=1, high=MOST_EXAMPLES)
+        checks.declared(self)
         if self.width > MOST_WIDTH:
             message = f"become {self.width} columns, more than {MOST_WIDTH}"
             raise RequestError(field="features", message=message, hint="take fewer, or fewer bins")
