@@ -8,7 +8,7 @@ Null semantics are SQL's: a null (or NaN) is not counted, summed or averaged.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -105,6 +105,10 @@ class Metric:
             raise RequestError(field="stddev", message=message, hint="write a weight instead")
         if self.weight != 1.0:
             raise RequestError(field="stddev", message="stands beside a weight", hint="write one of the two")
+
+    def given(self, field: str) -> Any:
+        """What the metric was given for a field, where that is kept in another form."""
+        return getattr(self, field)
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         """The statistics that this metric is made of."""

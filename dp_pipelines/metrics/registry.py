@@ -1,43 +1,22 @@
 """Which metrics there are, for everything that lists them: job files, manifests, reports, `tune`, tests.
 
-In: the modules of this folder. Out: classes by the name that job files use, and what each of their fields means. Holds: a new
-metric is one new file here, with one class that has a `kind`. Not covered: metrics of one's own that stand elsewhere; pipelines
-can release them, and nothing here knows them.
+In: the modules of this folder. Out: classes by the name that job files use. Holds: a new metric is one new file here, with one
+class that has a `kind`. Not covered: metrics of one's own that stand elsewhere; pipelines can release them, and nothing here
+knows them.
 """
 
-import dataclasses
 import functools
 import importlib
-import inspect
 import pkgutil
 import re
-import typing
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from dp_pipelines import metrics as folder
 from dp_pipelines.metrics.base import Metric
 
 FORMER = MappingProxyType({"second_moment": "second_moments"})
 """Kinds as manifests of version 0.1.0 name them."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricField:
-    """What one can say of a metric.
-
-    Args:
-        name: of the argument.
-        type: its type hint.
-        default: its default; `dataclasses.MISSING` where it must be given.
-        description: one or more sentences, from the docstring.
-    """
-
-    name: str
-    type: Any
-    default: Any
-    description: str
 
 
 @functools.cache
@@ -83,33 +62,3 @@ def name_of(metric: Metric) -> str:
     ('count', 'rounded_count')
     """
     return metric.kind if is_known(metric) else re.sub(r"(?<!^)(?=[A-Z])", "_", type(metric).__name__).lower()
-
-
-def fields(kind: type[Metric]) -> list[MetricField]:
-    """What one can say of a metric, in the order of its arguments.
-
-    >>> [field.name for field in fields(metrics()["median"])]
-    ['column', 'weight', 'stddev', 'min_value', 'max_value']
-    """
-    hints, described = typing.get_type_hints(kind), descriptions(kind)
-    return [
-        MetricField(name=f.name, type=hints[f.name], default=f.default, description=described.get(f.name, ""))
-        for f in dataclasses.fields(kind)
-        if f.init
-    ]
-
-
-def descriptions(kind: type) -> dict[str, str]:
-    """What docstrings say of arguments, under `Args:`; what a class does not say, the classes above it do.
-
-    >>> descriptions(metrics()["median"])["column"]
-    'The column.'
-    """
-    found: dict[str, str] = {}
-    for above in reversed(kind.__mro__):
-        text = inspect.cleandoc(vars(above).get("__doc__") or "")
-        for block in re.findall(r"^Args[^\n]*:\n((?:(?:    .*)?\n)+)", text + "\n", re.MULTILINE):
-            for names, said in re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", block, re.MULTILINE):
-                sentence = " ".join(said.split()).rstrip(";.") + "."
-                found |= dict.fromkeys(names.split(", "), sentence[0].upper() + sentence[1:])
-    return found

@@ -148,6 +148,10 @@ class SecondMoment(Metric):
             )
         return low, high
 
+    def given(self, field: str) -> Any:
+        held = super().given(field)
+        return dict(zip(self.columns, held, strict=True)) if field == "bounds" and held is not None else held
+
     @property
     def reads(self) -> tuple[str, ...]:
         return tuple(self.columns)

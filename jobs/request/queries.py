@@ -5,6 +5,7 @@ is wrong is told at once, with `file:line`; the values of a public list have the
 queries cost (`dp_pipelines.planning`).
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,13 +14,13 @@ import pyarrow as pa
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
-from dp_pipelines.jobs.spec import yaml_lines
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
 from dp_pipelines.query.best import Best
-from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query, Top
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 
 MOST_PUBLIC = 10_000_000
 """Rows of a public list."""
@@ -44,16 +45,8 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
         try:
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
-            query = Query(
-                privacy_unit=file.job.privacy_unit,
-                partition_by=stage.partition_by,
-                bounds=stage.bounds.build(),
-                metrics={} if stage.best else {key: metric.build() for key, metric in stage.metrics.items()},
-                partitions=_partitions(file, stage),
-                row_id=file.job.row_id,
-                top=Top(k=stage.top.k, by=stage.top.by) if stage.top is not None else None,
-                best=_best(stage),
-            )
+            own = {**file.job.arguments(), **stage.arguments(), **_compared(stage)}
+            query = Query(**{**own, "partitions": _partitions(file, stage)})
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
             continue
@@ -89,14 +82,14 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     return (*stage, "bounds") if field.startswith(("max_", "partition_candidates")) else stage
 
 
-def _best(stage: Stage) -> Best | None:
+def _compared(stage: Stage) -> dict[str, Any]:
+    """The arguments of a query that chooses the best partitions: its one metric is compared and not published."""
     if stage.best is None:
-        return None
+        return {}
     if list(stage.metrics) != [stage.best.by]:
         message = "must name the one metric of its stage, which is compared and not published"
         raise RequestError(field="best.by", message=message, hint="put other metrics into a stage of their own")
-    by = stage.metrics[stage.best.by].build()
-    return Best(k=stage.best.k, by=by, mechanism=stage.best.mechanism)
+    return {"best": Best(by=stage.metrics[stage.best.by].build(), **stage.best.arguments()), "metrics": {}}
 
 
 def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartitions:
@@ -136,18 +129,14 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any,
         ) from None
 
 
-def _wrong_columns(
-    query: Query, schema: pa.Schema, stage: yaml_lines.Path
-) -> list[tuple[yaml_lines.Path, RequestError]]:
+def _wrong_columns(query: Query, schema: pa.Schema, stage: Path) -> list[tuple[Path, RequestError]]:
     """Where it stands, and what is wrong, for each column that cannot play its part."""
-    found: list[tuple[yaml_lines.Path, RequestError]] = []
+    found: list[tuple[Path, RequestError]] = []
 
-    def note(path: yaml_lines.Path, error: RequestError) -> None:
+    def note(path: Path, error: RequestError) -> None:
         found.append((path, RequestError(field="", message=f"{error.field} {error.message}", hint=error.hint)))
 
-    parts: list[tuple[str, yaml_lines.Path, bool]] = [
-        (name, (*stage, "partition_by"), True) for name in query.partition_columns
-    ]
+    parts: list[tuple[str, Path, bool]] = [(name, (*stage, "partition_by"), True) for name in query.partition_columns]
     parts += [(name, ("privacy_unit",), False) for name in query.unit_columns]
     parts += [(query.row_id, ("row_id",), False)] if query.row_id is not None else []
     for name, path, partition in parts:
@@ -181,9 +170,4 @@ def _typed(query: Query, schema: pa.Schema) -> Query:
     if len(keys.dense(columns)) != len(query.partitions.keys):
         raise RequestError(field="", message="lists a partition twice", hint="list each partition once")
     listed = list(zip(*(column.to_pylist() for column in columns), strict=True))
-    return Query(**{**_fields(query), "partitions": PublicPartitions(keys=listed)})
-
-
-def _fields(query: Query) -> dict[str, Any]:
-    names = ("privacy_unit", "partition_by", "bounds", "metrics", "row_id", "top", "best")
-    return {name: getattr(query, name) for name in names}
+    return dataclasses.replace(query, partitions=PublicPartitions(keys=listed))

@@ -18,7 +18,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import event_window, lookup, source_files
-from dp_pipelines.jobs.spec import job_parameters, yaml_lines
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
@@ -206,7 +207,7 @@ def _check_names(
     """Every column that the job names is there, once, and the unit's columns come from the source."""
     problems = []
     named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.privacy_unit]
-    of_stage: dict[yaml_lines.Path, list[str]] = {("stages", name): schema.names for name, schema in schemas.items()}
+    of_stage: dict[Path, list[str]] = {("stages", name): schema.names for name, schema in schemas.items()}
     if file.job.row_id is not None:
         named.append((("row_id",), file.job.row_id))
     for stage_name, stage in file.job.stages.items():

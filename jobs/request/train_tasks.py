@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import yaml_lines
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.train_models import TrainStage
@@ -163,11 +163,11 @@ def tasks(file: JobFile, units: Mapping[str, Unit]) -> dict[str, Task]:
 
 
 def _wrong_columns(
-    file: JobFile, place: yaml_lines.Path, stage: TrainStage, model: TrainModel, schema: pa.Schema
+    file: JobFile, place: Path, stage: TrainStage, model: TrainModel, schema: pa.Schema
 ) -> list[RequestError]:
     """What is wrong with the columns of the label and the features, each at its line."""
     problems: list[RequestError] = []
-    named: list[tuple[yaml_lines.Path, str]] = [((*place, "label", "column"), model.label.column)]
+    named: list[tuple[Path, str]] = [((*place, "label", "column"), model.label.column)]
     for name, feature in model.features.items():
         own = stage.features[name].column is not None
         named.append(((*place, "features", name, *(("column",) if own else ())), feature.column))
@@ -186,7 +186,7 @@ def _wrong_columns(
     return problems or _not_encoded(file, place, model, schema)
 
 
-def _not_encoded(file: JobFile, place: yaml_lines.Path, model: TrainModel, schema: pa.Schema) -> list[RequestError]:
+def _not_encoded(file: JobFile, place: Path, model: TrainModel, schema: pa.Schema) -> list[RequestError]:
     """What the encoder refuses of the columns: it is tried on a table without a row, so that a run meets nothing new."""
     try:
         skeleton, empty = encoder.Encoder.skeleton(model), schema.empty_table()

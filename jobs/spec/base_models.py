@@ -2,12 +2,26 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dp_pipelines import checks
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[Positive, Field(description="Weight of this stage in the budget.")]
 Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+"""One column name or a list of them."""
 
 
 class JobModel(BaseModel):

@@ -1,33 +1,47 @@
-"""A query of the library as the job that a file would hold: so that both go one way.
+"""A query of the library, or the settings of a pipeline, as the job that a file would hold: so that all go one way.
 
-In: a query, where its rows are, what it may cost. Out: a `JobFile` of one stage. Holds: what is wrong is told by the names of the
-query's own arguments; two equal queries give equal jobs. Not covered: metrics that job files do not know.
+In: a query, where its rows are, what it may cost. Out: a `JobFile` of one stage, made of these objects. Holds: what is wrong is
+told by the names of the query's own arguments; two equal queries give equal jobs. Not covered: metrics that job files do not
+know.
 """
 
 import dataclasses
-import datetime
-import decimal
-import json
 import pathlib
-import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import job_file, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.spec.content import Content, Path, plain
+from dp_pipelines.jobs.spec.declared import said
+from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.metric_models import described
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 
-_AT = re.compile(r"\A[^:]*:\d+: ")
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments(Content):
+    """A job of one stage that a program gives: messages name its arguments.
 
-class AskedJob(job_file.JobFile):
-    """A job that stands in no file: errors name the query's arguments, and no line."""
+    Args:
+        data: plain Python data.
+        names: from the beginning of a place in the job to what the program calls it; the first that fits counts.
+    """
 
-    def error(self, path: yaml_lines.Path, error: RequestError) -> RequestError:
-        """The same error with the place of its argument before it."""
-        located = super().error(path, error)
-        return RequestError(field=_shortened(located.field, self.job.stages), message=error.message, hint=error.hint)
+    names: Mapping[str, str]
+
+    def named(self, path: Path, field: str) -> str:
+        """A place in the job as the program knows it.
+
+        >>> names = {"stages.weekly.": ""}
+        >>> Arguments(data={}, names=names).named(("stages", "weekly", "bounds"), "stages.weekly.bounds")
+        'bounds'
+        """
+        for beginning, name in self.names.items():
+            if field.startswith(beginning):
+                return name + field.removeprefix(beginning)
+        return field
 
 
 def job_of(
@@ -41,7 +55,7 @@ def job_of(
     delta: float,
     where: str | None = None,
     columns: Mapping[str, str] | None = None,
-) -> AskedJob:
+) -> JobFile:
     """The job of one query.
 
     Args:
@@ -61,45 +75,39 @@ def job_of(
         raise RequestError(field="query", message="must be a Query", hint="write dp.Query(...)")
     _refuse_parts(query)
     content = {
+        **job_file.Job.said(query),
         "dataset": dataset,
-        "privacy_unit": list(query.unit_columns),
-        "row_id": query.row_id,
         "budget": {"epsilon": epsilon, "delta": delta},
-        "source": dict(source),
+        "source": source,
         "where": where,
-        "columns": {} if columns is None else dict(columns),
+        "columns": {} if columns is None else columns,
         "stages": {name: _stage(query)},
     }
-    return read(content, name, folder)
+    return read(content, name, folder, {"metrics.best": "best.by"} if query.best is not None else {})
 
 
-def read(content: Mapping[str, Any], name: str, folder: pathlib.Path) -> AskedJob:
+def read(
+    content: Mapping[str, Any], name: str, folder: pathlib.Path, names: Mapping[str, str] = MappingProxyType({})
+) -> JobFile:
     """The job of some content, as a file would hold it.
 
     Args:
         content: the keys of a job file.
         name: of its one stage.
         folder: where relative names start.
+        names: what the program calls a part of the stage, where that is not its key.
 
     Raises:
         RequestError: what is wrong, by the stage's own keys.
     """
-    label = "query.json"
+    stage = f"stages.{name}."
+    known = {**{stage + key: word for key, word in names.items()}, stage: "", "budget.": ""}
+    arguments = Arguments(data=content, names=known)
     try:
-        text = json.dumps(content, default=_plain, allow_nan=False)
-    except (TypeError, ValueError):
-        message = "holds a value that no job file can hold"
-        raise RequestError(field="query", message=message, hint="use numbers, texts and dates of Python") from None
-    try:
-        made = job_file.read(text, folder / label, label)
-    except validation_errors.JobErrors as errors:
-        shorter = (
-            RequestError(field=_shortened(problem.field, {name: None}), message=problem.message, hint=problem.hint)
-            for problem in errors.problems
-        )
-        validation_errors.raise_all(list(shorter))
-        raise AssertionError("there is one") from None
-    return AskedJob(made.path, made.job, made.document)
+        arguments = dataclasses.replace(arguments, data=plain(content))
+    except RequestError as error:
+        raise RequestError(field=arguments.named((), error.field), message=error.message, hint=error.hint) from None
+    return job_file.checked(arguments, folder / name)
 
 
 def _refuse_parts(query: Query) -> None:
@@ -113,40 +121,17 @@ def _refuse_parts(query: Query) -> None:
 
 
 def _stage(query: Query) -> dict[str, Any]:
-    stage: dict[str, Any] = {
-        "kind": "aggregate",
-        "partition_by": list(query.partition_columns),
-        "bounds": {k: v for k, v in dataclasses.asdict(query.bounds).items() if v is not None},
-        "metrics": {name: described(name, metric) for name, metric in query.metrics.items()},
-    }
-    if isinstance(query.partitions, PrivatePartitions):
-        stage["partitions"] = {"private": dataclasses.asdict(query.partitions)}
-    elif isinstance(query.partitions, PublicPartitions):
-        stage["partitions"] = {"public": [list(key) for key in query.partitions.keys]}
-    if query.top is not None:
-        stage["top"] = dataclasses.asdict(query.top)
+    """The stage of a query. What a job file says in its own way stands here; all else is said by its field."""
+    stage = {**Stage.said(query), "kind": "aggregate", "partitions": _partitions(query)}
+    stage["metrics"] = {name: described(name, metric) for name, metric in query.metrics.items()}
     if query.best is not None:
         stage["metrics"] = {"best": described("best", query.best.metric)}
-        stage["best"] = {"k": query.best.k, "by": "best", "mechanism": query.best.mechanism}
+        stage["best"] = {**stage["best"], "by": "best"}
     return stage
 
 
-def _plain(value: Any) -> Any:
-    """What JSON does not know, as a job file would say it."""
-    if isinstance(value, datetime.datetime | datetime.date):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, tuple):
-        return list(value)
-    if hasattr(value, "item"):  # numbers of NumPy
-        return value.item()
-    raise TypeError
-
-
-def _shortened(field: str, stages: Mapping[str, Any]) -> str:
-    """A place in the job as the query's caller knows it."""
-    field = _AT.sub("", field)
-    for name in stages:
-        field = field.removeprefix(f"stages.{name}.")
-    return field.removeprefix("budget.")
+def _partitions(query: Query) -> dict[str, Any]:
+    if isinstance(query.partitions, PublicPartitions):
+        return {"public": query.partitions.keys}
+    assert isinstance(query.partitions, PrivatePartitions), "others are refused"
+    return {"private": said(query.partitions)}

@@ -1,62 +1,47 @@
 """The job file: what it may say, and what it says.
 
-In: a YAML or JSON file. Out: a `Job`, frozen and checked as far as that needs no data: no unknown or doubled key, right
-types, bounds the right way up. Holds: all that is wrong is reported at once, each with `file:line`, a message and a hint.
-Not covered: whether columns exist (`request`), what the plan costs (`dp_pipelines.planning`).
+In: a YAML or JSON file, or content that a program gives. Out: a `Job`, frozen and checked as far as that needs no data: no
+unknown or doubled key, right types, bounds the right way up. Holds: fields that the library has too are made of its own; all that
+is wrong is reported at once, each with its place, a message and a hint. Not covered: whether columns exist (`request`), what the
+plan costs (`dp_pipelines.planning`).
 """
 
 import datetime
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
-from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar
-from dp_pipelines.jobs.spec.metric_models import AnyMetric
+from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar, Share
+from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
+from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
-from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Strategy
-from dp_pipelines.selection.exponential import Choosing
+from dp_pipelines.query.best import Best
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 
 LARGEST_FILE = 16 * 2**20
-
-
-def _listed(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
-Names = Annotated[
-    list[str],
-    BeforeValidator(_listed),
-    Field(min_length=1),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
-"""One column name or a list of them."""
 
 
 class Param(JobModel):
     """A parameter of the job, given with `--param NAME=VALUE`."""
 
-    type: Literal["string", "int", "float", "date"]
+    type: Annotated[Literal["string", "int", "float", "date"], Field(description="What its values are.")]
 
 
 class BudgetModel(JobModel):
     """What all runs together may cost."""
 
-    epsilon: Positive
-    delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+    epsilon: Annotated[Positive, Field(description="The privacy loss of one unit, in all runs together.")]
+    delta: Annotated[
+        float,
+        Field(ge=0, lt=1, allow_inf_nan=False, description="The probability that is left out of epsilon's promise."),
+    ]
     runs: Annotated[int, Field(ge=1, le=10**6, description="How often this plan will be run under the budget.")] = 1
     split: Annotated[Split, Field(description="How the runs share the budget: each as much, or later ones more.")] = (
         "constant"
@@ -67,14 +52,14 @@ class EventWindow(JobModel):
     """Each run takes one window of event time, and protects one unit within it. The account has the same windows."""
 
     column: Annotated[str, Field(description="A column of dates or timestamps of the source.")]
-    days: Annotated[int, Field(ge=1, le=36525)]
+    days: Annotated[int, Field(ge=1, le=36525, description="How many days a window has.")]
     param: Annotated[str, Field(description="A parameter of type date: the first day of the run's window.")]
 
 
 class _Files(JobModel):
-    parquet: str | None = None
-    csv: str | None = None
-    types: dict[str, str] | None = None
+    parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
+    csv: Annotated[str | None, Field(description="A file name or glob of CSV files.")] = None
+    types: Annotated[dict[str, str] | None, Field(description="Of CSV: the type of each column that is used.")] = None
 
     @model_validator(mode="after")
     def _one_format(self) -> "_Files":
@@ -117,57 +102,28 @@ class SourceModel(_Files):
 class LookupModel(_Files):
     """A public table whose columns are added to each row by the value of one column; its keys are unique."""
 
-    on: str
+    on: Annotated[str, Field(description="The column of rows and table by which they are joined.")]
 
 
-class Bounds(JobModel):
+@made_of(ContributionBounds)
+class Bounds(DeclaredModel[ContributionBounds]):
     """How much one privacy unit may contribute."""
 
-    max_partitions_contributed: Annotated[
-        Any,  # the library says what is wrong with it
-        Field(description="A whole number, or auto: chosen in each run from a noisy histogram of units."),
-        WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "auto"}, {"type": "null"}]}),
-    ] = None
-    max_contributions_per_partition: int | None = None
-    max_contributions: int | None = None
-    partition_candidates: Annotated[
-        list[int] | None,
-        Field(description="Where max_partitions_contributed is auto: what it may be, rising, from public knowledge."),
-    ] = None
 
-    @model_validator(mode="after")
-    def _sound(self) -> "Bounds":
-        self.build()
-        return self
-
-    def build(self) -> ContributionBounds:
-        """The library's object."""
-        return ContributionBounds(**dict(self))
-
-
-class Private(JobModel):
+@made_of(PrivatePartitions)
+class Private(DeclaredModel[PrivatePartitions]):
     """Partitions are chosen from the data, with noise."""
-
-    strategy: Strategy = "auto"
-    min_users: int = 0
-    weight: Positive = 1.0
-
-    @model_validator(mode="after")
-    def _sound(self) -> "Private":
-        self.build()
-        return self
-
-    def build(self) -> PrivatePartitions:
-        """The library's object."""
-        return PrivatePartitions(**dict(self))
 
 
 class Partitions(JobModel):
     """Which partitions are published: chosen privately, or a public list that does not come from the data."""
 
-    private: Private | None = None
-    public: list[list[Scalar]] | None = None
-    public_file: str | None = None
+    private: Annotated[Private | None, Field(description=first_sentence(PrivatePartitions))] = None
+    public: Annotated[list[list[Scalar]] | None, Field(description=descriptions(PublicPartitions)["keys"])] = None
+    public_file: Annotated[
+        str | None,
+        Field(description="A Parquet or CSV file, relative to the job file, that lists the partitions instead."),
+    ] = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Partitions":
@@ -179,32 +135,33 @@ class Partitions(JobModel):
         return self
 
 
-class TopPartitions(JobModel):
+@made_of(Top)
+class TopPartitions(DeclaredModel[Top]):
     """Only the partitions with the largest released values are published; it costs nothing."""
 
-    k: Annotated[int, Field(ge=1, le=2**31)]
-    by: Annotated[str, Field(description="The metric that is compared.")]
 
-
-class BestPartitions(JobModel):
+@made_of(Best, leave_out=("by",))
+class BestPartitions(DeclaredFields):
     """Which public partitions have the largest value of one metric; the values are not published."""
 
-    k: Annotated[int, Field(ge=1, le=1000)] = 1
     by: Annotated[str, Field(description="The one metric of the stage, which is compared.")]
-    mechanism: Choosing = "permute_and_flip"
 
 
-class Stage(OverUnits):
+@made_of(Query, leave_out=("privacy_unit", "row_id", "group"))
+class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
 
-    kind: Literal["aggregate"]
-    share: Annotated[Positive, Field(description="Weight of this stage in the budget.")] = 1.0
-    partition_by: Names
-    bounds: Bounds
-    partitions: Partitions = Partitions(private=Private())
-    metrics: dict[str, AnyMetric] = Field(default_factory=dict)
-    top: TopPartitions | None = None
-    best: BestPartitions | None = None
+    kind: Annotated[Literal["aggregate"], Field(description="One partitioned release.")]
+    share: Share = 1.0
+    partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
+        private=Private()
+    )
+
+    if TYPE_CHECKING:  # of `Query`, what other modules read by name
+        partition_by: list[str]
+        bounds: Bounds
+        metrics: dict[str, MetricModel]
+        best: BestPartitions | None
 
 
 AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
@@ -213,8 +170,8 @@ AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 class Expect(JobModel):
     """A guess about a typical partition, for the relative errors of `plan` and for `tune --synthetic`. It decides no release."""
 
-    users: Positive | None = None
-    rows_per_partition: Positive | None = None
+    users: Annotated[Positive | None, Field(description="Privacy units of a typical partition.")] = None
+    rows_per_partition: Annotated[Positive | None, Field(description="Rows of a typical partition.")] = None
 
 
 def _day(text: str) -> str:
@@ -228,7 +185,9 @@ def _day(text: str) -> str:
 class TunedModel(JobModel):
     """A look at the raw rows by which values of this job were chosen, as `dp-pipelines tune` writes it into what it suggests."""
 
-    stage: Annotated[str, AfterValidator(lambda name: checks.plain(name, ""))]
+    stage: Annotated[
+        str, Field(description="The stage that was tuned."), AfterValidator(lambda name: checks.plain(name, ""))
+    ]
     date: Annotated[
         str,
         Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", description="The day of the look."),
@@ -236,7 +195,8 @@ class TunedModel(JobModel):
     ]
 
 
-class Job(JobModel):
+@made_of(Query, only=("privacy_unit", "row_id"))
+class Job(DeclaredFields):
     """A job of dp-pipelines: from files of rows to differentially private tables."""
 
     model_config = ConfigDict(title="dp-pipelines job")
@@ -246,40 +206,49 @@ class Job(JobModel):
         Field(min_length=1, description="The account that these releases are charged to."),
         AfterValidator(lambda name: checks.plain(name, "")),
     ]
-    params: dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param] = Field(default_factory=dict)
-    privacy_unit: Names
-    row_id: Annotated[str | None, Field(description="A column that tells rows of one unit apart.")] = None
-    budget: BudgetModel
-    source: SourceModel
-    window: EventWindow | None = None
-    where: str | None = None
-    columns: Annotated[dict[str, str], Field(max_length=checks.MOST_DEFINED)] = Field(default_factory=dict)
-    lookup: LookupModel | None = None
-    expect: Expect | None = None
+    params: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param],
+        Field(description="What each run is given with `--param`, by name."),
+    ] = Field(default_factory=dict)
+    budget: Annotated[BudgetModel, Field(description="What all runs together may cost.")]
+    source: Annotated[SourceModel, Field(description="The rows.")]
+    window: Annotated[EventWindow | None, Field(description="The window of event time that each run takes.")] = None
+    where: Annotated[str | None, Field(description="Which rows are read, in SQL over one row.")] = None
+    columns: Annotated[
+        dict[str, str],
+        Field(max_length=checks.MOST_DEFINED, description="Columns that are defined in SQL over one row, by name."),
+    ] = Field(default_factory=dict)
+    lookup: Annotated[LookupModel | None, Field(description="A public table whose columns are added.")] = None
+    expect: Annotated[Expect | None, Field(description="A guess about a typical partition.")] = None
     tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
-        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage], Field(min_length=1)
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage],
+        Field(min_length=1, description="What is released, by name."),
     ]
+
+    if TYPE_CHECKING:  # of `Query`
+        privacy_unit: list[str]
+        row_id: str | None
 
 
 class JobFile:
-    """A job and where it stands.
+    """A job and where it was said: in a file, or in the arguments of a program.
 
     Args:
         path: the file; names in it are relative to its folder.
         job: what it says.
-        document: its lines.
+        document: the same as plain data, with the places of its parts.
     """
 
-    def __init__(self, path: pathlib.Path, job: Job, document: yaml_lines.Document) -> None:
+    def __init__(self, path: pathlib.Path, job: Job, document: Content) -> None:
         self.path = path
         self.job = job
         self.document = document
 
-    def error(self, path: yaml_lines.Path, error: RequestError) -> RequestError:
-        """The same error with `file:line` and the place in the job file before it."""
+    def error(self, path: Path, error: RequestError) -> RequestError:
+        """The same error with `file:line` and the place in the job before it."""
         field, found = validation_errors.place(path, error.field, self.document)
-        return RequestError(field=f"{self.document.where(found)}: {field}", message=error.message, hint=error.hint)
+        return RequestError(field=self.document.named(found, field), message=error.message, hint=error.hint)
 
 
 def load(path: str) -> JobFile:
@@ -307,7 +276,15 @@ def load(path: str) -> JobFile:
 
 def read(text: str, file: pathlib.Path, name: str) -> JobFile:
     """The job in a text; `name` stands in messages. Errors as for `load`."""
-    document = yaml_lines.parse(text, name)
+    return checked(yaml_lines.parse(text, name), file)
+
+
+def checked(document: Content, path: pathlib.Path) -> JobFile:
+    """The job that some content is; names in it are relative to the folder of `path`.
+
+    Raises:
+        RequestError: `validation_errors.JobErrors` with all that is wrong.
+    """
     data, problems = _without_unknown_kinds(document)
     job = None
     try:
@@ -316,10 +293,10 @@ def read(text: str, file: pathlib.Path, name: str) -> JobFile:
         problems += validation_errors.from_validation(error, document, Job)
     if problems or job is None:
         raise validation_errors.JobErrors(validation_errors.by_line(problems))
-    return JobFile(file, job, document)
+    return JobFile(path, job, document)
 
 
-def _without_unknown_kinds(document: yaml_lines.Document) -> tuple[Any, list[RequestError]]:
+def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError]]:
     """The data with stages of no known kind taken for aggregates, so that all else in them is told too; and their errors."""
     stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     if not isinstance(stages, Mapping):
@@ -328,7 +305,7 @@ def _without_unknown_kinds(document: yaml_lines.Document) -> tuple[Any, list[Req
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train"):
-            field = f"{document.where(('stages', name, 'kind'))}: stages.{name}.kind"
+            field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
             hint = "write kind: aggregate, or kind: train"
             problems.append(RequestError(field=field, message="is no kind of stage", hint=hint))
             known[name] = {**stage, "kind": "aggregate"}

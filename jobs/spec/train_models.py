@@ -1,174 +1,93 @@
 """A train stage of a job file, and the library's `TrainModel` that it becomes.
 
-In: what stands under a stage with `kind: train`. Out: checked models. Holds: what is wrong is told by the library's own errors.
-Not covered: whether columns exist and have types that can play their part (`jobs.request.train_tasks`).
+In: what stands under a stage with `kind: train`. Out: checked models. Holds: their fields are those of `TrainModel` and its
+parts; what is wrong is told by the library's own errors. Not covered: whether columns exist and have types that can play their
+part (`jobs.request.train_tasks`).
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar
+from dp_pipelines.jobs.spec.base_models import OverUnits, Share
+from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, made_of
 from dp_pipelines.query import train_model
 from dp_pipelines.query.train_model import TrainModel
 
+Feature = TypeVar("Feature", bound=train_model.Feature)
 
-class NumberFeature(JobModel):
+
+class FeatureModel(DeclaredModel[Feature], Generic[Feature]):
+    """Base of the models of features, which may leave out a column that has their name."""
+
+    column: Annotated[str | None, Field(description="The column; left out: the one with the feature's name.")] = None
+
+    def build(self, name: str = "feature") -> Feature:
+        """The library's feature."""
+        made: Feature = self.library(**{**self.arguments(), "column": self.column or name})
+        return made
+
+
+@made_of(train_model.Number, kind="number")
+class NumberFeature(FeatureModel[train_model.Number]):
     """A feature of numbers, cut into bins: quantiles that are released privately, or declared cut points."""
 
-    kind: Literal["number"]
-    column: Annotated[str | None, Field(description="The column; left out: the one with the feature's name.")] = None
-    min_value: float
-    max_value: float
-    bins: int | None = None
-    edges: list[float] | None = None
-    scaled: bool = False
 
-    @model_validator(mode="after")
-    def _sound(self) -> "NumberFeature":
-        self.build("feature")
-        return self
-
-    def build(self, name: str) -> train_model.Feature:
-        """The library's feature."""
-        fields = {key: value for key, value in self if key not in ("kind", "column")}
-        return train_model.Number(column=self.column or name, **fields)
-
-
-class CategoryFeature(JobModel):
+@made_of(train_model.Category, kind="category")
+class CategoryFeature(FeatureModel[train_model.Category]):
     """A feature with a few values: declared ones, or those that most units have, selected privately."""
 
-    kind: Literal["category"]
-    column: Annotated[str | None, Field(description="The column; left out: the one with the feature's name.")] = None
-    categories: list[Scalar] | None = None
-    most: int | None = None
 
-    @model_validator(mode="after")
-    def _sound(self) -> "CategoryFeature":
-        self.build("feature")
-        return self
-
-    def build(self, name: str) -> train_model.Feature:
-        """The library's feature."""
-        return train_model.Category(column=self.column or name, categories=self.categories, most=self.most)
-
-
-class BinaryTarget(JobModel):
+@made_of(train_model.BinaryLabel, kind="binary")
+class BinaryTarget(DeclaredModel[train_model.BinaryLabel]):
     """True or false, or 1 and 0."""
 
-    kind: Literal["binary"]
-    column: str
 
-    def build(self) -> train_model.Label:
-        """The library's label."""
-        return train_model.BinaryLabel(column=self.column)
-
-
-class ClassTarget(JobModel):
+@made_of(train_model.ClassLabel, kind="classes")
+class ClassTarget(DeclaredModel[train_model.ClassLabel]):
     """One of the declared classes."""
 
-    kind: Literal["classes"]
-    column: str
-    classes: list[Scalar]
 
-    @model_validator(mode="after")
-    def _sound(self) -> "ClassTarget":
-        self.build()
-        return self
-
-    def build(self) -> train_model.Label:
-        """The library's label."""
-        return train_model.ClassLabel(column=self.column, classes=self.classes)
-
-
-class NumberTarget(JobModel):
+@made_of(train_model.NumberLabel, kind="number")
+class NumberTarget(DeclaredModel[train_model.NumberLabel]):
     """A number within a declared range."""
 
-    kind: Literal["number"]
-    column: str
-    min_value: float
-    max_value: float
 
-    @model_validator(mode="after")
-    def _sound(self) -> "NumberTarget":
-        self.build()
-        return self
-
-    def build(self) -> train_model.Label:
-        """The library's label."""
-        return train_model.NumberLabel(column=self.column, min_value=self.min_value, max_value=self.max_value)
-
-
-class Linear(JobModel):
+@made_of(train_model.LinearModel, kind="linear")
+class Linear(DeclaredModel[train_model.LinearModel]):
     """Logistic, multinomial logistic or linear regression, as the label says."""
 
-    kind: Literal["linear"]
 
-    def build(self) -> train_model.Model:
-        """The library's model."""
-        return train_model.LinearModel()
-
-
-class Network(JobModel):
+@made_of(train_model.MLP, kind="mlp")
+class Network(DeclaredModel[train_model.MLP]):
     """A network of dense layers."""
 
-    kind: Literal["mlp"]
-    hidden: list[int] = Field(default_factory=lambda: [64])
 
-    @model_validator(mode="after")
-    def _sound(self) -> "Network":
-        self.build()
-        return self
-
-    def build(self) -> train_model.Model:
-        """The library's model."""
-        return train_model.MLP(hidden=self.hidden)
-
-
-class FitModel(JobModel):
+@made_of(train_model.Steps)
+class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""
 
-    steps: int = train_model.Steps.steps
-    sampling_rate: float = train_model.Steps.sampling_rate
-    clip_norm: float | None = None
-    learning_rate: float | None = None
-    momentum: float = train_model.Steps.momentum
-    average: float = train_model.Steps.average
-    max_noise_multiplier: float | None = None
 
-    @model_validator(mode="after")
-    def _sound(self) -> "FitModel":
-        self.build()
-        return self
-
-    def build(self) -> train_model.Steps:
-        """The library's steps."""
-        return train_model.Steps(**dict(self))
-
-
-class EvaluationModel(JobModel):
+@made_of(
+    TrainModel,
+    only=("evaluation_cells", "evaluation_examples"),
+    keys={"cells": "evaluation_cells", "max_examples_per_unit": "evaluation_examples"},
+)
+class EvaluationModel(DeclaredFields):
     """How held-out units are counted."""
 
-    cells: int = TrainModel.evaluation_cells
-    max_examples_per_unit: int = TrainModel.evaluation_examples
 
-
-class TrainStage(OverUnits):
+@made_of(TrainModel, leave_out=("privacy_unit", "evaluation_cells", "evaluation_examples"), keys={"fit": "steps"})
+class TrainStage(OverUnits, DeclaredFields):
     """A model that is trained under the job's budget."""
 
-    kind: Literal["train"]
-    share: Annotated[Positive, Field(description="Weight of this stage in the budget.")] = 1.0
-    max_examples_per_unit: int = TrainModel.max_examples_per_unit
-    label: Annotated[BinaryTarget | ClassTarget | NumberTarget, Field(discriminator="kind")]
-    features: Annotated[
-        dict[str, Annotated[NumberFeature | CategoryFeature, Field(discriminator="kind")]], Field(min_length=1)
-    ]
-    model: Annotated[Linear | Network, Field(discriminator="kind")] = Linear(kind="linear")
-    fit: FitModel = FitModel()
-    whiten: bool = True
-    held_out: float = TrainModel.held_out
-    evaluation: EvaluationModel = EvaluationModel()
+    kind: Annotated[Literal["train"], Field(description="A model that is trained under the job's budget.")]
+    share: Share = 1.0
+    evaluation: Annotated[EvaluationModel, Field(description="How held-out units are counted.")] = EvaluationModel()
+
+    if TYPE_CHECKING:  # of `TrainModel`, what other modules read by name
+        features: dict[str, NumberFeature | CategoryFeature]
 
     def build(self, privacy_unit: Sequence[str]) -> TrainModel:
         """What the library trains.
@@ -176,18 +95,9 @@ class TrainStage(OverUnits):
         Raises:
             RequestError: it names the key.
         """
-        return TrainModel(
-            privacy_unit=privacy_unit,
-            label=self.label.build(),
-            features={name: feature.build(name) for name, feature in self.features.items()},
-            model=self.model.build(),
-            steps=self.fit.build(),
-            max_examples_per_unit=self.max_examples_per_unit,
-            whiten=self.whiten,
-            held_out=self.held_out,
-            evaluation_cells=self.evaluation.cells,
-            evaluation_examples=self.evaluation.max_examples_per_unit,
-        )
+        features = {name: feature.build(name) for name, feature in self.features.items()}
+        own = {**self.arguments(), **self.evaluation.arguments(), "features": features}
+        return TrainModel(privacy_unit=privacy_unit, **own)
 
     @property
     def metrics(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What is wrong with a job file, in our words: one line for each error, with `file:line`, message and hint.
+"""What is wrong with a job, in our words: one line for each error, with `file:line` where it stands in a file, message and hint.
 
-In: pydantic's errors and the lines of the document. Out: `RequestError`s. Holds: every error of one pass is kept; an unknown
+In: pydantic's errors and the job's content. Out: `RequestError`s. Holds: every error of one pass is kept; an unknown
 key comes with the nearest known one. Not covered: finding the errors (`job_file`).
 """
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec.yaml_lines import Document, Path
+from dp_pipelines.jobs.spec.content import Content, Path
 
 
 class JobErrors(RequestError):
@@ -67,17 +67,18 @@ def nearest(name: str, known: Iterable[str], what: str = "") -> str:
     return f"{what or 'known'}: {shown}" if listed else ""
 
 
-def place(path: Path, field: str, document: Document) -> tuple[str, Path]:
-    """The name of a place in the job file, and the longest part of it that has a line.
+def place(path: Path, field: str, content: Content) -> tuple[str, Path]:
+    """The name of a place in a job, and its path.
 
     Args:
         path: keys and indices, where `field` is looked for.
         field: a key or dotted keys below `path`, or the name of something that is no key.
+        content: of the job.
     """
     full: Path = path
     for part in field.replace("[", ".").replace("]", "").split("."):
         step: str | int = int(part) if part.isdigit() else part
-        if step != "" and (not full or full[-1] != step or (*full, step) in document.lines):
+        if step != "" and (not full or full[-1] != step or content.holds((*full, step))):
             full = (*full, step)
     return shown(full), full
 
@@ -92,14 +93,14 @@ def shown(path: Path) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def from_validation(error: ValidationError, document: Document, model: type[BaseModel]) -> list[RequestError]:
+def from_validation(error: ValidationError, content: Content, model: type[BaseModel]) -> list[RequestError]:
     """One `RequestError` for each of pydantic's."""
     found: dict[str, RequestError] = {}
     for detail in error.errors(include_url=False, include_input=False):
         cause = detail.get("ctx", {}).get("error")
-        path, current = _resolve(detail["loc"], document.data, model)
+        path, current = _resolve(detail["loc"], model)
         if isinstance(cause, RequestError):
-            field, path = place(path, cause.field, document)
+            field, path = place(path, cause.field, content)
             # A key that is left out is None to the library.
             message, hint = cause.message.replace("must be a number, not NoneType", "is missing"), cause.hint
         else:
@@ -107,7 +108,7 @@ def from_validation(error: ValidationError, document: Document, model: type[Base
             message, hint = _words(detail, path, current)
             if detail["type"] == "union_tag_invalid":
                 field, path = f"{field}.kind", (*path, "kind")
-        problem = RequestError(field=f"{document.where(path)}: {field}", message=message, hint=hint)
+        problem = RequestError(field=content.named(path, field), message=message, hint=hint)
         found.setdefault(str(problem), problem)
     return list(found.values())
 
@@ -122,7 +123,7 @@ def by_line(problems: Iterable[RequestError]) -> list[RequestError]:
     return sorted(problems, key=line)
 
 
-def _resolve(location: tuple[int | str, ...], data: Any, model: Any) -> tuple[Path, Any]:
+def _resolve(location: tuple[int | str, ...], model: Any) -> tuple[Path, Any]:
     """The path in the document (pydantic puts the tags of unions into its own), and the type that stands around its end."""
     path: list[str | int] = []
     around = current = _plain(model)

@@ -14,26 +14,23 @@ from typing import Any
 import yaml
 
 from dp_pipelines.errors import RequestError
-
-Path = tuple[str | int, ...]
+from dp_pipelines.jobs.spec.content import MOST_DEPTH, Content, Path
 
 MOST_NODES = 200_000
 """A job file is small; aliases that multiply stop here."""
-MOST_DEPTH = 50
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Document:
-    """Data and lines.
+class Document(Content):
+    """Data of a file, and lines.
 
     Args:
-        name: the file as the user wrote it; it stands in messages.
         data: plain Python data.
+        name: the file as the user wrote it; it stands in messages.
         lines: from a path of keys and indices to a line, counted from 1: of the key where there is one, else of the value.
     """
 
     name: str
-    data: Any
     lines: dict[Path, int]
 
     def where(self, path: Path) -> str:
@@ -45,6 +42,10 @@ class Document:
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.name}:{self.lines.get(path, 1)}"
+
+    def named(self, path: Path, field: str) -> str:
+        """How a message names a field: `file:line` and its path."""
+        return f"{self.where(path)}: {field}"
 
 
 class _Loader(yaml.SafeLoader):

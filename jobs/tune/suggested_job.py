@@ -16,6 +16,7 @@ import yaml
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import yaml_lines
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
 
 
@@ -29,7 +30,7 @@ _Dumper.add_representer(str, lambda dumper, text: dumper.represent_scalar("tag:y
 def text_with(
     file: JobFile,
     original: str,
-    changes: Mapping[yaml_lines.Path, Any],
+    changes: Mapping[Path, Any],
     header: Sequence[str],
     tuned: Mapping[str, str] | None = None,
 ) -> str:
@@ -70,10 +71,10 @@ def _says(text: str, wanted: Any) -> bool:
         return False
 
 
-def paths(file: JobFile) -> dict[yaml_lines.Path, str]:
+def paths(file: JobFile) -> dict[Path, str]:
     """The files that a job names relative to its own folder, with that folder before them."""
     folder, found = file.path.parent.resolve(), {}
-    places: list[yaml_lines.Path] = [(part, kind) for part in ("source", "lookup") for kind in ("parquet", "csv")]
+    places: list[Path] = [(part, kind) for part in ("source", "lookup") for kind in ("parquet", "csv")]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data
@@ -85,7 +86,7 @@ def paths(file: JobFile) -> dict[yaml_lines.Path, str]:
     return found
 
 
-def _edited(original: str, changes: Mapping[yaml_lines.Path, Any]) -> str | None:
+def _edited(original: str, changes: Mapping[Path, Any]) -> str | None:
     """The text with other values in their places, or None where one has no place."""
     try:
         spans = yaml_lines.spans(original)

@@ -30,7 +30,8 @@ from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_tuning
 from dp_pipelines.jobs.run.run import NO_LEDGER
 from dp_pipelines.jobs.runners import doctor, processes, runner_rules
 from dp_pipelines.jobs.sources import source_files
-from dp_pipelines.jobs.spec import job_file, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec import job_file, validation_errors
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal import silence
@@ -343,9 +344,7 @@ class _Made:
 
     def _suggested(self, found: Recommendation) -> str:
         option = self.options[found.number]
-        changes: dict[yaml_lines.Path, Any] = {
-            tune_grid.place(path, self.stage): value for path, value in option.setting
-        }
+        changes: dict[Path, Any] = {tune_grid.place(path, self.stage): value for path, value in option.setting}
         header = list(WARNING) if self.private else ["The values that differ were chosen from a public sample."]
         if self.assumed:
             header = ["The values that differ were chosen from rows that were made up, not from any data. Assumed:"]
@@ -368,7 +367,7 @@ class _Made:
         return pa.table({"configuration": rest.pop("configuration"), **named, **rest})
 
 
-def _held(file: JobFile, path: yaml_lines.Path) -> Any:
+def _held(file: JobFile, path: Path) -> Any:
     """What a job has in a place, default or not."""
     held: Any = file.job
     for step in path:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
+from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Private, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.query.query import PrivatePartitions, Query
@@ -161,7 +162,7 @@ def _options(request: Request, name: str, settings: Sequence[GridSetting]) -> It
             validation_errors.raise_within(f"--grid {words}", error)
 
 
-def place(path: str, name: str) -> yaml_lines.Path:
+def place(path: str, name: str) -> Path:
     """Where a path of a grid stands in the job file.
 
     >>> place("bounds.max_partitions_contributed", "weekly"), place("budget.epsilon", "weekly")

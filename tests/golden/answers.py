@@ -14,10 +14,12 @@ import re
 import yaml
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.beam_yaml.transforms import DpAggregate
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.runners import engines
-from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.spec import from_query, job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.engines import exact
 from tests.golden import jobs, rows, wrong
@@ -71,6 +73,38 @@ def run(folder: pathlib.Path, number: int) -> str:
         return f"refused at {places(str(error))}"
 
 
+def asked(folder: pathlib.Path, number: int) -> dict[str, list[str]]:
+    """What a run of each aggregate stage is where a session asks for its query, and where a pipeline of Beam YAML does."""
+    try:
+        file = job_file.load(str(write(folder, number)))
+        of_stages = queries(file)
+    except RequestError:
+        return {}
+    found = {}
+    for name, query in of_stages.items():
+        stage = jobs.job(number)["stages"][name]
+        budget = {"epsilon": 0.5, "delta": 1e-6}
+        rows_of = {"where": file.job.where, "columns": jobs.job(number)["columns"]}
+        session = from_query.job_of(
+            query, name, dataset="golden", source={"parquet": "data/*.parquet"}, folder=folder, **budget, **rows_of
+        )
+        known = {
+            key: stage[key]
+            for key in stage
+            if key in ("partition_by", "bounds", "metrics", "partitions", "top", "best")
+        }
+        piped = DpAggregate(
+            ledger="none", privacy_unit=jobs.job(number)["privacy_unit"], name=name, **budget, **rows_of, **known
+        )
+        found[name] = [digest(content(session.job)), digest(content(piped._file.job))]
+    return found
+
+
+def content(job: job_file.Job) -> object:
+    """What the hash of a run is made of."""
+    return job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
+
+
 def statistics(folder: pathlib.Path, number: int) -> dict[str, str]:
     """Digests of the exact totals of each stage, in the order of their partitions."""
     # A name of its own: plans of a path are kept for the next engine.
@@ -97,7 +131,8 @@ def refusal(folder: pathlib.Path, given: wrong.Wrong) -> str:
 SHARES = 16
 """Of the made-up jobs one in so many is tried in each run, the others where there is time."""
 
-PLANS, RUNS, STATISTICS, REFUSALS = "plans.json", "runs.json", "statistics.json", "refusals.json"
+PLANS, RUNS, ASKED = "plans.json", "runs.json", "asked.json"
+STATISTICS, REFUSALS = "statistics.json", "refusals.json"
 HERE = pathlib.Path(__file__).parent
 
 

@@ -11,8 +11,8 @@ import pytest
 from dp_pipelines.jobs.spec import metric_models
 from tests.golden import answers, jobs, wrong
 
-PLANS, RUNS, STATISTICS, REFUSALS = map(
-    answers.kept, (answers.PLANS, answers.RUNS, answers.STATISTICS, answers.REFUSALS)
+PLANS, RUNS, ASKED, STATISTICS, REFUSALS = map(
+    answers.kept, (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS)
 )
 
 
@@ -50,6 +50,11 @@ def test_most_of_the_made_up_jobs_are_planned_and_a_hundred_inputs_are_refused()
 
 def test_a_run_is_known_again_by_what_its_job_asks_for(folder: pathlib.Path) -> None:
     assert {number: answers.run(folder, int(number)) for number in RUNS} == RUNS
+
+
+def test_a_run_of_a_session_or_of_beam_yaml_is_known_again_by_what_is_asked(folder: pathlib.Path) -> None:
+    assert sum(len(answer) for answer in ASKED.values()) > 150
+    assert {number: answers.asked(folder, int(number)) for number in ASKED} == ASKED
 
 
 @pytest.mark.parametrize("number", some(list(PLANS)))

@@ -1,7 +1,7 @@
 """Write the golden answers anew: after a change that was meant to change them, and after reading what changed.
 
-In: this library. Out: plans.json, runs.json, statistics.json and refusals.json beside it. Run: python tests/golden/write.py,
-or with --new to add the answers of jobs that have none, such as those of a kind in `jobs.LATER`.
+In: this library. Out: plans.json, runs.json, asked.json, statistics.json and refusals.json beside it.
+Run: python tests/golden/write.py, or with --new to add the answers of jobs that have none, such as those of a kind in `jobs.LATER`.
 """
 
 import json
@@ -16,11 +16,9 @@ from tests.golden import answers, jobs, wrong
 
 
 def main(*, only_new: bool = False) -> None:
-    """All four files, or what is not in them yet."""
-    plans, runs, totals, refusals = (
-        answers.kept(name) if only_new else {}
-        for name in (answers.PLANS, answers.RUNS, answers.STATISTICS, answers.REFUSALS)
-    )
+    """All five files, or what is not in them yet."""
+    files = (answers.PLANS, answers.RUNS, answers.ASKED, answers.STATISTICS, answers.REFUSALS)
+    plans, runs, asked, totals, refusals = (answers.kept(name) if only_new else {} for name in files)
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)
         os.environ |= {"XDG_CACHE_HOME": place + "/cache", "XDG_STATE_HOME": place + "/state"}
@@ -30,10 +28,12 @@ def main(*, only_new: bool = False) -> None:
                 plans[name], runs[name] = answers.plan(folder, number), answers.run(folder, number)
                 if not str(plans[name]).startswith("exit") and answers.is_fixed(number):
                     totals[name] = answers.statistics(folder, number)
+            if name not in asked:
+                asked[name] = answers.asked(folder, number)
         for given in wrong.inputs():
             if given.name not in refusals:
                 refusals[given.name] = answers.refusal(folder, given)
-    written = {answers.PLANS: plans, answers.RUNS: runs, answers.STATISTICS: totals, answers.REFUSALS: refusals}
+    written = dict(zip(files, (plans, runs, asked, totals, refusals), strict=True))
     for name, content in written.items():
         (answers.HERE / name).write_text(json.dumps(content, indent=1) + "\n")
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines.jobs.spec import metric_models
+from dp_pipelines.jobs.spec import declared, metric_models
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import manifest
@@ -156,7 +156,7 @@ def test_each_has_an_example_words_and_a_name_in_the_library() -> None:
         assert getattr(dp, metric.__name__) is metric, "what job files know, dp_pipelines exports"
         assert metric.tuned_as in (*TUNED, None)
         assert metric.many == (metric.shown_as != "number")
-        assert all(name in [field.name for field in registry.fields(metric)] or metric.many is False
+        assert all(name in [field.name for field in declared.fields(metric)] or metric.many is False
                    for name in metric.declared)  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_each_field_of_each_is_described_and_editors_are_told(kind: str) -> None
     schema = metric_models.MODELS[kind].model_json_schema()
     assert schema["properties"]["kind"]["const"] == kind
     assert schema["description"].endswith(".")
-    for field in registry.fields(registry.metrics()[kind]):
+    for field in declared.fields(registry.metrics()[kind]):
         assert field.description.endswith("."), f"{kind}.{field.name} is not in the docstring"
         assert field.name in schema["properties"]
 
@@ -187,7 +187,7 @@ ANYTHING = st.recursive(
 @given(kind=st.sampled_from(sorted(EXAMPLES)), data=st.data())
 def test_whatever_stands_in_a_field_is_taken_or_refused_as_a_wrong_request(kind: str, data: st.DataObject) -> None:
     metric = registry.metrics()[kind]
-    name = data.draw(st.sampled_from([field.name for field in registry.fields(metric)]))
+    name = data.draw(st.sampled_from([field.name for field in declared.fields(metric)]))
     try:
         made = metric(**{**EXAMPLES[kind], name: data.draw(ANYTHING)})
     except dp.RequestError:

@@ -24,6 +24,7 @@ from tests.helpers.source import ROOT
 from tests.jobs.conftest import purchases, stage
 
 BOUNDS = dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=20)
+PRODUCTS = dp.PublicPartitions(keys=[("p1",), ("p2",)])
 ORDERS = {"partition_by": "product", "bounds": BOUNDS, "metrics": {"orders": dp.Count()}}
 
 
@@ -428,6 +429,10 @@ def test_an_account_with_windows_is_refused():
             "partition_by: names column 'produkt', which is not there; did you mean 'product'",
         ),
         ({"metrics": {"x": dp.Sum("note", min_value=0, max_value=1)}}, "metrics.x.column: column 'note'"),
+        (
+            {"metrics": {}, "partitions": PRODUCTS, "best": dp.Best(by=dp.Sum("note", min_value=0, max_value=1))},
+            "^best.by.column: column 'note'",
+        ),
         ({"where": "price >"}, "where: is not an SQL expression"),
         ({"where": "random() > 0.5"}, "where: uses 'random', which is not one of the allowed"),
         ({"columns": {"customer": "1"}}, "columns.customer"),

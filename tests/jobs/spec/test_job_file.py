@@ -1,17 +1,24 @@
 """Job files: broken ones beside the words that they are refused with, and what a good one means."""
 
+import dataclasses
 import json
 import pathlib
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
+from pydantic import Field, ValidationError
 
-from dp_pipelines import Count, Mean, PrivatePartitions, PublicPartitions, Sum
+from dp_pipelines import Count, Mean, PrivatePartitions, PublicPartitions, Sum, checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
-from dp_pipelines.jobs.spec import job_file, validation_errors
+from dp_pipelines.jobs.spec import declared, job_file, validation_errors
+from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.job_file import load
 from dp_pipelines.metrics import registry
+from dp_pipelines.query.query import ContributionBounds, Query, Top
+from dp_pipelines.query.train_model import Number, Steps, TrainModel
 from tests.jobs.conftest import Shop
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -98,6 +105,96 @@ def test_the_schema_accepts_exactly_the_keys_that_the_loader_accepts() -> None:
     assert set(schema["$defs"]["Stage"]["properties"]) == set(job_file.Stage.model_fields)
     metrics = schema["$defs"]["Stage"]["properties"]["metrics"]["additionalProperties"]
     assert set(metrics["discriminator"]["mapping"]) == set(registry.metrics())
+
+
+def described(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Each field of a schema and of what is defined in it, with its description: its own, or that of what it refers to."""
+    defined = schema.get("$defs", {})
+    for place, part in {"job": schema, **defined}.items():
+        for name, field in part.get("properties", {}).items():
+            referred = defined.get(field.get("$ref", "").rpartition("/")[2], {})
+            yield f"{place}.{name}", field.get("description") or referred.get("description", "")
+
+
+def test_editors_are_told_what_each_field_of_a_job_file_means() -> None:
+    found = dict(described(job_file.Job.model_json_schema()))
+    assert len(found) > 120
+    assert [name for name, words in found.items() if len(words) < 8 or not words.endswith(".")] == []
+
+
+def test_a_field_without_a_description_is_found() -> None:
+    class Bare(JobModel):
+        said: Annotated[int, Field(description="A number of things.")]
+        forgotten: int
+
+    class Around(JobModel):
+        inner: Annotated[Bare, Field(description="What it is about.")]
+
+    found = dict(described(Around.model_json_schema()))
+    assert found == {"job.inner": "What it is about.", "Bare.said": "A number of things.", "Bare.forgotten": ""}
+
+
+NOT_IN_FILES = {(Query, "group"), (Query, "privacy_unit"), (TrainModel, "privacy_unit")}
+"""What is set by plans, and what stands once in a job and not in each stage."""
+
+
+@pytest.mark.parametrize("library", [Query, ContributionBounds, PrivatePartitions, Top, TrainModel, Steps, Number])
+def test_a_field_of_the_library_is_a_field_of_job_files_with_its_words(library: type) -> None:
+    parts = [model for model in models() if model.library is library]
+    said = {field: (model, key) for model in parts for key, field in model.declared.items()}
+    for field in declared.fields(library):
+        if (library, field.name) in NOT_IN_FILES and field.name not in said:
+            continue
+        model, key = said[field.name]
+        if key in getattr(model.__base__, "model_fields", ()):  # job files say it in their own way
+            continue
+        schema = model.model_json_schema()
+        assert schema["properties"][key]["description"] == field.description
+        assert (key in schema.get("required", ())) == (field.default is dataclasses.MISSING)
+
+
+def models() -> list[type[declared.DeclaredFields]]:
+    """All that is made of dataclasses."""
+    found, rest = [], [declared.DeclaredFields]
+    while rest:
+        model = rest.pop()
+        rest += model.__subclasses__()
+        found += [model] if hasattr(model, "library") else []
+    return found
+
+
+def test_a_field_that_the_library_gets_is_one_of_job_files_at_once() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class LaterBounds(ContributionBounds):
+        """Bounds of a later version.
+
+        Args:
+            max_days: days of one unit that are kept.
+        """
+
+        max_days: Annotated[int, checks.Whole(low=1, high=366)] | None = None
+
+    model = declared.model_of(declared.DeclaredModel, LaterBounds, name="LaterBoundsModel")
+    said: dict[str, Any] = {"max_contributions": 3, "max_days": 7}
+    assert model.model_validate(said).build() == LaterBounds(**said)
+    assert declared.said(LaterBounds(**said)) == said
+    shown = model.model_json_schema()["properties"]["max_days"]
+    assert shown["description"] == "Days of one unit that are kept."
+    assert shown["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 366}
+    with pytest.raises(ValidationError, match="must be a whole number from 1 to 366"):
+        model.model_validate({**said, "max_days": 0})
+
+
+def test_ranges_and_kinds_stand_in_the_schema() -> None:
+    defined = job_file.Job.model_json_schema()["$defs"]
+    assert defined["TopPartitions"]["properties"]["k"]["maximum"] == 2**31
+    assert defined["FitModel"]["properties"]["momentum"]["minimum"] == 0
+    bound = defined["Bounds"]["properties"]["max_partitions_contributed"]["anyOf"]
+    assert [{key: one[key] for key in one if key != "type"} for one in bound] == [
+        {"minimum": 1, "maximum": 2**24}, {"const": "auto"}, {},
+    ]  # fmt: skip
+    assert defined["TrainStage"]["properties"]["features"]["minProperties"] == 1
+    assert set(defined["TrainStage"]["properties"]["model"]["discriminator"]["mapping"]) == {"linear", "mlp"}
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

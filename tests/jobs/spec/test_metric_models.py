@@ -161,7 +161,7 @@ def test_a_metric_of_the_library_and_what_a_job_file_says_of_it_are_the_same(met
 
 
 def test_every_kind_of_metric_is_described():
-    assert {kind: model.metric for kind, model in metric_models.MODELS.items()} == registry.metrics()
+    assert {kind: model.library for kind, model in metric_models.MODELS.items()} == registry.metrics()
 
 
 def test_a_metric_of_ones_own_is_no_job_file():
