@@ -1,7 +1,7 @@
 """Write the golden answers anew: after a change that was meant to change them, and after reading what changed.
 
 In: this library. Out: plans.json, runs.json, asked.json, statistics.json and refusals.json beside it.
-Run: python tests/golden/write.py, or with --new to add the answers of jobs that have none, such as those of a kind in `jobs.LATER`.
+Run: python tests/golden/write.py, or with --new to add the answers of jobs that have none (those of a kind in `jobs.LATER`).
 """
 
 import json
