@@ -32,7 +32,7 @@ from dp_pipelines import (
 )
 from dp_pipelines.accounting.accountant import epsilon_of
 from dp_pipelines.accounting.comparison import Costs, compare
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -42,7 +42,7 @@ CURVE = (1, 2, 4, 7, 12, 20, 30, 52, 90, 150, 230, 365)
 DELTA = 1e-6
 WAYS = {"naive": "naive", "advanced": "advanced", "renyi": "RDP", "pld": "PLD"}
 COLOURS = {"naive": "#8a8a8a", "advanced": "#c9a227", "renyi": "#d1603d", "pld": "#1f6f8b"}
-DAILY = Mechanism(stage="daily", name="rows", kind="gaussian", scale=Fraction(60), l2_squared=1, l0=1)
+DAILY = MechanismRecord(stage="daily", name="rows", kind="gaussian", scale=Fraction(60), l2_squared=1, l0=1)
 NOISE_LIMIT, SLACK_LIMIT, SECONDS_LIMIT = 0.42, 1e-3, 3.0
 ROUNDS = 5
 
@@ -96,7 +96,7 @@ PUBLIC = PublicPartitions(keys=[("a",)])
 COUNT = query({"rows": Count()}, PUBLIC, 1, 1)
 
 
-def report() -> tuple[Mechanism, ...]:
+def report() -> tuple[MechanismRecord, ...]:
     """The records of a report such as that of the example: counts, customers, a sum and private partitions, for 365 runs."""
     metrics = {
         "orders": Count(),
@@ -107,7 +107,7 @@ def report() -> tuple[Mechanism, ...]:
     return Plan(epsilon=1.0, delta=DELTA, stages={"daily": asked}, runs=365).mechanisms
 
 
-def costs(records: Sequence[Mechanism], runs: Sequence[int]) -> list[Costs]:
+def costs(records: Sequence[MechanismRecord], runs: Sequence[int]) -> list[Costs]:
     """What so many runs of some records cost."""
     return [compare([(records, n)], DELTA) for n in runs]
 
@@ -226,7 +226,7 @@ Not covered: subsampled mechanisms (training), and plans over the same people th
     )
 
 
-def plot(path: pathlib.Path, records: Sequence[Mechanism]) -> None:
+def plot(path: pathlib.Path, records: Sequence[MechanismRecord]) -> None:
     """Epsilon by runs for both reports, and the noise of one count."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 4.2), layout="constrained")
     for axes, of, title in (

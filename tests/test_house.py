@@ -58,23 +58,8 @@ KINDS_COMPARED = {
     "dp_pipelines.report.key_text": "an Arrow type",
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
-    # To be gone: these ask in several places what a statistic, a stage or a parameter is.
-    "dp_pipelines.audit.aggregates": "a statistic",
-    "dp_pipelines.audit.decisions": "a statistic",
-    "dp_pipelines.audit.records": "a statistic",
-    "dp_pipelines.audit.replay": "a statistic, a record",
-    "dp_pipelines.audit.worst": "a statistic",
-    "dp_pipelines.jobs.spec.job_file": "a stage",
-    "dp_pipelines.jobs.spec.job_parameters": "a parameter",
-    "dp_pipelines.jobs.terminal.summary": "a stage",
-    "dp_pipelines.kernels.accumulate": "a statistic",
-    "dp_pipelines.kernels.statistics": "a statistic",
-    "dp_pipelines.plan_stages.training_parts": "a part of a train stage",
-    "dp_pipelines.planning.decision_cost": "a statistic",
-    "dp_pipelines.planning.describe": "a statistic",
-    "dp_pipelines.planning.stage": "a statistic",
-    "dp_pipelines.release.bounds_chosen": "a statistic",
-    "dp_pipelines.release.draw": "a statistic",
+    "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
+    "dp_pipelines.jobs.terminal.summary": "reads the plan's JSON",
 }
 """Modules that compare a kind with one that they spell, each with the reason: what a kind does, its own object says."""
 

@@ -19,13 +19,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dp_pipelines import checks
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 
 if TYPE_CHECKING:
     from dp_pipelines.accounting.composition import Composition
 
-Rounds = list[tuple[tuple[Mechanism, ...], int]]
+Rounds = list[tuple[tuple[MechanismRecord, ...], int]]
 """Records, and how often they run together."""
 
 ACCURACY = 3e-5
@@ -40,7 +40,7 @@ LARGEST_EPSILON = 40.0
 """Where a larger epsilon is asked for, noise from tables is held to this one: beyond, a unit could show in their ends."""
 
 
-def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Composition":
+def loss_distribution(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> "Composition":
     """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
 
     What groups there are is left out: a unit in all of them would cost this. `record_kinds` says which pairs each record is.
@@ -51,7 +51,9 @@ def loss_distribution(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> "Com
     return _composed([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))])
 
 
-def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+def epsilon_of(
+    mechanisms: Iterable[MechanismRecord], delta: float, *, runs: int = 1, accuracy: float = ACCURACY
+) -> float:
     """The epsilon that all runs of all records cost together at a delta; infinite where no epsilon is enough.
 
     Args:
@@ -64,7 +66,7 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, 
     Raises:
         RequestError: an argument is out of its range.
 
-    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
     >>> round(epsilon_of([record], 1e-6, runs=12), 4)
     4.1518
     """
@@ -72,11 +74,11 @@ def epsilon_of(mechanisms: Iterable[Mechanism], delta: float, *, runs: int = 1, 
 
 
 def epsilon_of_rounds(
-    rounds: Iterable[tuple[Sequence[Mechanism], int]], delta: float, *, accuracy: float = ACCURACY
+    rounds: Iterable[tuple[Sequence[MechanismRecord], int]], delta: float, *, accuracy: float = ACCURACY
 ) -> float:
     """The epsilon of runs that differ: lists of records, each with how often it runs. Otherwise as `epsilon_of`.
 
-    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
     >>> round(epsilon_of_rounds([([record], 4), ([record], 8)], 1e-6), 4)
     4.1518
     """
@@ -102,8 +104,8 @@ def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
 
 
 def epsilon_of_groups(
-    shared: Iterable[Mechanism],
-    groups: Iterable[Iterable[Mechanism]],
+    shared: Iterable[MechanismRecord],
+    groups: Iterable[Iterable[MechanismRecord]],
     delta: float,
     *,
     runs: int = 1,
@@ -124,7 +126,7 @@ def epsilon_of_groups(
     Raises:
         RequestError: an argument is out of its range.
 
-    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
+    >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
     >>> epsilon_of_groups([record], [[record], [record], []], 1e-6) == epsilon_of([record, record], 1e-6)
     True
     """
@@ -133,7 +135,9 @@ def epsilon_of_groups(
     return max(epsilon_of(records, delta, runs=runs, accuracy=accuracy) for records in each)
 
 
-def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY) -> float:
+def delta_of(
+    mechanisms: Iterable[MechanismRecord], epsilon: float, *, runs: int = 1, accuracy: float = ACCURACY
+) -> float:
     """The delta, at most 1, that all runs of all records cost together at an epsilon.
 
     Args:
@@ -145,7 +149,7 @@ def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, 
     Raises:
         RequestError: an argument is out of its range.
 
-    >>> record = Mechanism(stage="s", name="threshold", kind="delta", delta=0.25)
+    >>> record = MechanismRecord(stage="s", name="threshold", kind="delta", delta=0.25)
     >>> round(delta_of([record], 1.0, runs=2), 6)
     0.4375
     """
@@ -158,12 +162,12 @@ def delta_of(mechanisms: Iterable[Mechanism], epsilon: float, *, runs: int = 1, 
     return min(1.0, largest)
 
 
-def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: float) -> float:
+def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilon: float) -> float:
     """What the samplers' tables add to delta at an epsilon: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
 
     Beyond `LARGEST_EPSILON` it stays what it is there: with that delta a plan is held to that epsilon.
 
-    >>> tables_delta([Mechanism(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
+    >>> tables_delta([MechanismRecord(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
     0.0
     """
     draws = runs * max(
@@ -172,10 +176,10 @@ def tables_delta(mechanisms: Iterable[Mechanism], *, runs: int = 1, epsilon: flo
     return _tables(draws, min(_from_zero(epsilon, "epsilon", math.inf), LARGEST_EPSILON))
 
 
-def pure_epsilon_of(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> Fraction | None:
+def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> Fraction | None:
     """Epsilon at delta 0, with ideal noise, exactly, of all runs of all records; None where there is none.
 
-    >>> records = [Mechanism(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
+    >>> records = [MechanismRecord(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
     >>> pure_epsilon_of(records, runs=2)
     Fraction(1, 1)
     """
@@ -189,10 +193,10 @@ def pure_epsilon_of(mechanisms: Iterable[Mechanism], *, runs: int = 1) -> Fracti
     return runs * largest
 
 
-def by_group(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> list[Rounds]:
+def by_group(rounds: Iterable[tuple[Sequence[MechanismRecord], int]]) -> list[Rounds]:
     """What one unit meets, for each group that there is: the records of everybody and of that group, in all rounds.
 
-    >>> all_of_it, young = (Mechanism(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
+    >>> all_of_it, young = (MechanismRecord(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
     >>> [len(records) for ((records, runs),) in by_group([([all_of_it, young], 1)])], by_group([([all_of_it], 2)])[0][0][1]
     ([2], 2)
     """
@@ -207,7 +211,7 @@ def _tables(draws: int, epsilon: float) -> float:
     return draws * (1 + math.exp(min(epsilon, 700.0))) * TABLES_ERROR
 
 
-def _composed(rounds: Iterable[tuple[Sequence[Mechanism], int]]) -> "Composition":
+def _composed(rounds: Iterable[tuple[Sequence[MechanismRecord], int]]) -> "Composition":
     from dp_pipelines.accounting import composition, dominating_pairs
 
     squares: list[float] = []

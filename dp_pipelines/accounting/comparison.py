@@ -25,11 +25,11 @@ import numpy as np
 from dp_pipelines import checks
 from dp_pipelines.accounting import accountant, divergences, renyi
 from dp_pipelines.accounting.estimate import Terms, rough
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.kernels.lattice import Floats
 
-Groups = Iterable[tuple[Sequence[Mechanism], int]]
+Groups = Iterable[tuple[Sequence[MechanismRecord], int]]
 """Records, and how often they run together."""
 
 ORDERS = tuple(1 + 2.0 ** (n / 6 - 5) for n in range(180))
@@ -71,7 +71,7 @@ def compare(groups: Groups, delta: float) -> Costs:
         RequestError: an argument is out of its range.
 
     >>> from fractions import Fraction
-    >>> daily = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(60), l2_squared=1, l0=1)
+    >>> daily = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(60), l2_squared=1, l0=1)
     >>> costs = compare([([daily], 365)], 1e-6)
     >>> round(costs.naive, 1), round(costs.advanced, 1), round(costs.renyi, 2), round(costs.pld, 2)
     (29.2, 9.7, 1.48, 1.38)
@@ -87,7 +87,7 @@ def compare(groups: Groups, delta: float) -> Costs:
     )
 
 
-def _compare(kept: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> Costs:
+def _compare(kept: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> Costs:
     """As `explain`, of the records that one unit meets."""
     if delta == 0:
         added = _composed(kept, 0.0, (0.0,))
@@ -125,17 +125,19 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
     return {"delta": delta, "total": total, "stages": each, "records": records}
 
 
-def rough_epsilon(records: Iterable[Mechanism], delta: float, *, runs: int = 1) -> float:
+def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
     """About the epsilon of all records of all runs at a delta, as `estimate.rough` says it; of the dearest group.
 
-    >>> rough_epsilon([Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
+    >>> rough_epsilon([MechanismRecord(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
     0.5
     """
     by_group = accountant.by_group([(tuple(records), 1)])
     return max(rough([kind_of(r).terms(r) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group)
 
 
-def _composed(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float, slacks: Iterable[float]) -> float:
+def _composed(
+    groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float, slacks: Iterable[float]
+) -> float:
     """The best of composition theorems with some parts of delta for themselves."""
     left = delta - _failure(groups)
     if left < 0:
@@ -167,7 +169,7 @@ def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
 
 
 def _losses(
-    groups: Iterable[tuple[tuple[Mechanism, ...], int]],
+    groups: Iterable[tuple[tuple[MechanismRecord, ...], int]],
 ) -> tuple[Floats, Floats, Floats, list[tuple[float, float]]]:
     """Squared shifts of Gaussian sums, rates of their samples and how many there are; epsilons of all others and how many."""
     # Counted in whole numbers, which begin with 0: no count is rounded before the end.
@@ -202,10 +204,10 @@ def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
     return high
 
 
-def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) -> tuple[float, float | None]:
+def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> tuple[float, float | None]:
     """The best order; equal records are counted, as in a plan of many runs most are."""
-    gaussian: list[tuple[tuple[Mechanism, ...], int]] = []
-    others: collections.Counter[Mechanism] = collections.Counter()
+    gaussian: list[tuple[tuple[MechanismRecord, ...], int]] = []
+    others: collections.Counter[MechanismRecord] = collections.Counter()
     for record, runs in ((record, runs) for records, runs in groups for record in records):
         terms = kind_of(record).terms(record)
         if terms == Terms(squares=terms.squares):
@@ -225,6 +227,6 @@ def _renyi(groups: Sequence[tuple[tuple[Mechanism, ...], int]], delta: float) ->
     return best, best_order
 
 
-def _failure(groups: Sequence[tuple[tuple[Mechanism, ...], int]]) -> float:
+def _failure(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]]) -> float:
     failures = ((kind_of(record).failures(record), runs) for records, runs in groups for record in records)
     return math.fsum(runs * delta * times for (delta, times), runs in failures)

@@ -24,7 +24,7 @@ MOST_TIMES = 10**9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mechanism:
+class MechanismRecord:
     """One mechanism of a plan, and the most that all rows of one privacy unit can change in its input.
 
     The kinds, and what must be given for each:
@@ -58,8 +58,8 @@ class Mechanism:
     Raises:
         RequestError: a field is missing, superfluous or out of its range.
 
-    >>> record = Mechanism(stage="weekly", name="orders", kind="laplace", scale=Fraction(4096), linf=512, l0=8, l1=4096)
-    >>> Mechanism.from_json(record.to_json()) == record
+    >>> record = MechanismRecord(stage="weekly", name="orders", kind="laplace", scale=Fraction(4096), linf=512, l0=8, l1=4096)
+    >>> MechanismRecord.from_json(record.to_json()) == record
     True
     """
 
@@ -131,7 +131,7 @@ class Mechanism:
         return fields
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Mechanism":
+    def from_json(cls, fields: Mapping[str, Any]) -> "MechanismRecord":
         """The record that `to_json` wrote.
 
         Raises:

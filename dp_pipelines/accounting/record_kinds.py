@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from dp_pipelines.accounting import divergences
 from dp_pipelines.accounting.divergences import UP
 from dp_pipelines.accounting.estimate import Terms
+from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 
 if TYPE_CHECKING:
     # A record asks its kind for its fields when it is made, so this module is loaded before there are records.
     from dp_pipelines.accounting.dominating_pairs import Pair
-    from dp_pipelines.accounting.mechanism_record import Mechanism
+    from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 _UP = 1 + 2.0**-50
 """More than one division rounds down: shifts of dominating pairs."""
@@ -40,7 +41,7 @@ class Loss:
 
 
 class RecordKind(abc.ABC):
-    """A kind of mechanism record; `mechanism_record.Mechanism` says what its records mean.
+    """A kind of mechanism record; `mechanism_record.MechanismRecord` says what its records mean.
 
     A record is asked of here after it was made, so that it has the fields of its kind, each in its range.
     """
@@ -51,32 +52,36 @@ class RecordKind(abc.ABC):
     fields: ClassVar[tuple[str, ...]]
     """What its records have beside stage, name, kind and group, in the order in which plans write them. They never change."""
 
-    def draws(self, record: "Mechanism") -> int:
+    def draws(self, record: "MechanismRecord") -> int:
         """How many draws from the samplers' tables depend on one unit."""
         return 0
 
-    def pure_epsilon(self, record: "Mechanism") -> Fraction | None:
+    def pure_epsilon(self, record: "MechanismRecord") -> Fraction | None:
         """Epsilon at delta 0, with ideal noise, exactly; None where there is none."""
         return None
 
-    def failures(self, record: "Mechanism") -> tuple[float, int]:
+    def failures(self, record: "MechanismRecord") -> tuple[float, int]:
         """How likely one failure is that shows a unit outright, and how many such failures there may be, independently."""
         return 0.0, 0
 
+    def noise(self, record: "MechanismRecord") -> Law | None:
+        """The law of the noise that each number of a release gets once; None where there is none, or where it is drawn often."""
+        return None
+
     @abc.abstractmethod
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """What `accountant` composes, beside failures."""
 
     @abc.abstractmethod
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """What `renyi` adds up: the divergence of an order above 1 where nothing fails; multiplied by `UP` never too small."""
 
     @abc.abstractmethod
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """What `comparison` adds up by theorems on composition, and `estimate` roughly."""
 
     @abc.abstractmethod
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """What a record says of one unit in one run, for `plan --explain`."""
 
 
@@ -86,23 +91,27 @@ class GaussianKind(RecordKind):
     name = "gaussian"
     fields = ("scale", "l2_squared", "l0")
 
-    def draws(self, record: "Mechanism") -> int:
+    def noise(self, record: "MechanismRecord") -> Law | None:
+        """See `RecordKind`."""
+        return RoundedGaussian(given(record.scale))
+
+    def draws(self, record: "MechanismRecord") -> int:
         """See `RecordKind`."""
         return given(record.l0)
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         return Loss(square=_square(record))
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`."""
         return divergences.gaussian(_square(record), order)
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         return Terms(squares=_square(record))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         return f"{math.sqrt(given(record.l2_squared)):.6g} steps in the L2 norm, {record.l0} partitions"
 
@@ -113,18 +122,18 @@ class SampledGaussianKind(RecordKind):
     name = "sampled_gaussian"
     fields = ("scale", "l2_squared", "l0", "rate", "times")
 
-    def draws(self, record: "Mechanism") -> int:
+    def draws(self, record: "MechanismRecord") -> int:
         """See `RecordKind`."""
         return given(record.l0) * given(record.times)
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         from dp_pipelines.accounting.subsampled_gaussian import Removed
 
         pair = Removed(given(record.rate), math.sqrt(_square(record)) * _UP)
         return Loss(pairs=((pair, given(record.times)),))
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`: Mironov, Talwar, Zhang 2019."""
         from dp_pipelines.accounting import subsampled_gaussian
 
@@ -132,11 +141,11 @@ class SampledGaussianKind(RecordKind):
         moment = subsampled_gaussian.log_moment(given(record.rate), mu, order - 1)
         return given(record.times) * moment / (order - 1)
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         return Terms(sampled=((given(record.times), given(record.rate), _square(record)),))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         norm, rate = math.sqrt(given(record.l2_squared)), given(record.rate)
         return f"{record.times} sums over samples of {rate:.4g} of the units, {norm:.6g} steps in the L2 norm each"
@@ -148,30 +157,34 @@ class LaplaceKind(RecordKind):
     name = "laplace"
     fields = ("scale", "linf", "l0", "l1")
 
-    def draws(self, record: "Mechanism") -> int:
+    def noise(self, record: "MechanismRecord") -> Law | None:
+        """See `RecordKind`."""
+        return FlooredLaplace(given(record.scale))
+
+    def draws(self, record: "MechanismRecord") -> int:
         """See `RecordKind`."""
         return given(record.l0)
 
-    def pure_epsilon(self, record: "Mechanism") -> Fraction:
+    def pure_epsilon(self, record: "MechanismRecord") -> Fraction:
         """See `RecordKind`."""
         return Fraction(min(given(record.l1), given(record.l0) * given(record.linf))) / given(record.scale)
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         from dp_pipelines.accounting.dominating_pairs import Laplace
 
         return Loss(pairs=tuple((Laplace(float(shift) * _UP), times) for shift, times in worst_shifts(record)))
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`."""
         shifts = worst_shifts(record)
         return math.fsum(times * divergences.laplace(float(shift) * UP, order) for shift, times in shifts)
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         return Terms(losses=tuple((times, float(shift)) for shift, times in worst_shifts(record)))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         return f"{record.linf} steps in each of {record.l0} partitions, {record.l1} in all"
 
@@ -182,30 +195,30 @@ class ApproximateDpKind(RecordKind):
     name = "approximate_dp"
     fields = ("epsilon", "delta", "l0")
 
-    def pure_epsilon(self, record: "Mechanism") -> Fraction | None:
+    def pure_epsilon(self, record: "MechanismRecord") -> Fraction | None:
         """See `RecordKind`."""
         return Fraction(given(record.epsilon)) * given(record.l0) if record.delta == 0 else None
 
-    def failures(self, record: "Mechanism") -> tuple[float, int]:
+    def failures(self, record: "MechanismRecord") -> tuple[float, int]:
         """See `RecordKind`."""
         return given(record.delta), given(record.l0)
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         from dp_pipelines.accounting.dominating_pairs import Response
 
         return Loss(pairs=((Response(record.epsilon), given(record.l0)),) if record.epsilon else ())
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`."""
         return given(record.l0) * divergences.response(given(record.epsilon), order)
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         l0 = given(record.l0)
         return Terms(losses=((l0, given(record.epsilon)),), log_not_failed=l0 * math.log1p(-given(record.delta)))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         return f"{record.l0} decisions of epsilon {record.epsilon:.4g}, delta {record.delta:.4g}"
 
@@ -216,25 +229,25 @@ class BoundedRangeKind(RecordKind):
     name = "bounded_range"
     fields = ("epsilon", "l0")
 
-    def pure_epsilon(self, record: "Mechanism") -> Fraction:
+    def pure_epsilon(self, record: "MechanismRecord") -> Fraction:
         """See `RecordKind`."""
         return Fraction(given(record.epsilon)) * given(record.l0)
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         from dp_pipelines.accounting.dominating_pairs import BoundedRange
 
         return Loss(pairs=((BoundedRange(record.epsilon), given(record.l0)),) if record.epsilon else ())
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`."""
         return given(record.l0) * divergences.bounded_range(given(record.epsilon), order)
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         return Terms(losses=((given(record.l0), given(record.epsilon)),))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         return f"{record.l0} choices of bounded range, epsilon {record.epsilon:.4g}"
 
@@ -245,23 +258,23 @@ class DeltaKind(RecordKind):
     name = "delta"
     fields = ("delta",)
 
-    def failures(self, record: "Mechanism") -> tuple[float, int]:
+    def failures(self, record: "MechanismRecord") -> tuple[float, int]:
         """See `RecordKind`."""
         return given(record.delta), 1
 
-    def loss(self, record: "Mechanism") -> Loss:
+    def loss(self, record: "MechanismRecord") -> Loss:
         """See `RecordKind`."""
         return Loss()
 
-    def divergence(self, record: "Mechanism", order: float) -> float:
+    def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`: none while it does not fail."""
         return 0.0
 
-    def terms(self, record: "Mechanism") -> Terms:
+    def terms(self, record: "MechanismRecord") -> Terms:
         """See `RecordKind`."""
         return Terms(log_not_failed=math.log1p(-given(record.delta)))
 
-    def words(self, record: "Mechanism") -> str:
+    def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
         return f"fails with probability {record.delta:.4g}"
 
@@ -272,27 +285,27 @@ KINDS: dict[str, RecordKind] = {kind.name: kind for kind in _ALL}
 """Every kind of record by its name."""
 
 
-def kind_of(record: "Mechanism") -> RecordKind:
+def kind_of(record: "MechanismRecord") -> RecordKind:
     """The kind of a record.
 
-    >>> from dp_pipelines.accounting.mechanism_record import Mechanism
-    >>> kind_of(Mechanism(stage="s", name="threshold", kind="delta", delta=1e-9)).fields
+    >>> from dp_pipelines.accounting.mechanism_record import MechanismRecord
+    >>> kind_of(MechanismRecord(stage="s", name="threshold", kind="delta", delta=1e-9)).fields
     ('delta',)
     """
     return KINDS[record.kind]
 
 
 def given(value: T | None) -> T:
-    """A field that every record of the kind has: `Mechanism` refuses to be made without it."""
+    """A field that every record of the kind has: `MechanismRecord` refuses to be made without it."""
     assert value is not None
     return value
 
 
-def worst_shifts(record: "Mechanism") -> list[tuple[Fraction, int]]:
+def worst_shifts(record: "MechanismRecord") -> list[tuple[Fraction, int]]:
     """The worst way to spread the change of a Laplace record: how far, in scales, and how many integers that far.
 
-    >>> from dp_pipelines.accounting.mechanism_record import Mechanism
-    >>> worst_shifts(Mechanism(stage="s", name="n", kind="laplace", scale=Fraction(4), linf=4, l0=8, l1=11))
+    >>> from dp_pipelines.accounting.mechanism_record import MechanismRecord
+    >>> worst_shifts(MechanismRecord(stage="s", name="n", kind="laplace", scale=Fraction(4), linf=4, l0=8, l1=11))
     [(Fraction(1, 1), 2), (Fraction(3, 4), 1)]
     """
     linf, l0, l1 = given(record.linf), given(record.l0), given(record.l1)
@@ -301,6 +314,6 @@ def worst_shifts(record: "Mechanism") -> list[tuple[Fraction, int]]:
     return [(shift / given(record.scale), times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
 
 
-def _square(record: "Mechanism") -> float:
+def _square(record: "MechanismRecord") -> float:
     """Of the shift of Gaussian noise, in standard deviations."""
     return float(given(record.l2_squared) / given(record.scale) ** 2)

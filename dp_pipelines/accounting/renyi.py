@@ -17,11 +17,11 @@ from collections.abc import Iterable
 
 from dp_pipelines.accounting import accountant
 from dp_pipelines.accounting.divergences import UP
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 
 
-def divergence(records: Iterable[Mechanism], order: float) -> float:
+def divergence(records: Iterable[MechanismRecord], order: float) -> float:
     """The Renyi divergence of an order above 1 between neighbours, of all records together; of the dearest group.
 
     Args:
@@ -29,7 +29,7 @@ def divergence(records: Iterable[Mechanism], order: float) -> float:
         order: above 1.
 
     >>> from fractions import Fraction
-    >>> record = Mechanism(stage="s", name="rows", kind="gaussian", scale=Fraction(10), l2_squared=100, l0=1)
+    >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(10), l2_squared=100, l0=1)
     >>> round(divergence([record], 4.0), 6)
     2.0
     """
@@ -40,7 +40,7 @@ def divergence(records: Iterable[Mechanism], order: float) -> float:
     )
 
 
-def failure(records: Iterable[Mechanism], epsilon: float) -> float:
+def failure(records: Iterable[MechanismRecord], epsilon: float) -> float:
     """The probability with which the bound on the divergence does not hold: thresholds, coins, the samplers' tables.
 
     Args:

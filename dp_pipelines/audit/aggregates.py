@@ -22,7 +22,7 @@ from dp_pipelines.kernels.cells import Around, Points
 from dp_pipelines.kernels.sparse_counts import Spread
 from dp_pipelines.kernels.statistics import Statistic, UnitWeights
 from dp_pipelines.kernels.vectors import Parts
-from dp_pipelines.mechanisms.release_mechanism import Noise
+from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.planning.stage import Selection, StagePlan
 from dp_pipelines.release.draw import draw_release

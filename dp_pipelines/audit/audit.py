@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines import checks
 from dp_pipelines.accounting import accountant
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit import fitted, records, replay
 from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
 from dp_pipelines.audit.replay import Finding, Replayed
@@ -195,7 +195,7 @@ def _closed(stage: StagePlan, candidate: int) -> StagePlan:
 
 
 def _line(
-    name: str, group: str | None, met: list[Replayed], carried: Iterable[Mechanism], findings: tuple[Finding, ...]
+    name: str, group: str | None, met: list[Replayed], carried: Iterable[MechanismRecord], findings: tuple[Finding, ...]
 ) -> Line:
     own = list(carried) if name == EVERYTHING else [record for record in carried if record.stage == name]
     accounted = {epsilon: accountant.delta_of(own, epsilon) for epsilon in EPSILONS}

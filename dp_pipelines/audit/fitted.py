@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit import made_up, steps
 from dp_pipelines.audit.made_up import MadeUp
 from dp_pipelines.audit.replay import Finding
@@ -265,7 +265,7 @@ class _Looked:
             other=again(fewer),
         )
 
-    def units_of(self, part: str, records: Sequence[Mechanism]) -> Finding:
+    def units_of(self, part: str, records: Sequence[MechanismRecord]) -> Finding:
         """Whether a part reads the units that its records name, and of each unit what depends on it alone."""
         named = {record.group for record in records if record.stage == part}
         whole = self.first.seen.read.get(part, [])

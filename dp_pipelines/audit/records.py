@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import LatticeSteps
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
 from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
 from dp_pipelines.mechanisms.rank_choice import RankChoice
-from dp_pipelines.mechanisms.release_mechanism import Noise, ReleaseMechanism
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
 from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 from dp_pipelines.noise import entropy
@@ -94,7 +94,7 @@ def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, 
 
 
 def _of_stage(
-    plan: Plan, stage: StagePlan, both: Iterable[Iterable[Mechanism]], ready: Iterable[StagePlan], when: str
+    plan: Plan, stage: StagePlan, both: Iterable[Iterable[MechanismRecord]], ready: Iterable[StagePlan], when: str
 ) -> tuple[Finding, ...]:
     group, vectors = group_of(plan, stage.name), sums_of(plan, stage.name)
     wanted = running(stage, group, vectors)
@@ -115,14 +115,14 @@ def _of_stage(
     return (Finding(what=f"records{when}", found=f"{said} fields of {len(wanted)}, each as it runs", evidence=0.0),)
 
 
-def compared(wanted: Sequence[Fields], records: Iterable[Mechanism]) -> list[tuple[str, str]]:
+def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> list[tuple[str, str]]:
     """What differs: the name of a record, and what is wrong with it.
 
     Args:
         wanted: what the records must say.
         records: of one stage.
     """
-    said: dict[str, Mechanism] = {}
+    said: dict[str, MechanismRecord] = {}
     wrong: list[tuple[str, str]] = []
     named = Counter[str]()
     for record in records:
@@ -139,7 +139,7 @@ def compared(wanted: Sequence[Fields], records: Iterable[Mechanism]) -> list[tup
     return wrong
 
 
-def differences(record: Mechanism, fields: Fields) -> list[str]:
+def differences(record: MechanismRecord, fields: Fields) -> list[str]:
     """What one record says otherwise than what runs, field by field.
 
     Args:
@@ -175,7 +175,7 @@ def running(stage: StagePlan, group: str | None, vectors: ClippedVectors | None)
     """
     made = [_of_statistic(stage, place, noise, vectors) for place, noise in _noises(stage)]
     made += _of_decisions(stage)
-    every: Fields = {field.name: None for field in dataclasses.fields(Mechanism)}
+    every: Fields = {field.name: None for field in dataclasses.fields(MechanismRecord)}
     return [every | fields | {"stage": stage.name, "group": group} for fields in made]
 
 
@@ -269,7 +269,7 @@ def _of_sums(audited: _Audited) -> Fields:
     }
 
 
-FIELDS: Mapping[type[ReleaseMechanism], Callable[[_Audited], Fields]] = {
+FIELDS: Mapping[type[Mechanism], Callable[[_Audited], Fields]] = {
     AddedNoise: _of_noise,
     WeightedCount: _of_weights,
     RankChoice: _of_ranks,

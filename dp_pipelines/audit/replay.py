@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.accounting.record_kinds import KINDS
 from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
@@ -24,11 +25,11 @@ from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import Statistic, TrainingSums
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
 from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
 from dp_pipelines.mechanisms.rank_choice import RankChoice
-from dp_pipelines.mechanisms.release_mechanism import Noise, ReleaseMechanism
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
 from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
-from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
+from dp_pipelines.noise.laws import RoundedGaussian
 from dp_pipelines.planning import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
@@ -91,7 +92,7 @@ class Replayed:
 class _Watch:
     """What the parts of a stage add to."""
 
-    def __init__(self, records: Sequence[Mechanism], replays: int) -> None:
+    def __init__(self, records: Sequence[MechanismRecord], replays: int) -> None:
         self.records = {record.name: record for record in records}
         self.replays = replays
         self.scores = {True: np.zeros(replays), False: np.zeros(replays)}
@@ -100,7 +101,7 @@ class _Watch:
         self.notes: list[str] = []
         self.related: list[Products] = []
 
-    def record(self, name: str) -> Mechanism | None:
+    def record(self, name: str) -> MechanismRecord | None:
         """The record of a name. That there is none is a finding of `audit.records`."""
         return self.records.get(name)
 
@@ -157,7 +158,7 @@ def _cost_of_sums(stage: StagePlan, statistic: Statistic, noise: Noise) -> int:
     return 2 * statistic.of_units.times
 
 
-COSTS: Mapping[type[ReleaseMechanism], Callable[[StagePlan, Statistic, Noise], int]] = {
+COSTS: Mapping[type[Mechanism], Callable[[StagePlan, Statistic, Noise], int]] = {
     AddedNoise: _cost_of_noise,
     WeightedCount: _cost_of_noise,
     RankChoice: _cost_of_ranks,
@@ -168,7 +169,7 @@ COSTS: Mapping[type[ReleaseMechanism], Callable[[StagePlan, Statistic, Noise], i
 
 
 def replay(
-    stage: StagePlan, planned: StagePlan, records: Sequence[Mechanism], task: TrainModel | None, replays: int
+    stage: StagePlan, planned: StagePlan, records: Sequence[MechanismRecord], task: TrainModel | None, replays: int
 ) -> Replayed:
     """Replay a stage.
 
@@ -216,17 +217,11 @@ def _related(found: Sequence[Products]) -> Finding:
     return Finding(what="draws used once", found=f"largest correlation {largest:.2g}", evidence=strongest)
 
 
-def _stddev(record: Mechanism) -> tuple[float, Law]:
-    assert record.scale is not None
-    law: Law = FlooredLaplace(record.scale) if record.kind == "laplace" else RoundedGaussian(record.scale)
-    return law.stddev, law
-
-
 def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
     """Noise of aggregates."""
     squares: dict[str, Squares] = {}
     related = Products()
-    records: dict[str, Mechanism | None] = {}
+    records: dict[str, MechanismRecord | None] = {}
     for with_unit in (False, True):
         done = 0
         for portion in replays(with_unit=with_unit):
@@ -238,10 +233,10 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
                 if name not in records:
                     records[name] = watch.record(names[name])
                 record = records[name]
-                if record is None or record.kind not in ("gaussian", "laplace"):
+                law = None if record is None else KINDS[record.kind].noise(record)
+                if law is None:
                     continue
-                stddev, law = _stddev(record)
-                standard.append(residuals / stddev)
+                standard.append(residuals / law.stddev)
                 squares.setdefault(name, Squares(fourth_moment(law))).add(standard[-1])
             if standard:
                 together = np.concatenate(standard, axis=1)
@@ -286,7 +281,7 @@ def _ranks(watch: _Watch, stage: StagePlan, place: int) -> None:
         watch.decided(f"choice of {statistic.name}", decisions.ranks(stage, place, watch.replays))
 
 
-DECISIONS: Mapping[type[ReleaseMechanism], Callable[[_Watch, StagePlan, int], None]] = {
+DECISIONS: Mapping[type[Mechanism], Callable[[_Watch, StagePlan, int], None]] = {
     RankChoice: _ranks,
     MedianByPoints: _median,
 }

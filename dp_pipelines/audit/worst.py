@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.kernels.accumulate import coarse_words
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights
-from dp_pipelines.mechanisms.release_mechanism import Noise
+from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.planning.stage import StagePlan, shape_of
 

@@ -68,7 +68,7 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shard:
-    """The kept rows of a shard: `kernels.statistics.KeptRows`, and what travels as lists."""
+    """The kept rows of a shard: `kernels.statistics.ShardRows`, and what travels as lists."""
 
     wire: pa.Table
     layout: Layout

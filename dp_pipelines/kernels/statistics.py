@@ -24,7 +24,7 @@ WEIGHT_BITS = 20
 """A unit's weight in weighted selection is at most 2**20, spread over its partitions with an L2 norm of at most 2**20."""
 
 
-class KeptRows(Protocol):
+class ShardRows(Protocol):
     """The kept rows of a shard, as `kernels.accumulate` holds them; each method gives one integer per partition code."""
 
     def rows(self) -> Integers:
@@ -125,7 +125,7 @@ class Statistic:
         """
         raise NotImplementedError
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         """One integer per partition code; for statistics that do not travel as lists."""
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class RowCount(Statistic):
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         return _of_rows(1 << COUNT_BITS, max_partitions, max_rows_per_partition, max_rows)
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         return kept.rows()
 
     def score_range(self, rows: int) -> int:
@@ -172,7 +172,7 @@ class NotNullCount(RowCount):
 
     kind = "not_null"
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         assert self.column is not None
         return kept.not_null(self.column)
 
@@ -186,7 +186,7 @@ class UnitCount(Statistic):
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         return _once_per_partition(1 << COUNT_BITS, max_partitions)
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         return kept.units()
 
     def score_range(self, rows: int) -> int:
@@ -215,7 +215,7 @@ class UnitWeights(Statistic):
         """
         raise ValueError("the shape of weights is an L2 norm: see dp_pipelines.selection.thresholds")
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         return kept.weights()
 
 
@@ -241,7 +241,7 @@ class ValueSum(Statistic):
         assert self.lattice is not None
         return _of_rows(self.lattice.largest, max_partitions, max_rows_per_partition, max_rows)
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         assert self.column is not None
         assert isinstance(self.lattice, Lattice)
         return kept.sums(self.column, self.lattice)
@@ -251,7 +251,7 @@ class ValueSum(Statistic):
         return rows * (max(self.lattice.highest, 0) - min(self.lattice.lowest, 0))
 
 
-class ClippedSum(ValueSum):
+class ClippedUnitSum(ValueSum):
     """The sum of a column, clipped for each unit and partition."""
 
     kind = "clipped_sum"
@@ -260,7 +260,7 @@ class ClippedSum(ValueSum):
         assert self.lattice is not None
         return _once_per_partition(self.lattice.largest, max_partitions)
 
-    def per_partition(self, kept: KeptRows) -> Integers:
+    def per_partition(self, kept: ShardRows) -> Integers:
         assert isinstance(self.lattice, SummandLattice)
         return kept.clipped_sums(self.column or "", self.lattice)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines import checks
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules, sources
 from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window
@@ -189,7 +189,7 @@ class Ledger(Journal):
         asked: str,
         content: str,
         params: Mapping[str, str],
-        records: Callable[[int], Sequence[Mechanism]],
+        records: Callable[[int], Sequence[MechanismRecord]],
         window: str = "",
         who: str = "",
     ) -> Run:

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dp_pipelines.accounting import renyi
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import refusals, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
@@ -80,7 +80,7 @@ def plan_cost(account: Account, accounted_epsilon: float, accounted_delta: float
     return Cost(epsilon=units.epsilon_charge(accounted_epsilon), delta=units.delta_charge(accounted_delta))
 
 
-def run_cost(account: Account, records: Sequence[Mechanism]) -> Cost:
+def run_cost(account: Account, records: Sequence[MechanismRecord]) -> Cost:
     """What one run costs beside its plan: nothing under `reserved`."""
     if account.rule == RESERVED:
         return Cost()

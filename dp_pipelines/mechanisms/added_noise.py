@@ -8,20 +8,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Floats, Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.mechanisms.release_mechanism import Calibration, Noise, ReleaseMechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Noise, Sources
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.selection import thresholds
 
 
-class AddedNoise(ReleaseMechanism):
+class AddedNoise(Mechanism):
     """Noise of either law on one integer, or on a list of integers, for each partition."""
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return noise_record(stage, name, calibration.law, calibration.noise.law.scale, calibration.moved)
 
     def draw(
@@ -50,18 +50,22 @@ class WeightedCount(AddedNoise):
     def unit(self, shape: Shape | None) -> int:
         return 1 << WEIGHT_BITS
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         noise, most = calibration.noise, calibration.max_partitions
         squared = thresholds.weighted_l2_squared(1 << WEIGHT_BITS, noise.step, most)
-        return Mechanism(stage=stage, name=name, kind="gaussian", scale=noise.law.scale, l2_squared=squared, l0=most)
+        return MechanismRecord(
+            stage=stage, name=name, kind="gaussian", scale=noise.law.scale, l2_squared=squared, l0=most
+        )
 
 
-def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> Mechanism:
+def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: LatticeSteps) -> MechanismRecord:
     """The record of noise on integers that one unit moves by so many steps."""
     if law == "gaussian":
         squared = moved.l2_squared
-        return Mechanism(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
-    return Mechanism(stage=stage, name=name, kind="laplace", scale=scale, l0=moved.l0, linf=moved.linf, l1=moved.l1)
+        return MechanismRecord(stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=moved.l0)
+    return MechanismRecord(
+        stage=stage, name=name, kind="laplace", scale=scale, l0=moved.l0, linf=moved.linf, l1=moved.l1
+    )
 
 
 def _published(steps: Integers, noise: Noise) -> Floats:

@@ -9,11 +9,11 @@ import dataclasses
 import math
 from fractions import Fraction
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.mechanisms.release_mechanism import Words
+from dp_pipelines.mechanisms.mechanism import Words
 from dp_pipelines.selection.exponential import Choosing, top_k
 
 
@@ -43,11 +43,11 @@ class BestChoice:
         """
         return self.statistic.score_range(self.max_rows_per_partition)
 
-    def record(self, stage: str, epsilon: float) -> Mechanism:
+    def record(self, stage: str, epsilon: float) -> MechanismRecord:
         """The record of all choices of a stage, each with epsilon: in ideal words they are exact."""
         if self.mechanism == "exponential":
-            return Mechanism(stage=stage, name="best", kind="bounded_range", epsilon=epsilon, l0=self.k)
-        return Mechanism(stage=stage, name="best", kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=self.k)
+            return MechanismRecord(stage=stage, name="best", kind="bounded_range", epsilon=epsilon, l0=self.k)
+        return MechanismRecord(stage=stage, name="best", kind="approximate_dp", epsilon=epsilon, delta=0.0, l0=self.k)
 
     def error_95(self, epsilon: float, candidates: int) -> float:
         """How far behind the best one left a choice is, at most, 19 times of 20; in units of the statistic.

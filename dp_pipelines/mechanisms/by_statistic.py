@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 
 from dp_pipelines.kernels.statistics import MedianCounts, RankCounts, Statistic, TrainingSums, UnitWeights
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
+from dp_pipelines.mechanisms.mechanism import Mechanism
 from dp_pipelines.mechanisms.rank_choice import RankChoice
-from dp_pipelines.mechanisms.release_mechanism import ReleaseMechanism
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
 from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 
 Value = TypeVar("Value")
 
-MECHANISMS: dict[type[Statistic], ReleaseMechanism] = {
+MECHANISMS: dict[type[Statistic], Mechanism] = {
     Statistic: AddedNoise(),
     UnitWeights: WeightedCount(),
     RankCounts: RankChoice(),
@@ -25,7 +25,7 @@ MECHANISMS: dict[type[Statistic], ReleaseMechanism] = {
 """By class of statistic, for all that inherit from it."""
 
 
-def mechanism_of(statistic: Statistic) -> ReleaseMechanism:
+def mechanism_of(statistic: Statistic) -> Mechanism:
     """The mechanism of a statistic.
 
     >>> from dp_pipelines.kernels.statistics import RowCount

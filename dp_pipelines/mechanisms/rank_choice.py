@@ -9,22 +9,22 @@ import math
 
 import numpy as np
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.lattice import Integers
-from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.selection.exponential import permute_and_flip
 
 
-class RankChoice(ReleaseMechanism):
+class RankChoice(Mechanism):
     """A choice among candidates in each partition; its epsilon is that of the Laplace law beside it."""
 
     law = "laplace"
     words = "permute_and_flip"
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=0.0)
 
     def draw(
@@ -61,9 +61,9 @@ def spread(cells: Around, rows: int) -> int:
     return 2 * rows * max(cells.part, cells.whole - cells.part)
 
 
-def decision_record(stage: str, name: str, calibration: Calibration, *, delta: float) -> Mechanism:
+def decision_record(stage: str, name: str, calibration: Calibration, *, delta: float) -> MechanismRecord:
     """The record of one decision in each partition of a unit, with epsilon rounded up."""
     epsilon = math.nextafter(float(calibration.decision_epsilon), math.inf)
-    return Mechanism(
+    return MechanismRecord(
         stage=stage, name=name, kind="approximate_dp", epsilon=epsilon, delta=delta, l0=calibration.moved.l0
     )

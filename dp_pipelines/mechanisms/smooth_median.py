@@ -7,23 +7,23 @@ Holds: each number has the epsilon and delta of its record, or less; nothing tel
 
 import numpy as np
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Points
 from dp_pipelines.kernels.lattice import Integers
+from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
 from dp_pipelines.mechanisms.rank_choice import decision_record
-from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise import smooth_sensitivity
 
 
-class MedianByPoints(ReleaseMechanism):
+class MedianByPoints(Mechanism):
     """Laplace noise that follows how far one value can move the median of these values."""
 
     law = "laplace"
     words = "smooth_sensitivity"
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=calibration.delta)
 
     def draw(

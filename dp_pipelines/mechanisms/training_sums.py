@@ -9,23 +9,23 @@ which `dp_pipelines.training` computes and draws.
 import math
 from fractions import Fraction
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.lattice import Integers
-from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 
 DRAWS = 2
 """Noise on the fine lattice of a sum is made of two draws from tables for each coordinate (training.noise)."""
 
 
-class NoisyTrainingSums(ReleaseMechanism):
+class NoisyTrainingSums(Mechanism):
     """Gaussian noise on each of a sequence of sums."""
 
     law = "gaussian"
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         vectors = calibration.statistic.vectors
         assert isinstance(vectors, ClippedVectors)
         return sums_record(stage, name, calibration.noise.law.scale, calibration.steps, vectors)
@@ -42,7 +42,7 @@ class NoisyTrainingSums(ReleaseMechanism):
         raise NotImplementedError("dp_pipelines.training releases these sums")
 
 
-def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: ClippedVectors) -> Mechanism:
+def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: ClippedVectors) -> MechanismRecord:
     """The record of sums whose units of change are `steps` steps each.
 
     >>> sums_record("s", "sums", Fraction(1024), 64, ClippedVectors(size=3, times=80, rate=1.0)).l2_squared == 80 * 64**2
@@ -54,10 +54,10 @@ def sums_record(stage: str, name: str, scale: Fraction, steps: int, vectors: Cli
     if vectors.rate == 1:
         # Vectors that differ by c each, one after the other, differ by c * sqrt(times) in all.
         squared = vectors.times * steps**2
-        return Mechanism(
+        return MechanismRecord(
             stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=squared, l0=draws * vectors.times
         )
-    return Mechanism(
+    return MechanismRecord(
         stage=stage,
         name=name,
         kind="sampled_gaussian",

@@ -13,7 +13,7 @@ import numpy as np
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
-from dp_pipelines.kernels.statistics import ClippedSum, NotNullCount, Statistic, ValueSum
+from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
 
 AUTO: Literal["auto"] = "auto"
@@ -183,7 +183,7 @@ class Sum(_OverColumn):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         if self.clips_partition_sums:
             lattice = SummandLattice.for_sums(*self._sum_bounds)
-            return (ClippedSum(column=self.column, lattice=lattice),)
+            return (ClippedUnitSum(column=self.column, lattice=lattice),)
         return (self._sum(basis), self._count(basis)) if basis.centred else (self._sum(basis),)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:

@@ -95,7 +95,7 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
     >>> list(parts("returns", task, 1.0))
     ['returns.bins', 'returns.users', 'returns.moments', 'returns', 'returns.evaluation']
     """
-    wanted: list[tuple[str, str, Query]] = []
+    wanted: list[tuple[float, str, Query]] = []
     if numbers := binned(task):
         metrics: dict[str, Metric] = {
             feature: Quantiles(
@@ -106,21 +106,24 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
             )
             for feature, number in numbers.items()
         }
-        wanted.append(("bins", bins_of(name), _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit))))
+        wanted.append(
+            (PARTS["bins"], bins_of(name), _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit)))
+        )
     for feature, category in chosen(task).items():
-        wanted.append(("vocabulary", vocabulary_of(name, feature), _votes(task, category)))
+        wanted.append(
+            (share * PARTS["vocabulary"] / len(chosen(task)), vocabulary_of(name, feature), _votes(task, category))
+        )
     sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
-    wanted.append(("users", users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
+    wanted.append((share * PARTS["users"], users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
     if task.whiten:
         size = task.width * (task.width + 1) // 2
-        wanted.append(("moments", moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)})))
+        wanted.append(
+            (share * PARTS["moments"], moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)}))
+        )
     steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
-    kinds = {stage: kind for kind, stage, _ in wanted}
-    kinds[name] = "steps"
+    wanted.append((share * PARTS["steps"], name, _over_all(task, {"steps": steps})))
     queries = {stage: query for _, stage, query in wanted}
-    queries[name] = _over_all(task, {"steps": steps})
-    several = max(1, len(chosen(task)))
-    effective = {stage: share * PARTS[kind] / (several if kind == "vocabulary" else 1) for stage, kind in kinds.items()}
+    effective = {stage: part for part, stage, _ in wanted}
     # Held-out units meet this part alone, so that it may cost what all others together do.
     queries[evaluation_of(name)] = evaluation_query(task)
     effective[evaluation_of(name)] = math.sqrt(math.fsum(part**2 for part in effective.values()))

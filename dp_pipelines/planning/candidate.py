@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import get_args
 
 from dp_pipelines.accounting import accountant
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import Shape
@@ -48,7 +48,7 @@ class TotalBudget:
     delta: float
     runs: int
 
-    def cost(self, records: Sequence[Mechanism], accuracy: float = 1e-4, runs: int | None = None) -> float:
+    def cost(self, records: Sequence[MechanismRecord], accuracy: float = 1e-4, runs: int | None = None) -> float:
         """The epsilon of some records, by default in all runs: with delta 0 the sum of their epsilons, or infinity."""
         runs = self.runs if runs is None else runs
         if self.delta == 0:
@@ -56,7 +56,7 @@ class TotalBudget:
             return math.inf if pure is None else math.nextafter(float(pure), math.inf)
         return accountant.epsilon_of(records, self.allowed_delta(records, runs), runs=runs, accuracy=accuracy)
 
-    def allowed_delta(self, records: Sequence[Mechanism], runs: int | None = None) -> float:
+    def allowed_delta(self, records: Sequence[MechanismRecord], runs: int | None = None) -> float:
         """Delta; where it is 0, what the finite tables of the samplers add all the same (docs/proofs/noise.md)."""
         if self.delta > 0:
             return self.delta
@@ -139,7 +139,7 @@ Chosen = dict[str, Candidate]
 
 def ideal(
     name: str, query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int
-) -> Iterator[Mechanism]:
+) -> Iterator[MechanismRecord]:
     """Records at a noise level, on a lattice so fine that steps do not matter."""
     steps = 4096
     for item, law in candidate.laws.items():
@@ -151,7 +151,7 @@ def ideal(
             yield stage.grouped(noise_record(name, item, law, scale, shape.ideally(steps)), query)
     delta = selection_delta(budget, stages)
     if candidate.medians:
-        yield stage.grouped(Mechanism(stage=name, name="medians", kind="delta", delta=delta), query)
+        yield stage.grouped(MechanismRecord(stage=name, name="medians", kind="delta", delta=delta), query)
     if candidate.strategy is not None:
         epsilon = candidate.coin_epsilon(level, query) if candidate.flips else 0.0
         yield stage.grouped(kind_of(query).decision_record(name, candidate.strategy, epsilon, delta), query)

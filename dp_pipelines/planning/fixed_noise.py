@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.added_noise import noise_record
@@ -101,7 +101,7 @@ def _cost(queries: Queries, budget: TotalBudget, factor: float) -> float:
     return min(budget.cost(_records(queries, laws, factor), accuracy=1e-3) for laws in ways)
 
 
-def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: float) -> list[Mechanism]:
+def _records(queries: Queries, laws: Mapping[tuple[str, str], str], factor: float) -> list[MechanismRecord]:
     made = []
     for (name, item), law in laws.items():
         query = queries[name]

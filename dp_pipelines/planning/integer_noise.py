@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeVar
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.planning import noise_search, rounds, stage
@@ -46,14 +46,14 @@ def searched(find: Callable[[], Real]) -> Real:
         raise BudgetError(field="budget", message=error.message, hint=HINT) from None
 
 
-def records_of(queries: Queries, calibrated: Calibrated) -> tuple[Mechanism, ...]:
+def records_of(queries: Queries, calibrated: Calibrated) -> tuple[MechanismRecord, ...]:
     """All records of one run."""
     return tuple(r for n, query in queries.items() for r in stage.records(n, query, calibrated.choices[n], calibrated))
 
 
 def all_records(
     queries: Queries, calibrated: Calibrated, split: Split, runs: int
-) -> tuple[tuple[tuple[Mechanism, ...], int], ...]:
+) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
     """The records of all runs: those of one, and how often they run, for each kind of round."""
     if split == "constant" or runs == 1:
         return ((records_of(queries, calibrated), runs),)

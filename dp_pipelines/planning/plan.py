@@ -18,7 +18,7 @@ from typing import Any
 
 from dp_pipelines import checks
 from dp_pipelines.accounting import accountant, comparison
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases
@@ -71,7 +71,7 @@ class Round:
 
     number: int
     stages: FrozenMapping[StagePlan]
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[MechanismRecord, ...]
     accounted: FrozenMapping[float]
 
 
@@ -216,7 +216,7 @@ class Plan:
             "accounted_one_run": dict(self.accounted_one_run),
         }
 
-    def _account(self, records: Sequence[Mechanism], runs: int) -> dict[str, float]:
+    def _account(self, records: Sequence[MechanismRecord], runs: int) -> dict[str, float]:
         budget = self._budget
         return {"epsilon": budget.cost(records, runs=runs), "delta": budget.allowed_delta(records, runs)}
 
@@ -256,11 +256,11 @@ class Plan:
             raise RequestError(field="plan", message="costs more than its budget", hint="plan anew")
 
     @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
+    def mechanisms(self) -> tuple[MechanismRecord, ...]:
         """All records of one run: of round 1, where the split is not constant."""
         return self._groups[0][0]
 
-    def all_mechanisms(self) -> tuple[tuple[tuple[Mechanism, ...], int], ...]:
+    def all_mechanisms(self) -> tuple[tuple[tuple[MechanismRecord, ...], int], ...]:
         """All records of all runs: groups of records, and how often each group runs."""
         return self._groups
 

@@ -14,12 +14,12 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.added_noise import noise_record
-from dp_pipelines.mechanisms.release_mechanism import Noise
+from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Metric
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.stage import WEIGHTS, StagePlan, basis_of, build_stage, shape_of
@@ -91,7 +91,7 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
     if len(set(statistics)) != len(statistics):
         raise AssertionError("two statistics have become one")
     noises: list[Noise | None] = []
-    made: list[Mechanism] = []
+    made: list[MechanismRecord] = []
     planned = {mechanism.name: mechanism for mechanism in stage.mechanisms}
     for old, new, noise in zip(stage.statistics, statistics, stage.noises, strict=True):
         if noise is not None and old != new:
@@ -143,7 +143,7 @@ def _bounded(stage: StagePlan, bounds: Mapping[str, Ends]) -> tuple[dict[str, Me
     return metrics, families
 
 
-def _dominates(planned: Mechanism, made: Mechanism) -> bool:
+def _dominates(planned: MechanismRecord, made: MechanismRecord) -> bool:
     """Whether a record says no less than another one of the same noise."""
     same = planned.kind == made.kind and planned.scale == made.scale
     changes = ("l0", "linf", "l1", "l2_squared", "epsilon", "delta")

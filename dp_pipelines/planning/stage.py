@@ -11,7 +11,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
@@ -21,7 +21,7 @@ from dp_pipelines.kernels.sensitivity import Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights, cells_of, distinct_of, vectors_of
 from dp_pipelines.kernels.vectors import VectorLattice
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.mechanisms.release_mechanism import Calibration, Noise
+from dp_pipelines.mechanisms.mechanism import Calibration, Noise
 from dp_pipelines.metrics.base import UNITS, Basis, Metric
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 from dp_pipelines.plan_stages.reads import Reads, Rows
@@ -73,7 +73,7 @@ class StagePlan:
     noises: tuple[Noise | None, ...]
     selection: Selection | None
     choices: StageChoices
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[MechanismRecord, ...]
     statement: FrozenMapping[Any] = FrozenMapping({})
     """What the whole plan costs and how it is named, as JSON values: for the manifest."""
     payment: Payment | None = dataclasses.field(default=None, compare=False)
@@ -223,7 +223,7 @@ def auto_statistics(query: Query, centred: tuple[tuple[str, float, float], ...])
     return frozenset(s.name for _, statistics in needed for s in statistics if s.lattice is not None)
 
 
-def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[Mechanism]:
+def records(name: str, query: Query, choices: StageChoices, scales: Scales) -> list[MechanismRecord]:
     """The mechanism records of a stage: all that one privacy unit can change in what it releases."""
     released = released_statistics(query, choices.centred)
     made = []
@@ -253,7 +253,7 @@ def _calibration(key: str, statistic: Statistic, query: Query, choices: StageCho
     )
 
 
-def grouped(record: Mechanism, query: Query) -> Mechanism:
+def grouped(record: MechanismRecord, query: Query) -> MechanismRecord:
     """The record with the group of units that the query reads."""
     return record if query.group is None else dataclasses.replace(record, group=query.group)
 

@@ -8,7 +8,7 @@ Not covered: what is released (dp_pipelines.release) and replayed (dp_pipelines.
 import abc
 from collections.abc import Iterator, Mapping
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import Statistic, TrainingSums
@@ -71,7 +71,7 @@ class StageKind(abc.ABC):
         """Whether choices are such as calibration makes for this kind: strategy, noises and what selection takes."""
 
     @abc.abstractmethod
-    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> MechanismRecord:
         """The record of what decisions cost beside the noise that they compare: coins or choices, or the chance to fail.
 
         Args:
@@ -133,12 +133,14 @@ class AggregateKind(StageKind):
             fits &= strategy == "truncated_geometric" and choices.selection_epsilon > 0
         return fits and set(laws) == needed
 
-    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> MechanismRecord:
         if strategy != "truncated_geometric":
-            return Mechanism(stage=stage, name="selection threshold", kind="delta", delta=delta)
+            return MechanismRecord(stage=stage, name="selection threshold", kind="delta", delta=delta)
         most = self.query.bounds.max_partitions
         share = thresholds.for_each(delta, most)
-        return Mechanism(stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=share, l0=most)
+        return MechanismRecord(
+            stage=stage, name="selection", kind="approximate_dp", epsilon=epsilon, delta=share, l0=most
+        )
 
 
 class BestKind(StageKind):
@@ -177,7 +179,7 @@ class BestKind(StageKind):
         alone = not choices.noises and not released
         return alone and choices.strategy == self.choice.mechanism and choices.selection_epsilon > 0
 
-    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> Mechanism:
+    def decision_record(self, stage: str, strategy: str, epsilon: float, delta: float) -> MechanismRecord:
         return self.choice.record(stage, epsilon)
 
 

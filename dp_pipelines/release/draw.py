@@ -17,7 +17,7 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.mechanisms.release_mechanism import Draw, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Draw, Noise, Sources
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law

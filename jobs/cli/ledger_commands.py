@@ -249,14 +249,14 @@ def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
 def _cost_of_used(block: PlanBlock) -> float:
     """The epsilon of the rounds that runs hold, at the plan's delta."""
     from dp_pipelines.accounting.accountant import epsilon_of_rounds
-    from dp_pipelines.accounting.mechanism_record import Mechanism
+    from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
     used, first = [], 1
     # With a constant split one round stands for all of them.
     for records, times in block.body.get("groups") or [[block.body["mechanisms"], block.runs]]:
         count = sum(first <= number < first + times for number in block.rounds)
         if count:
-            used.append(([Mechanism.from_json(record) for record in records], count))
+            used.append(([MechanismRecord.from_json(record) for record in records], count))
         first += times
     return epsilon_of_rounds(used, block.body["accounted"]["delta"]) if used else 0.0
 

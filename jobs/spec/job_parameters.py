@@ -6,11 +6,12 @@ value changes what is asked; `{name}` inside quotes in SQL is refused, since it 
 means.
 """
 
+import dataclasses
 import datetime
 import glob
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
@@ -21,9 +22,47 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)\}")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
 _INT = re.compile(r"[-+]?[0-9]{1,19}\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
-_EXAMPLES = {"string": "2026-W01", "int": "7", "float": "0.5", "date": "2026-01-05"}
-
 _SQL_TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", datetime.date: "DATE"}
+
+
+def _string(text: str) -> str | None:
+    return text if "\0" not in text and text.isprintable() else None
+
+
+def _int(text: str) -> int | None:
+    number = int(text) if _INT.match(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
+
+
+def _float(text: str) -> float | None:
+    return float(text) if _FLOAT.match(text) and math.isfinite(float(text)) else None
+
+
+def _date(text: str) -> datetime.date | None:
+    return datetime.date.fromisoformat(text) if _DATE.match(text) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _ParameterType:
+    """A type that parameters may have.
+
+    Args:
+        read: the value of a text; None where it is no text of the type. A date that no calendar has is a ValueError.
+        example: a text of the type.
+        words: the type with its article.
+    """
+
+    read: Callable[[str], Value | None]
+    example: str
+    words: str
+
+
+_TYPES = {
+    "string": _ParameterType(_string, "2026-W01", "a string"),
+    "int": _ParameterType(_int, "7", "an int"),
+    "float": _ParameterType(_float, "0.5", "a float"),
+    "date": _ParameterType(_date, "2026-01-05", "a date"),
+}
 
 SQL_PREFIX = "dp_param_"
 """A parameter `week` is the prepared parameter `$dp_param_week`."""
@@ -59,33 +98,24 @@ def take(declared: Mapping[str, str], given: Iterable[str]) -> dict[str, Value]:
         else:
             texts[name] = text
     values: dict[str, Value] = {}
-    for name, kind in declared.items():
+    for name, declared_type in declared.items():
+        known = _TYPES[declared_type]
+        field, example = f"--param {name}", f"--param {name}={known.example}"
         if name not in texts:
-            hint = f"add --param {name}={_EXAMPLES[kind]}"
-            problems.append(RequestError(field=f"--param {name}", message="is missing", hint=hint))
-            continue
-        try:
-            values[name] = _typed(texts[name], kind)
-        except ValueError:
-            message = f"must be {'an' if kind == 'int' else 'a'} {kind}"
-            hint = f"write e.g. --param {name}={_EXAMPLES[kind]}"
-            problems.append(RequestError(field=f"--param {name}", message=message, hint=hint))
+            problems.append(RequestError(field=field, message="is missing", hint=f"add {example}"))
+        elif (value := _read(texts[name], known)) is None:
+            problems.append(RequestError(field=field, message=f"must be {known.words}", hint=f"write e.g. {example}"))
+        else:
+            values[name] = value
     raise_all(problems)
     return values
 
 
-def _typed(text: str, kind: str) -> Value:
-    if kind == "int" and _INT.match(text):
-        number = int(text)
-        if -(2**63) <= number < 2**63:
-            return number
-    if kind == "float" and _FLOAT.match(text) and math.isfinite(float(text)):
-        return float(text)
-    if kind == "date" and _DATE.match(text):
-        return datetime.date.fromisoformat(text)
-    if kind == "string" and "\0" not in text and text.isprintable():
-        return text
-    raise ValueError
+def _read(text: str, known: _ParameterType) -> Value | None:
+    try:
+        return known.read(text)
+    except ValueError:
+        return None
 
 
 def into_source(pattern: str, values: Mapping[str, Value]) -> str:

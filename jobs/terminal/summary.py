@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
@@ -106,7 +106,7 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
         listed = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for head in ("record", "kind", "scale", "change"):
             listed.add_column(head, justify="right" if head == "scale" else "left")
-        for record in map(Mechanism.from_json, shown["mechanisms"]):
+        for record in map(MechanismRecord.from_json, shown["mechanisms"]):
             if record.stage == name:
                 scale = "" if record.scale is None else number(float(record.scale))
                 change = kind_of(record).words(record)

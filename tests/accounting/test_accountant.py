@@ -13,26 +13,26 @@ from hypothesis import strategies as st
 
 from dp_pipelines.accounting.accountant import delta_of, epsilon_of, loss_distribution, tables_delta
 from dp_pipelines.accounting.dominating_pairs import Laplace, Response
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import FlooredLaplace, Law, RoundedGaussian
 
 
-def gaussian(scale: int | Fraction, l2_squared: int = 1, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=l0)
+def gaussian(scale: int | Fraction, l2_squared: int = 1, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=l0)
 
 
-def laplace(scale: int | Fraction, linf: int = 1, l0: int = 1, l1: int | None = None) -> Mechanism:
+def laplace(scale: int | Fraction, linf: int = 1, l0: int = 1, l1: int | None = None) -> MechanismRecord:
     total = linf * l0 if l1 is None else l1
-    return Mechanism(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=total)
+    return MechanismRecord(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=total)
 
 
-def decision(epsilon: float, delta: float, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
+def decision(epsilon: float, delta: float, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
 
 
-def failure(delta: float) -> Mechanism:
-    return Mechanism(stage="s", name="f", kind="delta", delta=delta)
+def failure(delta: float) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="f", kind="delta", delta=delta)
 
 
 def hockey_stick(laws: list[tuple[Law, int]], epsilon: float) -> float:
@@ -64,7 +64,7 @@ EPSILONS = [0.0, 0.25, 0.5, 1.0, 1.5, 2.5]
     ],
     ids=str,
 )
-def test_the_integer_laws_that_are_drawn_cost_no_more(records: list[Mechanism], laws: list[tuple[Law, int]]):
+def test_the_integer_laws_that_are_drawn_cost_no_more(records: list[MechanismRecord], laws: list[tuple[Law, int]]):
     for epsilon in EPSILONS:
         assert hockey_stick(laws, epsilon) <= delta_of(records, epsilon) + 1e-11
 
@@ -82,7 +82,7 @@ def test_the_integer_laws_that_are_drawn_cost_no_more(records: list[Mechanism], 
     ],
     ids=str,
 )
-def test_a_record_that_says_too_little_is_found_by_that(wrong: list[Mechanism], laws: list[tuple[Law, int]]):
+def test_a_record_that_says_too_little_is_found_by_that(wrong: list[MechanismRecord], laws: list[tuple[Law, int]]):
     assert any(hockey_stick(laws, epsilon) > delta_of(wrong, epsilon) + 1e-4 for epsilon in EPSILONS)
 
 
@@ -127,7 +127,7 @@ def test_an_even_spread_costs_less_so_that_it_would_be_found_as_an_account():
         ([decision(0.01, 1e-9, l0=100)], 1, 1e-6, 0.394),
     ],
 )
-def test_numbers_known_before_come_out(records: list[Mechanism], runs: int, delta: float, known: float):
+def test_numbers_known_before_come_out(records: list[MechanismRecord], runs: int, delta: float, known: float):
     assert epsilon_of(records, delta, runs=runs) == pytest.approx(known, rel=1e-3)
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from dp_pipelines.accounting import accountant, comparison, renyi
 from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.dominating_pairs import BoundedRange, Pair, Response, connect_dots
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 sizes = st.floats(1e-6, 8)
 
 
-def choice(epsilon: float, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="best", kind="bounded_range", epsilon=epsilon, l0=l0)
+def choice(epsilon: float, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="best", kind="bounded_range", epsilon=epsilon, l0=l0)
 
 
 def two_point_profile(size: float, top: mpmath.mpf, e: mpmath.mpf) -> mpmath.mpf:
@@ -137,7 +137,7 @@ def test_one_choice_costs_its_epsilon_and_many_add_up_at_delta_zero():
 
 
 def test_many_choices_cost_less_than_as_many_decisions_of_the_same_epsilon():
-    decisions = Mechanism(stage="s", name="best", kind="approximate_dp", epsilon=0.02, delta=0.0, l0=2000)
+    decisions = MechanismRecord(stage="s", name="best", kind="approximate_dp", epsilon=0.02, delta=0.0, l0=2000)
     choices = accountant.epsilon_of([choice(0.02, 2000)], 1e-6)
     assert 0.5 < choices / accountant.epsilon_of([decisions], 1e-6) < 0.6
     assert decisions.pure_epsilon == 2000 * Fraction(0.02)
@@ -174,6 +174,6 @@ def test_randomized_response_of_the_whole_epsilon_dominates_the_pair():
 @pytest.mark.parametrize("order", [1.01, 2.0, 30.0, 1e9])
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 9.0])
 def test_the_divergence_of_a_record_is_no_more_than_its_formula(epsilon: float, order: float) -> None:
-    record = Mechanism(stage="s", name="c", kind="bounded_range", epsilon=epsilon, l0=3)
+    record = MechanismRecord(stage="s", name="c", kind="bounded_range", epsilon=epsilon, l0=3)
     stated = 3 * min(epsilon, order * epsilon**2 / 8)
     assert renyi.divergence([record], order) == pytest.approx(stated, rel=1e-9)

@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query, RequestError, Sum
 from dp_pipelines.accounting import accountant, comparison, composition, dominating_pairs
 from dp_pipelines.accounting.accountant import delta_of, epsilon_of, epsilon_of_groups, epsilon_of_rounds
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.noise import FlooredLaplace, RoundedGaussian
 
 
 def gaussian(scale, l2_squared=1, stage="s"):
-    return Mechanism(stage=stage, name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=1)
+    return MechanismRecord(stage=stage, name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=1)
 
 
 def laplace(scale, linf=1, l0=1, l1=None):
     l1 = linf * l0 if l1 is None else l1
-    return Mechanism(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=l1)
+    return MechanismRecord(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=l1)
 
 
 def decision(epsilon, delta, l0=1):
-    return Mechanism(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
+    return MechanismRecord(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
 
 
 def failure(delta):
-    return Mechanism(stage="s", name="f", kind="delta", delta=delta)
+    return MechanismRecord(stage="s", name="f", kind="delta", delta=delta)
 
 
 records = st.one_of(

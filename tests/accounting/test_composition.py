@@ -11,25 +11,25 @@ from scipy import stats
 
 from dp_pipelines.accounting.accountant import epsilon_of, tables_delta
 from dp_pipelines.accounting.comparison import rough_epsilon
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 
-def gaussian(multiplier: float, name: str = "g") -> Mechanism:
+def gaussian(multiplier: float, name: str = "g") -> MechanismRecord:
     scale = Fraction(round(multiplier * 2**20), 2**10)
-    return Mechanism(stage="s", name=name, kind="gaussian", scale=scale, l2_squared=2**20, l0=1)
+    return MechanismRecord(stage="s", name=name, kind="gaussian", scale=scale, l2_squared=2**20, l0=1)
 
 
-def laplace(epsilon: float, l0: int = 1) -> Mechanism:
+def laplace(epsilon: float, l0: int = 1) -> MechanismRecord:
     scale = Fraction(round(2**20 / epsilon), 2**10)
-    return Mechanism(stage="s", name="l", kind="laplace", scale=scale, linf=2**10, l0=l0, l1=l0 * 2**10)
+    return MechanismRecord(stage="s", name="l", kind="laplace", scale=scale, linf=2**10, l0=l0, l1=l0 * 2**10)
 
 
-def decision(epsilon: float, delta: float, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
+def decision(epsilon: float, delta: float, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
 
 
-def failure(delta: float) -> Mechanism:
-    return Mechanism(stage="s", name="f", kind="delta", delta=delta)
+def failure(delta: float) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="f", kind="delta", delta=delta)
 
 
 def gaussian_delta(epsilon: float, multiplier: float) -> float:
@@ -112,7 +112,7 @@ def test_a_failure_that_alone_exceeds_delta_is_never_enough():
 
 def test_a_bound_on_the_total_alone_costs_as_any_mechanism_with_that_epsilon():
     # Forty partitions may change, each by all ten steps, but ten steps in all.
-    record = Mechanism(stage="s", name="l", kind="laplace", scale=Fraction(100), linf=10, l0=40, l1=10)
+    record = MechanismRecord(stage="s", name="l", kind="laplace", scale=Fraction(100), linf=10, l0=40, l1=10)
     assert epsilon_of([record], 1e-9) == pytest.approx(0.1, rel=1e-6)
 
 

@@ -12,20 +12,22 @@ from hypothesis import strategies as st
 from dp_pipelines.accounting import accountant, renyi
 from dp_pipelines.accounting.accountant import delta_of, epsilon_of, epsilon_of_groups, epsilon_of_rounds, tables_delta
 from dp_pipelines.accounting.comparison import compare, explain, rough_epsilon
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.noise import RoundedGaussian
 
 
-def gaussian(scale: int, group: str | None = None, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=1, l0=l0, group=group)
+def gaussian(scale: int, group: str | None = None, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(
+        stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=1, l0=l0, group=group
+    )
 
 
-def decision(epsilon: float, delta: float, group: str | None = None) -> Mechanism:
-    return Mechanism(stage="d", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=1, group=group)
+def decision(epsilon: float, delta: float, group: str | None = None) -> MechanismRecord:
+    return MechanismRecord(stage="d", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=1, group=group)
 
 
-def training(sigma: int, group: str | None = None) -> Mechanism:
-    return Mechanism(
+def training(sigma: int, group: str | None = None) -> MechanismRecord:
+    return MechanismRecord(
         stage="t",
         name="t",
         kind="sampled_gaussian",
@@ -38,7 +40,7 @@ def training(sigma: int, group: str | None = None) -> Mechanism:
     )
 
 
-def bare(records: list[Mechanism]) -> list[Mechanism]:
+def bare(records: list[MechanismRecord]) -> list[MechanismRecord]:
     return [dataclasses.replace(record, group=None) for record in records]
 
 
@@ -55,7 +57,7 @@ records = st.lists(
 
 @settings(max_examples=12, deadline=None)
 @given(plan=records, runs=st.integers(1, 4))
-def test_each_account_is_the_largest_over_the_groups(plan: list[Mechanism], runs: int):
+def test_each_account_is_the_largest_over_the_groups(plan: list[MechanismRecord], runs: int):
     names = {record.group for record in plan} - {None} or {None}
     met = [bare([record for record in plan if record.group in (None, name)]) for name in names]
     assert epsilon_of(plan, 1e-6, runs=runs) == max(epsilon_of(of_one, 1e-6, runs=runs) for of_one in met)
@@ -129,6 +131,6 @@ def test_an_explanation_of_stages_heeds_groups():
 
 def test_samples_are_amplified_where_epsilons_add_up():
     one = dataclasses.replace(training(3), times=1)
-    whole = Mechanism(stage="t", name="t", kind="gaussian", scale=one.scale, l2_squared=one.l2_squared, l0=4)
+    whole = MechanismRecord(stage="t", name="t", kind="gaussian", scale=one.scale, l2_squared=one.l2_squared, l0=4)
     epsilon = epsilon_of([whole], 1e-5)
     assert compare([([one], 1)], 1e-6).naive == pytest.approx(math.log1p(0.1 * math.expm1(epsilon)), rel=1e-6)

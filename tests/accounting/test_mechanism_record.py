@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import KINDS
 from dp_pipelines.errors import RequestError
 
@@ -47,8 +47,8 @@ records = st.one_of(
 )
 
 
-def record(kind: str, **changed: object) -> Mechanism:
-    return Mechanism(**{"stage": "weekly", "name": "orders", "kind": kind, **GOOD[kind], **changed})  # type: ignore[arg-type]
+def record(kind: str, **changed: object) -> MechanismRecord:
+    return MechanismRecord(**{"stage": "weekly", "name": "orders", "kind": kind, **GOOD[kind], **changed})  # type: ignore[arg-type]
 
 
 @given(
@@ -58,9 +58,9 @@ def record(kind: str, **changed: object) -> Mechanism:
     group=st.one_of(st.none(), st.text(min_size=1)),
 )
 def test_a_record_survives_json_digit_for_digit(fields: dict[str, object], stage: str, name: str, group: str | None):
-    one = Mechanism(stage=stage, name=name, group=group, **fields)  # type: ignore[arg-type]
+    one = MechanismRecord(stage=stage, name=name, group=group, **fields)  # type: ignore[arg-type]
     text = json.dumps(one.to_json())
-    again = Mechanism.from_json(json.loads(text))
+    again = MechanismRecord.from_json(json.loads(text))
     assert again == one
     assert hash(again) == hash(one)
     assert json.dumps(again.to_json()) == text
@@ -129,7 +129,7 @@ def test_what_would_mean_no_noise_or_no_bound_is_refused(kind: str, field: str, 
 )
 def test_a_record_without_name_stage_or_kind_is_refused(field: str, wrong: object):
     with pytest.raises(RequestError, match=f"mechanism.{field}"):
-        Mechanism(**{"stage": "weekly", "name": "orders", "kind": "delta", "delta": 0.1, field: wrong})  # type: ignore[arg-type]
+        MechanismRecord(**{"stage": "weekly", "name": "orders", "kind": "delta", "delta": 0.1, field: wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_record_without_name_stage_or_kind_is_refused(field: str, wrong: objec
 def test_a_scale_written_otherwise_is_refused(scale: object):
     fields = record("laplace").to_json() | {"scale": scale}
     with pytest.raises(RequestError, match="mechanism.scale"):
-        Mechanism.from_json(fields)
+        MechanismRecord.from_json(fields)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_scale_written_otherwise_is_refused(scale: object):
 )
 def test_what_is_no_object_of_a_record_is_refused(fields: object):
     with pytest.raises(RequestError, match="mechanism"):
-        Mechanism.from_json(fields)  # type: ignore[arg-type]
+        MechanismRecord.from_json(fields)  # type: ignore[arg-type]
 
 
 def test_records_are_frozen_and_equal_by_value():
@@ -176,9 +176,9 @@ def test_a_group_that_is_no_name_is_refused(group: object):
 
 def test_what_may_fail_has_no_pure_epsilon_and_what_may_not_has_one() -> None:
     common = {"stage": "s", "name": "n"}
-    decision = Mechanism(**common, kind="approximate_dp", epsilon=0.5, delta=0.0, l0=3)
+    decision = MechanismRecord(**common, kind="approximate_dp", epsilon=0.5, delta=0.0, l0=3)
     assert decision.pure_epsilon == Fraction(3, 2)
     assert dataclasses.replace(decision, delta=1e-9).pure_epsilon is None
-    assert Mechanism(**common, kind="delta", delta=0.0).pure_epsilon is None
-    assert Mechanism(**common, kind="gaussian", scale=Fraction(1), l2_squared=1, l0=1).pure_epsilon is None
-    assert Mechanism(**common, kind="bounded_range", epsilon=0.25, l0=2).pure_epsilon == Fraction(1, 2)
+    assert MechanismRecord(**common, kind="delta", delta=0.0).pure_epsilon is None
+    assert MechanismRecord(**common, kind="gaussian", scale=Fraction(1), l2_squared=1, l0=1).pure_epsilon is None
+    assert MechanismRecord(**common, kind="bounded_range", epsilon=0.25, l0=2).pure_epsilon == Fraction(1, 2)

@@ -16,7 +16,7 @@ import pytest
 from dp_pipelines.accounting import accountant, comparison, divergences, renyi
 from dp_pipelines.accounting.dominating_pairs import Response
 from dp_pipelines.accounting.estimate import Terms
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import KINDS, ApproximateDpKind, Loss, RecordKind, given
 from dp_pipelines.errors import RequestError
 
@@ -37,14 +37,14 @@ SPREAD = 1.2
 """The pair of bounded range costs up to 1.16 of what its divergence says (docs/proofs/exponential.md, lemma 6)."""
 
 
-def example(kind: str, stage: str = "weekly") -> Mechanism:
-    return Mechanism(stage=stage, name="orders", kind=kind, **EXAMPLES[kind])
+def example(kind: str, stage: str = "weekly") -> MechanismRecord:
+    return MechanismRecord(stage=stage, name="orders", kind=kind, **EXAMPLES[kind])
 
 
-def contradictions(record: Mechanism) -> Iterator[str]:
+def contradictions(record: MechanismRecord) -> Iterator[str]:
     """What is said of a record in one place and contradicted in another."""
     kind, exact = KINDS[record.kind], accountant.epsilon_of([record], DELTA)
-    if Mechanism.from_json(json.loads(json.dumps(record.to_json()))) != record:
+    if MechanismRecord.from_json(json.loads(json.dumps(record.to_json()))) != record:
         yield "JSON"
     if ("scale" in kind.fields) != (record.draws > 0):
         yield "draws"
@@ -77,44 +77,44 @@ class PureDpKind(RecordKind):
     name = "pure_dp"
     fields = ("epsilon", "l0")
 
-    def loss(self, record: Mechanism) -> Loss:
+    def loss(self, record: MechanismRecord) -> Loss:
         return Loss(pairs=((Response(given(record.epsilon)), given(record.l0)),))
 
-    def divergence(self, record: Mechanism, order: float) -> float:
+    def divergence(self, record: MechanismRecord, order: float) -> float:
         return given(record.l0) * divergences.response(given(record.epsilon), order)
 
-    def terms(self, record: Mechanism) -> Terms:
+    def terms(self, record: MechanismRecord) -> Terms:
         return Terms(losses=((given(record.l0), given(record.epsilon)),))
 
-    def words(self, record: Mechanism) -> str:
+    def words(self, record: MechanismRecord) -> str:
         return f"{record.l0} decisions of epsilon {record.epsilon}"
 
 
 class WithoutLoss(PureDpKind):
     """Planted: the accountant is told nothing."""
 
-    def loss(self, record: Mechanism) -> Loss:
+    def loss(self, record: MechanismRecord) -> Loss:
         return Loss()
 
 
 class WithoutDivergence(PureDpKind):
     """Planted: the ledger's filter is told nothing."""
 
-    def divergence(self, record: Mechanism, order: float) -> float:
+    def divergence(self, record: MechanismRecord, order: float) -> float:
         return 0.0
 
 
 class WithoutTerms(PureDpKind):
     """Planted: composition theorems are told nothing."""
 
-    def terms(self, record: Mechanism) -> Terms:
+    def terms(self, record: MechanismRecord) -> Terms:
         return Terms()
 
 
 class FailsUnseen(ApproximateDpKind):
     """Planted: what may fail is left out."""
 
-    def failures(self, record: Mechanism) -> tuple[float, int]:
+    def failures(self, record: MechanismRecord) -> tuple[float, int]:
         return 0.0, 0
 
 
@@ -151,11 +151,11 @@ def test_records_of_all_kinds_cost_more_together_than_any_of_them_alone() -> Non
 def test_a_kind_that_is_defined_elsewhere_is_priced_like_those_of_the_house(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"stage": "s", "name": "n", "kind": "pure_dp", "epsilon": 0.25, "l0": 3}
     with pytest.raises(RequestError, match=r"mechanism.kind.*must be one of gaussian, sampled_gaussian, laplace"):
-        Mechanism.from_json(fields)
+        MechanismRecord.from_json(fields)
     monkeypatch.setitem(KINDS, "pure_dp", PureDpKind())
-    record = Mechanism.from_json(fields)
+    record = MechanismRecord.from_json(fields)
     assert list(contradictions(record)) == []
-    same = Mechanism(stage="s", name="n", kind="approximate_dp", epsilon=0.25, delta=0.0, l0=3)
+    same = MechanismRecord(stage="s", name="n", kind="approximate_dp", epsilon=0.25, delta=0.0, l0=3)
     assert accountant.epsilon_of([record], DELTA) == accountant.epsilon_of([same], DELTA)
     assert renyi.divergence([record], 4.0) == renyi.divergence([same], 4.0)
     assert comparison.compare([([record], 5)], DELTA) == comparison.compare([([same], 5)], DELTA)
@@ -174,7 +174,7 @@ def test_a_kind_that_forgets_something_is_found(
     planted: RecordKind, found: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, "pure_dp", planted)
-    assert set(contradictions(Mechanism(stage="s", name="n", kind="pure_dp", epsilon=0.25, l0=3))) == found
+    assert set(contradictions(MechanismRecord(stage="s", name="n", kind="pure_dp", epsilon=0.25, l0=3))) == found
 
 
 def test_a_kind_whose_failures_are_not_counted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

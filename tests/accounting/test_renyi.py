@@ -11,22 +11,22 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.accounting import accountant, divergences, renyi
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 ORDERS = st.sampled_from([1.01, 1.05, 1.5, 2.0, 3.7, 29.0, 199.5, 2.0**20, 2.0**39])
 
 
-def gaussian(scale: int, l2_squared: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=1)
+def gaussian(scale: int, l2_squared: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="g", kind="gaussian", scale=Fraction(scale), l2_squared=l2_squared, l0=1)
 
 
-def laplace(scale: int, linf: int = 1, l0: int = 1, l1: int | None = None) -> Mechanism:
+def laplace(scale: int, linf: int = 1, l0: int = 1, l1: int | None = None) -> MechanismRecord:
     total = linf * l0 if l1 is None else l1
-    return Mechanism(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=total)
+    return MechanismRecord(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=linf, l0=l0, l1=total)
 
 
-def decision(epsilon: float, delta: float = 0.0, l0: int = 1) -> Mechanism:
-    return Mechanism(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
+def decision(epsilon: float, delta: float = 0.0, l0: int = 1) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="d", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=l0)
 
 
 def exact_laplace(shift: Fraction, order: float) -> mpmath.mpf:
@@ -116,7 +116,9 @@ def test_dp_accounting_s_renyi_accountant_says_the_same() -> None:
     st.sampled_from([1.5, 4.0, 29.0, 120.0]),
     st.sampled_from([1e-3, 1e-6, 1e-9]),
 )
-def test_no_order_gives_less_than_the_loss_distribution(some: list[Mechanism], order: float, delta: float) -> None:
+def test_no_order_gives_less_than_the_loss_distribution(
+    some: list[MechanismRecord], order: float, delta: float
+) -> None:
     # What does not fail alone: the rest of delta pays for failures on both sides.
     left = delta - renyi.failure(some, 1.0)
     assume(left > 0)
@@ -125,7 +127,7 @@ def test_no_order_gives_less_than_the_loss_distribution(some: list[Mechanism], o
 
 
 def test_what_fails_is_added_up_over_decisions_thresholds_and_tables() -> None:
-    threshold = Mechanism(stage="s", name="t", kind="delta", delta=1e-7)
+    threshold = MechanismRecord(stage="s", name="t", kind="delta", delta=1e-7)
     assert renyi.failure([decision(0.1, 1e-9, 3), threshold], 1.0) == pytest.approx(1.03e-7)
     assert renyi.failure([gaussian(5)], 1.0) == pytest.approx(accountant.tables_delta([gaussian(5)], epsilon=1.0))
 
@@ -153,7 +155,7 @@ def test_a_divergence_is_above_the_truth_before_it_is_raised_with_the_sum(order:
 @pytest.mark.parametrize("order", [1.5, 3.0, 20.0])
 @pytest.mark.parametrize("times", [1, 40])
 def test_a_sample_of_nearly_everybody_costs_what_the_whole_costs(order: float, times: int) -> None:
-    nearly = Mechanism(
+    nearly = MechanismRecord(
         stage="s", name="n", kind="sampled_gaussian", scale=4, l2_squared=9, l0=1, rate=1 - 1e-9, times=times
     )
     whole = times * order * (9 / 16) / 2

@@ -18,15 +18,15 @@ from dp_pipelines.accounting.accountant import delta_of, epsilon_of, loss_distri
 from dp_pipelines.accounting.comparison import rough_epsilon
 from dp_pipelines.accounting.composition import Composition
 from dp_pipelines.accounting.dominating_pairs import Gaussian, Laplace, Pair, Response, connect_dots
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.subsampled_gaussian import Added, Removed, log_moment
 
 SCALE = 2**20
 
 
-def steps(sigma: float, rate: float, times: int, name: str = "t") -> Mechanism:
+def steps(sigma: float, rate: float, times: int, name: str = "t") -> MechanismRecord:
     """Sums with noise of `sigma` times what one unit can change."""
-    return Mechanism(
+    return MechanismRecord(
         stage="s",
         name=name,
         kind="sampled_gaussian",

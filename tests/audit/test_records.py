@@ -15,7 +15,7 @@ import pytest
 
 from dp_pipelines import Blocks, ContributionBounds, Count, Plan, Query, RequestError
 from dp_pipelines.accounting import accountant
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import KINDS as RECORD_KINDS
 from dp_pipelines.audit import audit, records, replay
 from dp_pipelines.query.train_model import Category, Number, Steps
@@ -63,7 +63,7 @@ def wrong(of: Plan) -> dict[str, str]:
     return {each.what: each.found for of_stage in found.values() for each in of_stage if each.evidence}
 
 
-def with_record(of: Plan, place: int, record: Mechanism, *, accounted: bool) -> Plan:
+def with_record(of: Plan, place: int, record: MechanismRecord, *, accounted: bool) -> Plan:
     """A copy of a plan with another record, either in what was accounted or in what its stages carry."""
     first, other = of.round(1), copy.copy(of)
     other._rounds, other._groups = dict(of._rounds), of._groups
@@ -76,16 +76,16 @@ def with_record(of: Plan, place: int, record: Mechanism, *, accounted: bool) -> 
     return other
 
 
-def told_wrong(record: Mechanism, field: str) -> Iterator[Mechanism]:
+def told_wrong(record: MechanismRecord, field: str) -> Iterator[MechanismRecord]:
     """The record with another value in one field, a little more and a little less where that can be."""
     value = getattr(record, field)
     others: tuple[Any, ...] = ()
     if field == "kind":
         same = {"stage": record.stage, "name": record.name, "group": record.group}
         if record.kind == "delta":
-            yield Mechanism(**same, kind="bounded_range", epsilon=9.0, l0=1)
+            yield MechanismRecord(**same, kind="bounded_range", epsilon=9.0, l0=1)
         else:
-            yield Mechanism(**same, kind="delta", delta=1e-9)
+            yield MechanismRecord(**same, kind="delta", delta=1e-9)
         return
     if field == "group":
         others = ("training", "held out", None)
@@ -106,7 +106,7 @@ def told_wrong(record: Mechanism, field: str) -> Iterator[Mechanism]:
 
 
 def test_no_field_of_a_record_is_compared_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {field.name for field in dataclasses.fields(Mechanism)} == records.COMPARED
+    assert {field.name for field in dataclasses.fields(MechanismRecord)} == records.COMPARED
     monkeypatch.setattr(records, "COMPARED", records.COMPARED - {"times"})  # as if it had come later
     assert any("times is compared with nothing" in found for found in wrong(made("model")).values())
 

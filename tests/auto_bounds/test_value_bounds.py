@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.sensitivity import Shape
@@ -92,7 +92,7 @@ def test_whatever_bounds_are_chosen_the_records_stay_those_of_the_plan(
         assert resolving._dominates(planned[record.name], record)
 
 
-def _numbers(record: Mechanism) -> dict[str, object]:
+def _numbers(record: MechanismRecord) -> dict[str, object]:
     return {**dataclasses.asdict(record), "name": None}
 
 

@@ -26,7 +26,7 @@ from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import (
     WEIGHT_BITS,
-    ClippedSum,
+    ClippedUnitSum,
     NotNullCount,
     RowCount,
     Shape,
@@ -126,7 +126,7 @@ def statistics_of(layout: Layout) -> tuple[Statistic, ...]:
     made = [RowCount(), UnitCount(), UnitWeights()]
     made += [NotNullCount(column=column) for column in dict(layout.values)]
     made += [ValueSum(column=column, lattice=lattice) for column, lattice in layout.values]
-    made += [ClippedSum(column=column, lattice=lattice) for column, lattice in layout.summands]
+    made += [ClippedUnitSum(column=column, lattice=lattice) for column, lattice in layout.summands]
     return tuple(made)
 
 

@@ -16,7 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate, contributions, lattice, layout
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.statistics import ClippedSum, RowCount, UnitCount
+from dp_pipelines.kernels.statistics import ClippedUnitSum, RowCount, UnitCount
 from tests.helpers import neighbours as nb
 from tests.helpers import oracle
 
@@ -168,7 +168,7 @@ def test_clipped_sums_hold_where_summands_overflow_int64_together() -> None:
     wide = Layout(
         units=("u",), partitions=("p",), summands=(("n", lattice.SummandLattice.for_sums(-2.0, 1.0)),), max_partitions=9
     )
-    statistic = ClippedSum(column="n", lattice=wide.summands[0][1])
+    statistic = ClippedUnitSum(column="n", lattice=wide.summands[0][1])
     wire = wide.wire(pa.table({"u": [1] * 24, "p": [0] * 16 + [1] * 8, "n": [1.0] * 24}))
     carried = np.array([2**60] * 16 + [2**60, -(2**60), 3, 0, 0, 0, 0, 0])
     for factor, expected in ((1, [2**22, 3]), (-1, [-(2**23), -3])):

@@ -8,7 +8,7 @@ from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
 from dp_pipelines.kernels.statistics import (
     COUNT_BITS,
     WEIGHT_BITS,
-    ClippedSum,
+    ClippedUnitSum,
     NotNullCount,
     RowCount,
     Shape,
@@ -32,7 +32,7 @@ def every_statistic() -> list[Statistic]:
         for centred in (False, True) if low > 0 else ():
             lattice = Lattice.for_values(low, high, centred=centred, through=logarithms)
             made.append(ValueSum(column=column, lattice=lattice))
-        made.append(ClippedSum(column=column, lattice=SummandLattice.for_sums(low, high)))
+        made.append(ClippedUnitSum(column=column, lattice=SummandLattice.for_sums(low, high)))
     return made
 
 
@@ -73,7 +73,7 @@ def test_a_unit_moves_a_sum_by_its_rows_times_the_largest_value(lattice: Lattice
 
 
 def test_a_clipped_sum_moves_by_its_larger_bound_whatever_the_rows() -> None:
-    statistic = ClippedSum(column="a", lattice=SUMS)
+    statistic = ClippedUnitSum(column="a", lattice=SUMS)
     assert SUMS.largest * SUMS.step == 500.0
     for rows in (1, 1000):
         shape = statistic.shape(max_partitions=8, max_rows_per_partition=rows, max_rows=None)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.accounting import accountant, record_kinds, renyi
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.ledger import export, rules, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
@@ -27,30 +27,30 @@ def account(rule: str = FILTER, epsilon: float = 1.0, delta: float = 1e-6) -> Ac
     )  # fmt: skip
 
 
-def gaussian(sigma: int) -> Mechanism:
-    return Mechanism(stage="s", name="g", kind="gaussian", scale=Fraction(sigma), l2_squared=1, l0=1)
+def gaussian(sigma: int) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="g", kind="gaussian", scale=Fraction(sigma), l2_squared=1, l0=1)
 
 
-def laplace(scale: int) -> Mechanism:
-    return Mechanism(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=1, l0=1, l1=1)
+def laplace(scale: int) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="l", kind="laplace", scale=Fraction(scale), linf=1, l0=1, l1=1)
 
 
-def threshold(delta: float) -> Mechanism:
-    return Mechanism(stage="s", name="t", kind="delta", delta=delta)
+def threshold(delta: float) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="t", kind="delta", delta=delta)
 
 
-def coins(epsilon: float, delta: float) -> Mechanism:
-    return Mechanism(stage="s", name="c", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=1)
+def coins(epsilon: float, delta: float) -> MechanismRecord:
+    return MechanismRecord(stage="s", name="c", kind="approximate_dp", epsilon=epsilon, delta=delta, l0=1)
 
 
-def training(sigma: int, group: str | None = None) -> Mechanism:
+def training(sigma: int, group: str | None = None) -> MechanismRecord:
     scale = Fraction(sigma)
-    return Mechanism(
+    return MechanismRecord(
         stage="t", name="t", kind="sampled_gaussian", scale=scale, l2_squared=1, l0=1, rate=0.1, times=50, group=group
     )
 
 
-def event_of(record: Mechanism) -> dp_accounting.DpEvent:
+def event_of(record: MechanismRecord) -> dp_accounting.DpEvent:
     """The same for dp-accounting, without failures."""
     if record.kind == "gaussian":
         return dp_accounting.GaussianDpEvent(float(record.scale) / math.sqrt(record.l2_squared))
@@ -66,7 +66,7 @@ def event_of(record: Mechanism) -> dp_accounting.DpEvent:
     return dp_accounting.NoOpDpEvent()
 
 
-def theirs(records: Sequence[Mechanism], delta: float, order: float) -> float:
+def theirs(records: Sequence[MechanismRecord], delta: float, order: float) -> float:
     """Epsilon by dp-accounting at the account's own order."""
     judge = dp_accounting.rdp.RdpAccountant(orders=[order])
     for record in records:
@@ -74,7 +74,7 @@ def theirs(records: Sequence[Mechanism], delta: float, order: float) -> float:
     return float(judge.get_epsilon(delta))
 
 
-def fill(owner: Account, runs: Sequence[Sequence[Mechanism]]) -> list[Sequence[Mechanism]]:
+def fill(owner: Account, runs: Sequence[Sequence[MechanismRecord]]) -> list[Sequence[MechanismRecord]]:
     """Admit runs in turn, each as long as it fits."""
     taken = []
     for records in runs:
@@ -88,7 +88,7 @@ def fill(owner: Account, runs: Sequence[Sequence[Mechanism]]) -> list[Sequence[M
     return taken
 
 
-def failures(runs: Sequence[Sequence[Mechanism]]) -> float:
+def failures(runs: Sequence[Sequence[MechanismRecord]]) -> float:
     return math.fsum(renyi.failure(records, 1.0) for records in runs)
 
 
@@ -98,7 +98,9 @@ KNOWN_TO_THEM = st.one_of(
 COINS = st.builds(coins, st.floats(0.01, 0.5), st.floats(0, 1e-7))
 
 
-def plans(records: st.SearchStrategy[Mechanism], fewest: int, most: int) -> st.SearchStrategy[list[list[Mechanism]]]:
+def plans(
+    records: st.SearchStrategy[MechanismRecord], fewest: int, most: int
+) -> st.SearchStrategy[list[list[MechanismRecord]]]:
     return st.lists(st.lists(records, min_size=1, max_size=3), min_size=fewest, max_size=most)
 
 

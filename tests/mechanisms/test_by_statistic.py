@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import ContributionBounds, Plan, PublicPartitions, Query
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit import records, replay
 from dp_pipelines.kernels import statistics
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.added_noise import AddedNoise
 from dp_pipelines.mechanisms.by_statistic import MECHANISMS, inherited, mechanism_of
-from dp_pipelines.mechanisms.release_mechanism import Calibration, ReleaseMechanism
+from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, constant
 from dp_pipelines.release.draw import draw_release
 from tests.helpers import neighbours as nb
@@ -45,7 +45,7 @@ def test_every_statistic_has_a_mechanism_that_audits_know(kind: type[Statistic])
 
 
 def test_a_mechanism_that_audits_do_not_know_is_seen() -> None:
-    class Unknown(ReleaseMechanism):
+    class Unknown(Mechanism):
         pass
 
     with pytest.raises(StopIteration):
@@ -66,10 +66,10 @@ class AlwaysGaussian(AddedNoise):
 
     law = "gaussian"
 
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         moved = calibration.moved
         scale = calibration.noise.law.scale
-        return Mechanism(
+        return MechanismRecord(
             stage=stage, name=name, kind="gaussian", scale=scale, l2_squared=4 * moved.l2_squared, l0=moved.l0
         )
 

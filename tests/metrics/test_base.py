@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, logarithms
-from dp_pipelines.kernels.statistics import ClippedSum, NotNullCount, Statistic, ValueSum
+from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.geometric_mean import GeometricMean
@@ -129,7 +129,7 @@ def test_each_metric_names_its_statistics(basis: Basis) -> None:
     in_logarithms = ValueSum(column="a", lattice=of_logarithms)
     assert GeometricMean("a", min_value=0.5, max_value=9).statistics(basis) == (in_logarithms, count)
     clipped = Sum("a", min_sum_per_partition=-1, max_sum_per_partition=2)
-    assert clipped.statistics(basis) == (ClippedSum(column="a", lattice=SummandLattice.for_sums(-1.0, 2.0)),)
+    assert clipped.statistics(basis) == (ClippedUnitSum(column="a", lattice=SummandLattice.for_sums(-1.0, 2.0)),)
 
 
 def test_metrics_over_the_same_values_are_a_family() -> None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels import accumulate, bounding, contributions, keys, shard
@@ -165,7 +165,7 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
     )
 
 
-def _broken(record: Mechanism, moved: list[int]) -> bool:
+def _broken(record: MechanismRecord, moved: list[int]) -> bool:
     if record.kind == "gaussian":
         return sum(d * d for d in moved) > record.l2_squared or sum(d > 0 for d in moved) > record.l0
     return max(moved, default=0) > record.linf or sum(moved) > record.l1 or sum(d > 0 for d in moved) > record.l0

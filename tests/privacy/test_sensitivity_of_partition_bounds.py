@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dp_pipelines as dp
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
@@ -332,7 +332,7 @@ def beyond(pair: nb.Neighbours, planned: StagePlan, ready: StagePlan) -> list[st
     return found
 
 
-def within(moved: list[int], record: Mechanism) -> bool:
+def within(moved: list[int], record: MechanismRecord) -> bool:
     """Whether a change is one that a record allows."""
     if sum(d > 0 for d in moved) > (record.l0 or 0):
         return False

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.accounting.accountant import epsilon_of
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop
@@ -155,7 +155,7 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
         # The block for all three is charged at once.
         assert shown["accounts"][0]["budgets"][""]["spent"]["epsilon"] == pytest.approx(plan["accounted"]["epsilon"])
     content = json.loads((fresh.folder / "w1" / "manifest.json").read_text())
-    records = [Mechanism.from_json(record) for record in content["mechanisms"]]
+    records = [MechanismRecord.from_json(record) for record in content["mechanisms"]]
     delta = content["accounted"]["delta"]
     assert costs == pytest.approx([epsilon_of(records, delta, runs=number) for number in (1, 2, 3)])
     assert costs[0] < costs[1] < costs[2] <= 1.0

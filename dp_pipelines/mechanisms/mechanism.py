@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.accounting.mechanism_record import Mechanism
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
@@ -118,7 +118,7 @@ class Calibration:
         return self.moved.linf / self.noise.law.scale
 
 
-class ReleaseMechanism(abc.ABC):
+class Mechanism(abc.ABC):
     """How statistics of some kind are released. Stateless; `mechanisms.by_statistic` says which statistics have which."""
 
     law: ClassVar[str | None] = None
@@ -127,7 +127,7 @@ class ReleaseMechanism(abc.ABC):
     """What `plan` prints in place of a law, where how far off a value is depends on the data."""
 
     @abc.abstractmethod
-    def record(self, stage: str, name: str, calibration: Calibration) -> Mechanism:
+    def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         """The mechanism record of a statistic.
 
         Args:
