@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.accounting.record_kinds import KINDS
+from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.audit import aggregates, decisions, evidence, samples, steps, worst
 from dp_pipelines.audit.residuals import Products, Squares, Steady, fourth_moment
 from dp_pipelines.errors import RequestError
@@ -233,7 +233,7 @@ def _portions(watch: _Watch, names: dict[str, str], replays: _Replays) -> None:
                 if name not in records:
                     records[name] = watch.record(names[name])
                 record = records[name]
-                law = None if record is None else KINDS[record.kind].noise(record)
+                law = None if record is None else kind_of(record).noise(record)
                 if law is None:
                     continue
                 standard.append(residuals / law.stddev)

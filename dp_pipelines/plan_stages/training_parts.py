@@ -107,7 +107,11 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
             for feature, number in numbers.items()
         }
         wanted.append(
-            (PARTS["bins"], bins_of(name), _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit)))
+            (
+                share * PARTS["bins"],
+                bins_of(name),
+                _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit)),
+            )
         )
     for feature, category in chosen(task).items():
         wanted.append(
