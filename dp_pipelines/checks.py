@@ -20,8 +20,16 @@ from typing import Any
 from dp_pipelines.errors import RequestError
 
 
-def number(value: Any, field: str, *, above: float = -math.inf, below: float = math.inf, hint: str = "") -> float:
-    """A finite real number strictly between `above` and `below`.
+def number(
+    value: Any,
+    field: str,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    also: tuple[float, ...] = (),
+    hint: str = "",
+) -> float:
+    """A finite real number strictly between `above` and `below`, or one of these ends, where `also` names it.
 
     >>> number(0.5, "share", above=0)
     0.5
@@ -35,13 +43,15 @@ def number(value: Any, field: str, *, above: float = -math.inf, below: float = m
         result = float(value)
     except OverflowError:
         result = math.inf
-    if not (math.isfinite(result) and above < result < below):
-        message = "must be a finite number"
+    if not (math.isfinite(result) and (above < result < below or result in also)):
+        ends = []
         if above > -math.inf:
-            message += f" above {above:g}"
+            ends.append(f"{'no less than' if above in also else 'above'} {above:g}")
         if below < math.inf:
-            message += (" and" if above > -math.inf else "") + f" below {below:g}"
-        raise RequestError(field=field, message=message, hint=hint)
+            ends.append(f"{'at most' if below in also else 'below'} {below:g}")
+        raise RequestError(
+            field=field, message=" ".join(["must be a finite number", " and ".join(ends)]).strip(), hint=hint
+        )
     return result
 
 
@@ -97,19 +107,7 @@ class Real:
 
     def check(self, value: Any, field: str) -> float:
         """The number. Errors as for `number`."""
-        if isinstance(value, numbers.Real) and not isinstance(value, bool) and value in self.also:
-            return float(value)
-        try:
-            return number(value, field, above=self.above, below=self.below, hint=self.hint)
-        except RequestError as error:
-            ends = f"above {self.above:g} and below {self.below:g}"
-            message = error.message.replace(ends, self._ends)
-        raise RequestError(field=field, message=message, hint=self.hint)
-
-    @property
-    def _ends(self) -> str:
-        low = "at least" if self.above in self.also else "above"
-        return f"{low} {self.above:g} and {'at most' if self.below in self.also else 'below'} {self.below:g}"
+        return number(value, field, above=self.above, below=self.below, also=self.also, hint=self.hint)
 
     def to_json(self) -> dict[str, float]:
         """As a JSON schema says it."""

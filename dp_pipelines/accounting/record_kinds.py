@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dp_pipelines.accounting.dominating_pairs import Pair
     from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
-_UP = 1 + 2.0**-50
+SHIFT_UP = 1 + 2.0**-50
 """More than one division rounds down: shifts of dominating pairs."""
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class SampledGaussianKind(RecordKind):
         """See `RecordKind`."""
         from dp_pipelines.accounting.subsampled_gaussian import Removed
 
-        pair = Removed(given(record.rate), math.sqrt(_square(record)) * _UP)
+        pair = Removed(given(record.rate), math.sqrt(_square(record)) * SHIFT_UP)
         return Loss(pairs=((pair, given(record.times)),))
 
     def divergence(self, record: "MechanismRecord", order: float) -> float:
@@ -173,7 +173,7 @@ class LaplaceKind(RecordKind):
         """See `RecordKind`."""
         from dp_pipelines.accounting.dominating_pairs import Laplace
 
-        return Loss(pairs=tuple((Laplace(float(shift) * _UP), times) for shift, times in worst_shifts(record)))
+        return Loss(pairs=tuple((Laplace(float(shift) * SHIFT_UP), times) for shift, times in worst_shifts(record)))
 
     def divergence(self, record: "MechanismRecord", order: float) -> float:
         """See `RecordKind`."""

@@ -8,6 +8,7 @@ this costs accuracy, never privacy.
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -65,6 +66,18 @@ def logarithms(values: Floats) -> Floats:
     return powers * LN2_HIGH + (2 * s + (s * square * series + powers * LN2_LOW))
 
 
+def _named(through: Through) -> str:
+    """The name under which a module holds a function.
+
+    Raises:
+        ValueError: none does, so that workers would not find it, and two such functions could share a name.
+    """
+    module, name = getattr(through, "__module__", None), getattr(through, "__qualname__", "")
+    if module is None or getattr(sys.modules.get(module), name, None) is not through:
+        raise ValueError("a function that values go through must be one that a module holds under its name")
+    return name if module == __name__ else f"{module}.{name}"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lattice:
     """The integers that stand for values clamped to [low, high]: `round((value - centre) * 2**exponent)`.
@@ -93,6 +106,7 @@ class Lattice:
     def for_values(cls, low: float, high: float, *, centred: bool = False, through: Through | None = None) -> "Lattice":
         """The lattice of clamped values, or of what a rising function makes of values between `low` and `high`."""
         if through is not None:
+            _named(through)
             low, high = through(np.array([low, high])).tolist()
         centre = low / 2 + high / 2 if centred else 0.0
         lattice = cls(low=low, high=high, centre=centre, through=through)
@@ -135,8 +149,10 @@ class Lattice:
 
     @property
     def form(self) -> str:
-        """What is added up, in a word."""
-        return str(self.through.__name__) if self.through is not None else "squares" if self.square else "values"
+        """What is added up, in a word; a function that is not of this module with the module that holds it."""
+        if self.through is None:
+            return "squares" if self.square else "values"
+        return _named(self.through)
 
     @property
     def lowest(self) -> int:

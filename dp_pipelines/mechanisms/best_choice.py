@@ -13,7 +13,7 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.mechanisms.mechanism import Words
+from dp_pipelines.mechanisms.mechanism import DrawWords
 from dp_pipelines.selection.exponential import Choosing, top_k
 
 
@@ -57,7 +57,7 @@ class BestChoice:
         steps = self.spread / epsilon * math.log(20 * candidates)
         return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)
 
-    def draw(self, totals: Totals, place: int, epsilon: float, words: Words) -> Integers:
+    def draw(self, totals: Totals, place: int, epsilon: float, words: DrawWords) -> Integers:
         """Choose, once: the places of the chosen partitions, the first choice first.
 
         Args:

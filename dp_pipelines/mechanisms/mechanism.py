@@ -22,7 +22,8 @@ from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise.laws import Law
 
-Words = Callable[[int], NDArray[np.uint64]]
+DrawWords = Callable[[int], NDArray[np.uint64]]
+"""Draws so many independent uniform 64-bit words."""
 
 
 class Draw(Protocol):
@@ -41,7 +42,7 @@ class Sources:
         words: independent uniform 64-bit words.
     """
 
-    def __init__(self, samplers: Callable[[Law], Draw], words: Words) -> None:
+    def __init__(self, samplers: Callable[[Law], Draw], words: DrawWords) -> None:
         self._samplers = samplers
         self._of_laws: dict[Law, Draw] = {}
         self.words = words

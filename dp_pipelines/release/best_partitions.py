@@ -4,20 +4,18 @@ In: exact totals of all public partitions, a stage with `best`. Out: their keys 
 leave, each with the epsilon of the stage's record. Not covered: this step draws, as `release.draw` does.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.mechanisms.mechanism import DrawWords
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.best import RANK
 from dp_pipelines.release.staging import sorted_by_key
 
 
-def draw_best(totals: Totals, stage: StagePlan, *, words: Callable[[int], NDArray[np.uint64]]) -> pa.Table:
+def draw_best(totals: Totals, stage: StagePlan, *, words: DrawWords) -> pa.Table:
     """Choose, once, among all candidates of the stage.
 
     Args:

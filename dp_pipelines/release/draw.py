@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.mechanisms.mechanism import Draw, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Noise, Sources
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
@@ -37,7 +36,7 @@ def draw_release(
     stage: StagePlan,
     *,
     samplers: Callable[[Law], Draw] = Sampler,
-    words: Callable[[int], NDArray[np.uint64]] = entropy.words,
+    words: DrawWords = entropy.words,
 ) -> pa.Table:
     """Select partitions and add noise, once.
 
@@ -82,7 +81,7 @@ def _keep(
     selection: Selection,
     released: Mapping[Statistic, Integers],
     noisy: Callable[[int, Noise], Integers],
-    words: Callable[[int], NDArray[np.uint64]],
+    words: DrawWords,
 ) -> Flags:
     # Units above min_users - 1; a number of units fits easily, the high word is only ever zero.
     at = [statistic.name for statistic in stage.statistics].index(UNITS.name)

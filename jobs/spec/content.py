@@ -71,7 +71,14 @@ def plain(value: Any, path: Path = ()) -> Any:
     if len(path) > MOST_DEPTH:  # a list may hold itself
         raise RequestError(field=str(path[0]), message=f"is nested more than {MOST_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return {_key(key, path): plain(held, (*path, str(key))) for key, held in value.items()}
+        found: dict[str, Any] = {}
+        for key, held in value.items():
+            name = _key(key, path)
+            if name in found:  # 1 and "1" are one key of a file
+                hint = "write it once"
+                raise RequestError(field=".".join(map(str, (*path, name))), message="is given twice", hint=hint)
+            found[name] = plain(held, (*path, name))
+        return found
     if isinstance(value, list | tuple):
         return [plain(held, (*path, index)) for index, held in enumerate(value)]
     if isinstance(value, datetime.date):  # times are days too

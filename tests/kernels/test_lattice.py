@@ -1,6 +1,7 @@
 """The lattice: every float becomes an integer within its declared ends, and exact where it can be."""
 
 import decimal
+import functools
 import math
 import pickle
 from fractions import Fraction
@@ -16,11 +17,13 @@ from dp_pipelines.kernels.lattice import (
     SUMMAND_BITS,
     SUMMAND_HEADROOM_BITS,
     VALUE_BITS,
+    Floats,
     Lattice,
     SummandLattice,
     logarithms,
     numbers_and_nulls,
 )
+from dp_pipelines.kernels.statistics import ValueSum
 
 EXTREMES = [0.0, -0.0, 5e-324, -5e-324, 1e-300, 1.0, -1.0, 2.0**53 + 2, 1e300, -1e300, 1.7e308, math.inf, -math.inf]
 VALUES = st.sampled_from(EXTREMES) | st.floats(allow_nan=False)
@@ -224,6 +227,20 @@ def test_a_lattice_of_logarithms_travels_and_is_no_lattice_of_values() -> None:
     assert pickle.loads(pickle.dumps(lattice)) == lattice
     assert lattice != Lattice.for_values(lattice.low, lattice.high)
     assert (lattice.form, Lattice.for_squares(1.0, 9.0).form) == ("logarithms", "squares")
+
+
+def values(numbers: Floats) -> Floats:
+    """A function whose bare name is that of a plain sum."""
+    return np.sqrt(numbers)
+
+
+def test_a_function_of_another_module_is_named_with_it_and_one_of_no_module_is_refused() -> None:
+    plain, own = Lattice.for_values(0.0, 2.0), Lattice.for_values(0.0, 4.0, through=values)
+    assert (plain.low, plain.high) == (own.low, own.high)
+    assert ValueSum(column="a", lattice=plain).name != ValueSum(column="a", lattice=own).name
+    for nameless in (lambda numbers: numbers, functools.partial(values)):
+        with pytest.raises(ValueError, match="a module holds"):
+            Lattice.for_values(0.0, 4.0, through=nameless)
 
 
 @given(BOUNDS, BOUNDS, st.lists(VALUES, min_size=1))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.sizes import ELEMENT_BYTES
@@ -155,13 +156,27 @@ def _restored(values: pa.Array, texts: Mapping[bytes, bytes]) -> pa.Array:
     return gather.replaced(values, mask, found)
 
 
+def are_stand_ins(values: pa.Array) -> NDArray[np.bool_]:
+    """Which values of a plain array stand for long texts, by their length; None of another type.
+
+    >>> are_stand_ins(pa.array([stand_in(b"a").decode(), "a", None])).tolist()
+    [True, False, False]
+    """
+    if not is_text(values.type):
+        return np.zeros(len(values), np.bool_)
+    found: NDArray[np.bool_] = pc.fill_null(pc.equal(pc.binary_length(values), STAND_IN), False).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
 def holds_stand_in(values: pa.Array) -> bool:
     """Whether a plain array holds a stand-in for a long text.
 
     >>> holds_stand_in(pa.array([stand_in(b"a").decode()])), holds_stand_in(pa.array(["a"])), holds_stand_in(pa.array([1]))
     (True, False, False)
     """
-    return is_text(values.type) and bool(pc.any(pc.equal(pc.binary_length(values), STAND_IN)).as_py())
+    return bool(are_stand_ins(values).any())
 
 
 def _stand_ins_of(rows: pa.Table, names: Sequence[str]) -> set[bytes]:

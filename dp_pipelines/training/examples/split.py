@@ -1,8 +1,8 @@
 """Who is held out: a keyed hash of the unit decides, for all rows of a unit at once and for all runs of a plan alike.
 
 In: unit columns, a key, a share. Out: one truth for each row. Holds: the answer for a row depends on its unit and the key alone,
-not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions; a column of
-rows never answers. Not covered: how many units that makes: each is held out with the probability of the share, over keys.
+not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions; no column of
+rows puts a unit into both groups. Not covered: how many units that makes (each is held out with the probability of the share).
 """
 
 import hashlib
@@ -17,15 +17,15 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather, hashing
-from dp_pipelines.kernels.columns.long_text import is_text
+from dp_pipelines.kernels.columns.long_text import are_stand_ins, is_text
 
 COLUMN = "__dp_held_out"
 """The column of examples that says it, where it was decided before the rows were cut by unit. No column of a job may have such
 a name (`checks.name`)."""
 
 _DECIDED = pa.field(COLUMN, pa.bool_(), metadata={b"dp_pipelines": b"held out, by the hash of the unit"})
-"""The field of that column in examples, as `as_decided` makes it. Whoever could fill the column would say who is held out, and
-might put a unit into both groups: so a column that only has the name is refused."""
+"""The field of that column in examples, as `as_decided` makes it: a column that only has the name is refused. The mark is no
+proof, since a file can carry it. So it is believed of stand-ins for long texts alone, from which no answer can be worked out."""
 
 LONGEST = 4096
 """Bytes of a unit that are hashed as they are."""
@@ -77,7 +77,7 @@ def as_decided(examples: pa.Table) -> pa.Table:
     """Examples whose column of answers, where they have one, `answers_of` believes: those of `with_answers`.
 
     >>> answered = with_answers(pa.table({"who": ["ann"]}), ["who"], key=b"plan", held_out=0.5)
-    >>> answers_of(as_decided(answered), ["who"], key=b"another", held_out=0.5).tolist()
+    >>> answers_of(as_decided(answered), ["who"], key=b"plan", held_out=0.5).tolist()
     [True]
     """
     for name in carried(examples):
@@ -102,21 +102,31 @@ def refuse_foreign(schema: pa.Schema) -> None:
     Raises:
         RequestError: they have one.
     """
-    if any(field.name == COLUMN and not field.equals(_DECIDED, check_metadata=True) for field in schema):
+    if any(field.name == COLUMN and not field.equals(_DECIDED, check_metadata=True) for field in schema) or (
+        schema.names.count(COLUMN) > 1
+    ):
         message = "is a name of ours, and this is no column that BoundedExamples wrote: it cannot say who is held out"
         raise RequestError(field=f"column {COLUMN!r}", message=message, hint="rename it or leave it out")
 
 
 def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
-    """For each row of some examples whether its unit is held out: as was decided, or decided now.
+    """For each row of some examples whether its unit is held out; the same for all rows of a unit, whatever the column says.
 
     Raises:
         RequestError: see `refuse_foreign`.
     """
     refuse_foreign(table.schema)
+    columns = [table.column(name) for name in unit]
+    answers = split(columns, key=key, held_out=held_out)
     if not carried(table):
-        return split([table.column(name) for name in unit], key=key, held_out=held_out)
-    answers: NDArray[np.bool_] = keys.one_array(table.column(COLUMN)).to_numpy(zero_copy_only=False)
+        return answers
+    plain = [keys.plain_unit(column) for column in columns]
+    told = np.logical_or.reduce([are_stand_ins(column) for column in plain])
+    if told.any():
+        said = pc.fill_null(keys.one_array(table.column(COLUMN)), False).to_numpy(zero_copy_only=False)
+        units = keys.dense(plain).codes
+        # A unit of which some rows say one thing and some the other, which only a forged file holds, is held out.
+        answers = np.where(told, (np.bincount(units, said) > 0)[units], answers)
     return answers
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dp_pipelines as dp
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.spec import from_query, job_file, yaml_lines
 from dp_pipelines.jobs.spec.content import plain
@@ -105,6 +106,12 @@ def test_what_no_file_can_say_is_refused_by_its_place() -> None:
             plain({"columns": value})
     with pytest.raises(dp.RequestError, match="^columns: is nested more than 50 levels deep"):
         plain({"columns": around})
+
+
+@pytest.mark.parametrize("doubled", [{1: "a", "1": "b"}, {"x": {"2": 1, 2: 2}}])
+def test_a_key_that_a_file_would_hold_twice_is_refused(doubled: dict[Any, Any]) -> None:
+    with pytest.raises(RequestError, match=r"^(columns\.1|columns\.x\.2): is given twice"):
+        plain({"columns": doubled})
 
 
 def test_only_a_file_has_lines() -> None:

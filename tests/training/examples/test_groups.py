@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dp_pipelines import Plan, RequestError
+from dp_pipelines.kernels.columns.long_text import stand_in
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, TrainingUnits
 from dp_pipelines.training.examples.split import COLUMN, as_decided, split, with_answers
@@ -94,16 +96,45 @@ def test_a_column_of_the_rows_never_says_who_is_held_out(answers: pa.Array) -> N
                 list(divided(rows)[group is held_out].rows_for(parts[name]))
 
 
-def test_answers_that_were_decided_before_are_believed_and_those_only_named_so_are_not() -> None:
-    parts, rows = stages(), examples(20)
-    answered = with_answers(rows, ["who"], key=b"another plan", held_out=0.3)
+def with_long_names(rows: pa.Table) -> pa.Table:
+    """The same rows of units whose names travel as stand-ins."""
+    names = [stand_in(str(unit).encode()).decode() for unit in rows.column("who").to_pylist()]
+    return rows.set_column(0, "who", pa.array(names))
+
+
+def test_answers_decided_before_are_believed_of_stand_ins_and_those_only_named_so_are_not() -> None:
+    parts, rows = stages(), with_long_names(examples(20))
+    answered = with_answers(rows, ["who"], key=b"the names themselves", held_out=0.3)
     (found,) = divided(as_decided(answered))[1].rows_for(parts["model.evaluation"])
     assert found.num_rows == sum(answered.column(COLUMN).to_pylist()) > 0
     with pytest.raises(RequestError, match="no column that BoundedExamples wrote"):
         list(divided(answered)[1].rows_for(parts["model.evaluation"]))
-    twice = as_decided(answered).append_column(COLUMN, answered.column(COLUMN))
-    with pytest.raises(RequestError, match="no column that BoundedExamples wrote"):
-        list(divided(twice)[1].rows_for(parts["model.evaluation"]))
+    for other in (answered.column(COLUMN), as_decided(answered).column(COLUMN)):
+        twice = as_decided(answered).append_column(as_decided(answered).schema.field(COLUMN), other)
+        with pytest.raises(RequestError, match="no column that BoundedExamples wrote"):
+            list(divided(twice)[1].rows_for(parts["model.evaluation"]))
+
+
+@pytest.mark.parametrize("rows", [examples(20), with_long_names(examples(20))], ids=["names", "stand-ins"])
+@pytest.mark.parametrize("answers", [[True, False], [None, True], [None, None], [False, False]], ids=str)
+def test_a_file_that_forges_the_mark_puts_no_unit_into_both_groups(
+    rows: pa.Table, answers: list[bool | None], tmp_path: pathlib.Path
+) -> None:
+    forged = as_decided(rows.append_column(COLUMN, pa.array(answers * 20, pa.bool_())))
+    pq.write_table(forged, tmp_path / "forged.parquet")
+    read = pq.read_table(tmp_path / "forged.parquet")
+    assert read.schema.field(COLUMN).metadata  # a file keeps the mark
+    training, held_out = divided(read)
+    parts = stages()
+    groups = [
+        {unit for table in group.rows_for(parts[name]) for unit in table.column("who").to_pylist()}
+        for group, name in ((training, "model"), (held_out, "model.evaluation"))
+    ]
+    assert not groups[0] & groups[1]
+    assert groups[0] | groups[1] == set(rows.column("who").to_pylist())
+    if rows.column("who").to_pylist()[0] == 0:  # what can be worked out is not asked of the file
+        asked = split([rows.column("who")], key=b"key", held_out=0.3)
+        assert groups[1] == {unit for unit, out in zip(rows.column("who").to_pylist(), asked, strict=True) if out}
 
 
 def test_a_stage_gets_the_group_that_all_its_records_name_and_no_other() -> None:
