@@ -1,5 +1,5 @@
-# Every target sets up .venv/ in this folder first if it is missing or stale: all it needs is a Python of at least 3.10,
-# as `python3` or named by `make PYTHON=python3.12 test`, and the package registry.
+# Every target first sets up .venv/ in this folder if it is missing or stale. That needs Python 3.10 or newer, as `python3` or named
+# by `make PYTHON=python3.12 test`, and the package registry.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -27,7 +27,7 @@ SCRIPTS := $(wildcard tests benchmarks examples)
 
 .PHONY: help demo docs test test-all test-flink test-spark test-java coverage lint format types doctest test-mutants check bench bench-training lock clean
 
-help:  ## say what there is
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
 
 # Pip runs inside the new environment only. Packages come from the lock alone, our own is linked, not copied.
@@ -62,14 +62,14 @@ demo: $(VENV)  ## fetch real data, publish a private report, three scheduled wee
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 EXPLORE = --hypothesis-profile=explore --hypothesis-seed=$(SEED)
 
-test: $(VENV)  ## every test but the slow ones, doctests among them; the same examples in each run
+test: $(VENV)  ## every test except the slow ones, doctests included; the same examples in each run
 	$(BIN)/pytest $(PARALLEL) -m '$(MARKS)'
 
 test-all: $(VENV)  ## the slow and long tests too, with new examples in each run; then planted faults, which tests must find
 	$(BIN)/pytest $(PARALLEL) -m 'not bench' $(EXPLORE)
 	$(MAKE) test-mutants
 
-test-mutants: $(VENV)  ## plant faults into a copy, see that tests find them: the table of docs/reviewers.md, then random ones
+test-mutants: $(VENV)  ## plant faults into a copy and check that tests find them: the table in docs/reviewers.md, then random ones
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/run.py --random
 
@@ -95,14 +95,14 @@ $(ENGINES)/java/built: examples/java/pom.xml $(wildcard examples/java/src/main/j
 test-java: $(VENV) $(ENGINES)/java/built  ## the Java example: rows released over the expansion service
 	$(BIN)/pytest tests/engines/test_java.py
 
-coverage: $(VENV)  ## tests with a report of the lines and branches that none of them ran
+coverage: $(VENV)  ## run the tests and report the lines and branches that none of them reached
 	$(BIN)/pytest -m 'not slow and not bench' --cov --cov-report=term
 
 lint: $(VENV)  ## ruff: rules and layout
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(VENV)  ## mend what ruff can mend
+format: $(VENV)  ## fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -121,9 +121,9 @@ docs: $(VENV)  ## the site: build/docs/index.html
 doctest: $(VENV)  ## the examples in docstrings
 	$(BIN)/pytest tests/test_doctests.py
 
-check: lint types test  ## all that CI asks for
+check: lint types test  ## everything that CI requires
 
-bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; writes tables and plots into docs/
+bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other libraries; writes tables and plots into docs/
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/aggregate.py
@@ -137,7 +137,7 @@ bench: $(VENV) $(PEERS)  ## time, memory and accuracy beside other libraries; wr
 	$(BIN)/python benchmarks/tune.py
 	$(BIN)/python benchmarks/drop_in.py
 
-bench-training: $(VENV) $(OPACUS)  ## how good models are, and how fast they train; writes tables and plots into docs/
+bench-training: $(VENV) $(OPACUS)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/training_speed.py
@@ -145,7 +145,7 @@ bench-training: $(VENV) $(OPACUS)  ## how good models are, and how fast they tra
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only
 # resolves; it installs nothing and fetches no Python.
-lock:  ## choose the locked versions again after a change of pyproject.toml
+lock:  ## resolve the locked versions again after a change of pyproject.toml
 	@$(PYTHON) -m venv --clear build/lock
 	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@cp requirements.lock build/lock/pins
@@ -156,6 +156,6 @@ lock:  ## choose the locked versions again after a change of pyproject.toml
 	   echo '# where a package left Python 3.10 behind, a marker gives that Python the last version that it can have.'; \
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
-clean:  ## remove what these targets made, the environments too
+clean:  ## remove everything these targets created, including the environments
 	rm -rf .venv .venv-peers .venv-opacus build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
