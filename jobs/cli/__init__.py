@@ -1,1 +1,1 @@
-"""The command line: arguments, commands, what is kept between two of them."""
+"""The command line: arguments, commands, and the plan cache."""

@@ -1,7 +1,7 @@
-"""`dp-pipelines audit`: a job's plan, compared and replayed without data, and what that says in words.
+"""`dp-pipelines audit`: compares and replays a job's plan without data, and prints the result.
 
-In: a job file, parameters, how many replays. Out: an audit; its text. Holds: no rows are read and nothing is charged or created;
-all that is shown is public. Not covered: what an audit does (`dp_pipelines.audit`).
+In: a job file, parameters, a number of replays. Out: an audit; its text. Holds: no rows are read, nothing is charged or created,
+and only public facts are shown. Not covered: what an audit does (`dp_pipelines.audit`).
 """
 
 import io
@@ -24,18 +24,18 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.jobs.terminal.summary import WIDTH
 
-COVERS = """An audit says whether every field of the plan's records is what runs: noise, samples, clips, thresholds,
-choices and, for a model, the units that each release reads. It does not say that the sensitivity of a kernel is right
-(the tests of privacy do), nor anything about the rows of a source, about Beam, or about who reads this machine's memory."""
+COVERS = """An audit checks that every field of the plan's records matches what runs: noise, samples, clips, thresholds,
+selections and, for a model, the units that each release reads. It does not check the sensitivity of a kernel (the privacy
+tests do), and says nothing about the rows of a source, about Beam, or about who reads this machine's memory."""
 
 WRONG = "DOES NOT AGREE"
 
 
 def replays_of(given: str | None) -> int | None:
-    """The number of replays that was asked for.
+    """The requested number of replays.
 
     Raises:
-        RequestError: it is no whole number.
+        RequestError: it is not a whole number.
 
     >>> replays_of("20000")
     20000
@@ -54,7 +54,7 @@ def audit_job(job: str, given: Sequence[str], replays: str | None, note: Callabl
         job: the job file.
         given: parameters, `NAME=VALUE`.
         replays: how many; None: the default.
-        note: is told what could not be checked.
+        note: called with what could not be checked.
 
     Raises:
         RequestError: the job, a parameter or the number of replays is wrong.
@@ -87,8 +87,8 @@ def text(found: Audit, stream: TextIO) -> str:
         file=buffer, width=WIDTH, highlight=False, force_terminal=stream.isatty(), soft_wrap=not stream.isatty()
     )
     out.print(
-        f"{found.replays:,} replays of each stage, with and without one worst-case unit; no data were read. A plan that is "
-        f"right is found wrong with a probability of at most {found.false_alarms:g}."
+        f"{found.replays:,} replays of each stage, with and without one worst-case unit; no data were read. The probability "
+        f"that a correct plan is reported as wrong is at most {found.false_alarms:g}."
     )
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("accounted delta / replayed")
@@ -111,7 +111,7 @@ def text(found: Audit, stream: TextIO) -> str:
     out.print()
     out.print(COVERS)
     out.print()
-    verdict = "What runs is what was accounted, as far as these replays tell." if found.agrees else WRONG
+    verdict = "As far as these replays can tell, the run matches the accounting." if found.agrees else WRONG
     out.print(f"[bold]{verdict}[/bold]", end="")
     return buffer.getvalue()
 
@@ -121,7 +121,7 @@ def _name(line: Line) -> str:
 
 
 def _cell(line: Line, epsilon: float) -> str:
-    """Of both directions the one that comes closer to what is accounted, or passes it."""
+    """The direction that comes closer to the accounted delta, or exceeds it."""
     both = [each for each in line.divergences if each.epsilon == epsilon]
 
     def closeness(each: Divergence) -> tuple[float, float]:

@@ -14,9 +14,9 @@ EPILOG = """examples:
   dp-pipelines doctor
   dp-pipelines doctor weekly.yaml --output out/2026-W01 --runner flink --flink_master=localhost:8081
 
-Give it the same options as `run`. It reads no rows and touches no budget; for a runner other than `direct` it runs a job of
-a few elements, which makes a private folder beside the output and removes it again. One line for each check: `ok` or `wrong`,
-with what to do. Exit code 0: all is well; 1: something is wrong.
+Give it the same options as `run`. It reads no rows and spends no budget. For any runner except `direct`, it runs a job of a few
+elements, which makes a private folder beside the output and removes it again. It prints one line per check: `ok`, or `wrong` and
+how to fix it. Exit code 0: everything is ok; 1: something is wrong.
 
 Any other option goes to Beam; write it as --name=value.
 """
@@ -29,11 +29,11 @@ def add(make: MakeParser) -> None:
         make: adds a command: name, help text, epilog.
     """
     parser = make(
-        "doctor", "check that a runner, its workers and the disks are ready, before a budget is touched", EPILOG
+        "doctor", "check that a runner, its workers and the disks are ready, before any budget is spent", EPILOG
     )
-    parser.add_argument("job", metavar="JOB", nargs="?", help="the job file that is to be run")
+    parser.add_argument("job", metavar="JOB", nargs="?", help="the job file you want to run")
     parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
-    parser.add_argument("--output", metavar="DIR", help="the folder that is to be published (default: here)")
+    parser.add_argument("--output", metavar="DIR", help="the folder you want to publish (default: here)")
     parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
     add_anchor(parser)
-    parser.add_argument("--no-probe", action="store_true", help="do not run a job on the runner")
+    parser.add_argument("--no-probe", action="store_true", help="skip the small job on the runner")

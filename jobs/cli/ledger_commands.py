@@ -1,7 +1,7 @@
-"""The commands `ledger` and `runs`: opening accounts, looking, checking, exporting, giving up.
+"""The commands `ledger` and `runs`: open accounts, show, verify and export them, list and abandon runs.
 
-In: parsed arguments. Out: text or JSON on standard output. Holds: what is printed is public: requests and what was charged for
-them. Not covered: admitting and following runs (`ledgered_run`).
+In: parsed arguments. Out: text or JSON on standard output. Holds: only public facts are printed: requests and their
+charges. Not covered: admitting and following runs (`ledgered_run`).
 """
 
 import argparse
@@ -48,12 +48,14 @@ def runs(given: argparse.Namespace) -> None:
     chosen = [run for run in book.state.runs.values() if dataset in (None, run.account)]
     if given.gone is not None:
         ended = ledgered_run.gone(book, _one(chosen, given.gone, book), _stop)
-        print(f"ended the attempt of {ended.run_id}; its charge stays, and the run's own command goes on")
+        print(
+            f"ended the attempt of {ended.run_id}; its charge stays; run the same `dp-pipelines run` command to continue"
+        )
         return
     if given.abandon is not None:
         given_up = ledgered_run.abandon(book, _one(chosen, given.abandon, book), _stop)
-        stays = "its charge stays: nothing proves that what it had staged was destroyed unseen"
-        said = "its budget can be used by another run" if given_up.given_back else stays
+        stays = "its charge stays, because nothing proves that its staged files were destroyed unseen"
+        said = "its budget is available to other runs again" if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
     listed = [export.run_to_json(book, run) for run in chosen]
@@ -76,7 +78,7 @@ def _stop(job: EngineJob) -> None:
 
 
 def _shown(text: str) -> str:
-    """Text of users for a terminal: nothing in it is a command, of the terminal or of our own layout."""
+    """User text made safe for a terminal: it holds no escape sequences and none of our own markup."""
     return escape(visible(text))
 
 
@@ -95,11 +97,13 @@ def _init(given: argparse.Namespace) -> None:
     unit = given.unit or (list(job.privacy_unit) if job is not None else None)
     epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
     delta = given.delta if given.delta is not None or job is None else job.budget.delta
-    # Without an account only the ledger is made.
+    # Without an account, only the ledger is created.
     wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
     missing = [name for name, value in wanted.items() if value is None]
     if missing and len(missing) < len(wanted):
-        raise RequestError(field=missing[0], message="is needed to open an account", hint="give it, or name a job file")
+        raise RequestError(
+            field=missing[0], message="is required to open an account", hint="add it, or name a job file"
+        )
     window = _window(given, job)
     folder = str(file.path.parent) if file is not None else "."
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
@@ -109,22 +113,22 @@ def _init(given: argparse.Namespace) -> None:
     if missing and there:
         raise RequestError(
             field=f"ledger {Database(url).shown}",
-            message="exists already",
-            hint="name an account to open: --dataset ...",
+            message="already exists",
+            hint="to open an account in it, add --dataset ...",
         )
-    if not missing:  # what is wrong with the account is said before a ledger is made for it
+    if not missing:  # mistakes in the account are reported before a ledger is created for it
         check_cap(given.rule, epsilon, delta)
         checks.plain(str(dataset), "dataset")
     if not there:
         book = Ledger.create(url, anchor=given.anchor)
-        print(f"made the ledger {book.shown}")
+        print(f"created the ledger {book.shown}")
     else:
         try:
             book = Ledger.open(url, anchor=given.anchor)
         except OtherAnchor:
             if given.anchor is None:
                 raise
-            message = "is fixed when a ledger is made, and this one says another"
+            message = "is fixed when a ledger is created, and this ledger has a different one"
             raise RequestError(field="--anchor", message=message, hint="leave it out") from None
     if not missing:
         assert dataset is not None
@@ -146,7 +150,7 @@ def _init(given: argparse.Namespace) -> None:
         )
         print(
             f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
-            f"{visible(account.words)}, by the rule {account.rule}"
+            f"{visible(account.words)}, rule {account.rule}"
         )
         here = default_places.AccountPlace(account=dataset, ledger=book.state.ledger, shown=book.shown)
         for warning in default_places.charged_before(here, files, "--ledger"):
@@ -161,7 +165,7 @@ def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
         column, days = job.window.column, job.window.days
     if column is None or days is None or days < 1:
         raise RequestError(
-            field="--window-days", message="and --window-column belong together", hint="give both; days from 1"
+            field="--window-days", message="and --window-column go together", hint="give both, with at least 1 day"
         )
     try:
         origin = datetime.date.fromisoformat(given.window_origin).isoformat()
@@ -175,7 +179,7 @@ def _raise(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     for name, value in (("--dataset", dataset), ("--epsilon", given.epsilon), ("--delta", given.delta)):
         if value is None:
-            raise RequestError(field=name, message="is needed", hint="give it")
+            raise RequestError(field=name, message="is required", hint="add it to the command")
     account = book.raise_cap(str(dataset), epsilon=given.epsilon, delta=given.delta)
     print(f"the cap of {account.name!r} is now epsilon {account.epsilon:g} and delta {account.delta:g}")
 
@@ -208,7 +212,7 @@ def _show(given: argparse.Namespace) -> None:
         for plan in account["plans"]:
             place = f"{_shown(plan['window'])}: " if plan["window"] else ""
             out.print(
-                f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used; together they cost epsilon "
+                f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used, at a joint cost of epsilon "
                 f"{summary.spent_number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
             )
         count = sum(1 for _ in book.state.runs_of(account["account"]))
@@ -225,12 +229,12 @@ def _show_tunings(out: Console, tunings: Sequence[dict[str, Any]]) -> None:
     for tuning in tunings:
         out.print(
             f"  tuned on the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}, "
-            f"{tuning['configurations']} configurations; nothing was charged, and no guarantee covers it"
+            f"{tuning['configurations']} configurations; nothing was charged; no guarantee covers decisions based on it"
         )
 
 
 def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
-    """The frozen plans of an account: how many of their runs are used, and what those cost by their privacy losses."""
+    """The frozen plans of an account: how many of their runs are used, and the joint cost of those."""
     return [
         {
             "plan": block.plan,
@@ -282,8 +286,8 @@ def _verify(given: argparse.Namespace) -> None:
         return
     print(f"sound: {count} events, head {book.head.hash}")
     if given.against is not None:
-        without = f"; {len(found) - held} name no ledger" if held < len(found) else ""
-        print(f"holds what {held} of {len(found)} manifests have seen{without}")
+        without = f"; {len(found) - held} without a ledger" if held < len(found) else ""
+        print(f"matches {held} of {len(found)} manifests{without}")
 
 
 def _export(given: argparse.Namespace) -> None:

@@ -1,9 +1,8 @@
-"""The command line: parses, calls, prints; decides nothing.
+"""The command line: parses arguments, calls a command, prints its result.
 
-In: arguments. Out: results on standard output, messages on standard error, an exit code: 0 done; 1 it failed; 2 the request
-is wrong by public facts, and nothing was created; 3 the budget refuses. Holds: an error is a line for each thing that is wrong,
-prefixed `error: `; what is said is public. What is slow is imported only by the command that needs
-it: `--help` needs nothing.
+In: arguments. Out: results on standard output, messages on standard error, an exit code: 0 done; 1 failed; 2 the request
+is invalid by public facts, and nothing was created; 3 the budget refuses. Holds: each error is one line, prefixed `error: `;
+messages are public. Slow modules are imported only by the command that needs them: `--help` needs none.
 """
 
 import argparse
@@ -25,16 +24,16 @@ if TYPE_CHECKING:
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
 
-LOST = "what it says could not be shown here"
+LOST = "its output could not be shown here"
 
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 """Signals that end a run, by name: not every system has all."""
 
 PATIENCE = 5.0
-"""Seconds after a signal in which further ones change nothing. After that another is taken: something may have lost the first."""
+"""Seconds during which further signals are ignored. After that another one counts: the first may have been lost."""
 
 AGAIN = 0.5
-"""Seconds after which a signal is tried again that came while an exception was on its way."""
+"""Seconds after which a signal that arrived during an exception is sent again."""
 
 DESCRIPTION = "Publish differentially private reports from tables of user events."
 EPILOG = """examples:
@@ -42,12 +41,12 @@ EPILOG = """examples:
   dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
   dp-pipelines schema > job.schema.json              for editors
 
-exit codes: 0 done; 1 it failed, nothing is visible; 2 the request is wrong, nothing was read; 3 the budget refuses
+exit codes: 0 done; 1 failed, nothing was published; 2 invalid request, nothing was read; 3 refused by the budget
 """
 PLAN_EPILOG = """example:
   dp-pipelines plan weekly.yaml --json | jq '.stages[0].metrics'
 
-Files are checked if they are there; a plan needs none. Standard deviations are those of the noise alone.
+Source files are checked if they exist, but a plan does not need them. Standard deviations cover only the noise.
 """
 RUN_EPILOG = """example:
   dp-pipelines run weekly.yaml --output out/2026-W01 --param week=2026-W01
@@ -71,7 +70,7 @@ Any other option goes to Beam; write it as --name=value, after the job file.
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, and exits with 2."""
+    """Reports an error in one line, and exits with 2."""
 
     def error(self, message: str) -> NoReturn:
         output.note(f"error: {message}; see `{self.prog} --help`")
@@ -98,19 +97,21 @@ def parser() -> argparse.ArgumentParser:
     plan = command("plan", "print noise, thresholds and expected errors, before a row is read", PLAN_EPILOG)
     plan.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     plan.add_argument(
-        "--explain", action="store_true", help="what all runs cost by four ways to add up losses, and every record"
+        "--explain",
+        action="store_true",
+        help="also print every record, and the cost of all runs under four accounting methods",
     )
-    plan.add_argument("--json", action="store_true", help="print JSON, with every mechanism record")
+    plan.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
     _add_param(plan)
-    run = command("run", "read, release and publish a job", RUN_EPILOG)
+    run = command("run", "run a job: read, release and publish", RUN_EPILOG)
     run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
     run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
     _add_param(run)
-    run.add_argument("--run-id", metavar="ID", help="names this run; needed where the budget is for several runs")
+    run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
     run.add_argument(
         "--ledger",
         metavar="URL",
-        help="the ledger (default: dp-ledger.sqlite beside JOB; none: not accounted across runs)",
+        help="the ledger (default: dp-ledger.sqlite beside JOB; none: no accounting across runs)",
     )
     from dp_pipelines.jobs.cli import (
         audit_arguments,
@@ -142,7 +143,7 @@ def _add_param(command: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and give its exit code.
+    """Run a command and return its exit code.
 
     >>> main(["--version"])
     dp-pipelines 0.1.0
@@ -166,7 +167,7 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
     except DpError as error:
         return _say(error, FAILED)
     except KeyboardInterrupt:
-        _say("interrupted; run the same command again to go on", FAILED)
+        _say("interrupted; run the same command again to continue", FAILED)
         if as_command:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
             os._exit(FAILED)
@@ -176,7 +177,7 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
         kind, _, frames = sys.exc_info()
         # Where, and of which kind; not what it says, since that may quote a value.
         output.note("".join(traceback.format_tb(frames)) + (kind.__name__ if kind is not None else ""))
-        return _say("internal error, please report the lines above; nothing was published", FAILED)
+        return _say("internal error; please report the lines above; nothing was published", FAILED)
 
 
 def _called(arguments: list[str], *, as_command: bool) -> int:
@@ -202,7 +203,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "schema": _schema,
     }
     if given.command is None:
-        top.error("a command is missing: one of " + ", ".join(commands))
+        top.error("missing command; choose one of " + ", ".join(commands))
     if rest and given.command not in ("run", "doctor", "tune"):
         top.error(f"unknown argument {rest[0]}")
     return commands[given.command](given, rest)
@@ -236,7 +237,7 @@ def _runs(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.cli import ledger_commands
 
     changes = given.abandon is not None or given.gone is not None
-    with output.printing(f"the run's state is changed; {LOST}" if changes else ""):
+    with output.printing(f"the state of the run has changed; {LOST}" if changes else ""):
         ledger_commands.runs(given)
     return DONE
 
@@ -358,17 +359,17 @@ def _check_output(folder: str) -> None:
     try:
         os.path.abspath(folder).encode()
     except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
-        raise RequestError(field="--output", message="is no path in UTF-8", hint="choose another name") from None
+        raise RequestError(field="--output", message="is not a UTF-8 path", hint="choose another name") from None
 
 
 class _Stoppable:
-    """Ctrl-C, a request to terminate and a hangup end the work inside alike, so that staging is removed.
+    """Ctrl-C, a request to terminate and a hangup all stop the work in this context, so that staging is removed.
 
-    Beam may turn the interrupt into a failure of the step that it hits; what came first is what is told. What is cleaned up
-    is cleaned up whole: a signal that comes while something ends already changes nothing more.
+    Beam may turn the interrupt into a failure of the step that it hits; whichever came first is reported. Cleanup is never
+    cut short: a signal that arrives while the work is already ending changes nothing.
 
     Args:
-        to_the_end: the process ends after this, and nothing interrupts it on its way out.
+        to_the_end: the process exits after this; nothing may interrupt its exit.
     """
 
     def __init__(self, *, to_the_end: bool = False) -> None:

@@ -1,7 +1,7 @@
-"""Plans that were computed before, for `plan` alone: a run always plans anew.
+"""A cache of computed plans, used by `plan` only: a run always makes its own plan.
 
-In: what a plan depends on. Out: the JSON that `plan --json` prints. Holds: the folder is private (0700); an entry that cannot
-be read, or is not what was asked for, counts as absent; a cache that cannot be written is no error. Not covered: entries are
+In: everything a plan depends on. Out: the JSON that `plan --json` prints. Holds: the folder is private (0700); an entry that
+cannot be read, or does not match, counts as absent; a cache that cannot be written is not an error. Not covered: entries are
 never removed; each has a few kilobytes.
 """
 
@@ -36,7 +36,7 @@ def key(content: Mapping[str, Any], code: str) -> str:
 def code() -> str:
     """A digest of the code that computes plans: the library's own by its bytes, that of others and Python by their versions.
 
-    A version alone says too little: a checkout that is worked on keeps its version while its numbers change.
+    A version alone is not enough: during development its numbers change while its version does not.
     """
     import dp_pipelines
 
@@ -70,7 +70,7 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def store(name: str, plan: Mapping[str, Any]) -> None:
-    """Keep an entry, if that is possible."""
+    """Store an entry, if possible."""
     with contextlib.suppress(OSError):
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder(), prefix=".plan-")

@@ -12,9 +12,9 @@ EPILOG = """examples:
   dp-pipelines predict out/2026-W01/returns 'data/*.parquet' --output scores.parquet
   dp-pipelines predict out/2026-W01 examples.csv --examples --output scores.parquet
 
-INPUT has the columns of the job's source. What the job computes from them before training is computed again, but for
-the label; its `where` and that of the stage choose the rows (--every-row drops the latter). With --examples it has the
-columns of the features themselves. Predictions about single units are not covered by the guarantee of the release.
+INPUT has the columns of the job's source. Everything the job computes from them before training, except the label, is
+computed again. The `where` of the job and of the stage select the rows (--every-row drops the latter). With --examples, INPUT
+has the columns of the features themselves. The guarantee of the release does not cover predictions about individuals.
 """
 
 
@@ -25,22 +25,28 @@ def add(make: MakeParser) -> None:
         make: adds a command: name, help text, epilog.
     """
     parser = make("predict", "apply a published model to new rows", EPILOG)
-    parser.add_argument("model", metavar="MODEL", help="the folder of a model, or a release with one model")
+    parser.add_argument("model", metavar="MODEL", help="a model folder, or a release that contains one model")
     parser.add_argument("input", metavar="INPUT", help="Parquet or CSV files (a name or a glob)")
     parser.add_argument("--output", metavar="FILE", required=True, help="the Parquet file to write; it must not exist")
-    parser.add_argument("--examples", action="store_true", help="INPUT has the features themselves, not source rows")
+    parser.add_argument(
+        "--examples", action="store_true", help="INPUT has the columns of the features, not source rows"
+    )
     parser.add_argument(
         "--keep", metavar="COLUMN", action="append", default=[], help="also write this column; may be repeated"
     )
-    parser.add_argument("--every-row", action="store_true", help="predict rows that the stage's `where` leaves out too")
+    parser.add_argument(
+        "--every-row", action="store_true", help="also predict rows that the stage's `where` leaves out"
+    )
     parser.add_argument(
         "--param", metavar="NAME=VALUE", action="append", default=[],
-        help="a parameter of the job; left out: as for training; may be repeated",
+        help="a parameter of the job (default: as in training); may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--type", metavar="COLUMN=TYPE", action="append", default=[],
-        help="of CSV: the type of a column; left out: as for training; may be repeated",
+        help="for CSV: type of a column (default: as in training); may be repeated",
     )  # fmt: skip
     parser.add_argument("--lookup", metavar="FILE", help="the public table that the job joins")
-    parser.add_argument("--jax-model", metavar="NAME", help="module:attribute that scores a model of your own code")
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a line")
+    parser.add_argument(
+        "--jax-model", metavar="NAME", help="for a model of your own: MODULE:ATTRIBUTE of the code that scores it"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")

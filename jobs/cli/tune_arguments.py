@@ -17,13 +17,13 @@ EPILOG = """examples:
   dp-pipelines tune weekly.yaml --output tuning --grid grid.yaml --sample public_sample.parquet
   dp-pipelines tune weekly.yaml --output tuning --grid grid.yaml --synthetic --users 50000 --value SALES_PRICE=30
 
-Predicts, in one pass over the rows, how far each metric would be off in each partition under each configuration of the
-grid, and why, and writes a job file with the one that comes nearest to the goal.
+In one pass over the rows, predicts how far off each metric would be in each partition under each configuration of the grid,
+and why. Writes a job file with the configuration that comes closest to the goal.
 
-WHAT IT WRITES IS PRIVATE: it is computed from the raw rows without any privacy, into a folder that only you can read, and
-the ledger notes that it happened. Nothing of it may be published, and no guarantee covers what is decided by it. With
---sample (rows that you declare public) the rows of the job are not read, and nothing is noted; nor with --synthetic (rows
-that are made up from the job file, the schema of its files and what you assume).
+ITS OUTPUT IS PRIVATE: it is computed from the raw rows without any privacy protection, into a folder that only you can read,
+and the ledger records that it happened. Do not publish any of it; no guarantee covers decisions based on it. With --sample
+(rows that you declare public) or --synthetic (rows made up from the job file, the schema of its files and your assumptions),
+the rows of the job are not read and the ledger records nothing.
 
 goals: "MEASURE(METRIC) <= NUMBER", "minimize MEASURE"; may be repeated. Measures: error, relative_error, loss (default),
 partition_loss, lost, lost_rows.
@@ -42,39 +42,43 @@ def add(make: MakeParser) -> None:
         "--grid", metavar="GRID", action="append", default=[], help="a file, or PATH=VALUE,VALUE,...; may be repeated"
     )
     parser.add_argument("--output", metavar="DIR", required=True, help="the private folder; it must not exist")
-    parser.add_argument("--stage", metavar="NAME", help="which stage (default: the only aggregate stage)")
-    parser.add_argument("--goal", metavar="GOAL", action="append", default=[], help="what is wanted; may be repeated")
+    parser.add_argument("--stage", metavar="NAME", help="the stage to tune (default: the only aggregate stage)")
+    parser.add_argument(
+        "--goal", metavar="GOAL", action="append", default=[], help="a limit, or a measure to minimize; may be repeated"
+    )
     parser.add_argument(
         "--sample",
         metavar="FILES",
-        help="public rows instead of the job's: a name or a glob, in the format of the source",
+        help="public rows to read instead of the job's: a name or a glob, in the format of the source",
     )
     _add_synthetic(parser)
     parser.add_argument(
         "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
     )
     parser.add_argument(
-        "--ledger", metavar="URL", help="where the look is noted (default: dp-ledger.sqlite beside JOB; none: nowhere)"
+        "--ledger",
+        metavar="URL",
+        help="ledger that records the look (default: dp-ledger.sqlite beside JOB; none: nowhere)",
     )
     add_anchor(parser)
     parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON: where the folder is, and nothing else of the rows"
-    )
+    parser.add_argument("--json", action="store_true", help="print the location of the folder as JSON")
 
 
 def _add_synthetic(parser: argparse.ArgumentParser) -> None:
     made = parser.add_argument_group(
-        "rows that are made up", "what is assumed stands on the page; docs/tune.md has the laws"
+        "synthetic rows", "the report lists all assumptions; docs/tune.md gives the distributions"
     )
-    made.add_argument("--synthetic", action="store_true", help="make rows up; no row of the job is read")
-    made.add_argument("--users", metavar="N", help="privacy units (default: from expect:, else 10000)")
-    made.add_argument("--partitions", metavar="N", help="partitions, where they are selected (default: 1000)")
-    made.add_argument("--partitions-of-user", metavar="X", help="median (default: half the bound of the job)")
+    made.add_argument("--synthetic", action="store_true", help="make up rows; reads no row of the job")
+    made.add_argument("--users", metavar="N", help="number of privacy units (default: from expect:, or 10000)")
+    made.add_argument("--partitions", metavar="N", help="number of partitions, if they are private (default: 1000)")
+    made.add_argument(
+        "--partitions-of-user", metavar="X", help="median partitions per user (default: half the job's bound)"
+    )
     made.add_argument(
         "--rows-each",
         metavar="X",
-        help="median of a user's rows in a partition (default: from expect:, else half the bound)",
+        help="median rows of a user in a partition (default: from expect:, or half the job's bound)",
     )
     made.add_argument(
         "--value", metavar="COLUMN=X", action="append", default=[],

@@ -1,1 +1,1 @@
-"""What people see: results, progress, and silence while rows are in memory."""
+"""Terminal output: results, progress, and silence while rows are in memory."""

@@ -1,9 +1,9 @@
-"""What commands print, to whoever can still read it.
+"""Prints the output of commands, even if the reader may be gone.
 
 In: text on standard output inside `printing`; lines for standard error. Out: the same, written at once when the work is done, so
-that no reader who leaves stops anything halfway. Holds: a reader who has gone is no failure (`... | head -1`), as with any Unix
-tool; a result that nobody can get (a full disk, a closed stream) is an error where printing it was all there was to do, and a
-note where the work is done and stays; nothing is left for the interpreter to write at its end. Not covered: what others print.
+that a reader who leaves never stops it halfway. Holds: a reader who left (`... | head -1`) is not a failure, as with any Unix
+tool; output that cannot be written (a full disk, a closed stream) is an error if printing it was the only task, and a note if the
+work is done and stays; nothing is left for the interpreter to write at exit. Not covered: what others print.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from typing import TextIO
 
 from dp_pipelines.errors import DpError
 
-UNSHOWN = "standard output: cannot be written; what was asked for is not shown"
+UNSHOWN = "standard output: cannot be written; the result is not shown"
 
 
 class _Held(io.StringIO):
-    """Text that is kept for later, with the looks of the stream that will get it."""
+    """Text held back for later, which looks like the stream that will receive it."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -31,19 +31,19 @@ class _Held(io.StringIO):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Which signs will be shown."""
+        """The encoding of the stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
 
 @contextlib.contextmanager
 def printing(done: str = "") -> Iterator[None]:
-    """What is written to standard output inside appears at the end, if anybody can get it.
+    """Hold back what is written to standard output inside, and print it at the end if possible.
 
     Args:
-        done: where the command has done more than to print, what it has done: said on standard error if the text is lost.
+        done: what the command has done, if it did more than print; written to standard error if the text is lost.
 
     Raises:
-        DpError: nobody can get the text, and it was all there was to do.
+        DpError: the text cannot be written, and printing it was the only task.
 
     >>> with printing():
     ...     print("all of it")

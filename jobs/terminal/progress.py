@@ -1,7 +1,7 @@
-"""How far a run is, on a terminal: its steps and the number of files, never rows, users or partitions.
+"""Progress on a terminal: the steps of a run and the number of files, never rows, users or partitions.
 
-In: public facts about the run. Out: one line that is rewritten; nothing where standard error is no terminal. Holds: what is
-shown is fixed by the job but for how fast it moves. Not covered: that speed.
+In: public facts about the run. Out: one line that is rewritten; nothing if standard error is not a terminal. Holds: the
+job determines everything shown except how fast it moves. Not covered: that speed.
 """
 
 import contextlib
@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.status import Status
 
 READING = "reading"
-"""The words of the step that reads; shown as a number of files."""
+"""The words of the reading step; shown as a number of files."""
 
 
 class _Console(Console):
-    """One whose reader may leave: rich would end the process."""
+    """A console that survives a closed pipe, where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
-        """Say nothing more."""
+        """Print nothing more."""
         self.quiet = True
 
 
@@ -56,7 +56,7 @@ class Progress:
                 self._status.stop()
 
     def show(self, text: str) -> None:
-        """Say what is being done."""
+        """Show what is being done."""
         if self._status is not None:
             with contextlib.suppress(OSError):
                 self._status.update(text)
@@ -97,7 +97,7 @@ _current: list[Progress] = []
 
 @contextlib.contextmanager
 def heard(progress: Progress) -> Iterator[None]:
-    """While this lasts, `file_opened` of steps that run in this process is heard."""
+    """Within this context, `file_opened` of steps in this process is reported."""
     _current.append(progress)
     try:
         yield
@@ -106,6 +106,6 @@ def heard(progress: Progress) -> Iterator[None]:
 
 
 def file_opened() -> None:
-    """Called by the pipeline for each file; where it runs in other processes, nobody hears it."""
+    """Called by the pipeline for each file; has no effect in other processes."""
     for progress in _current:
         progress.file()

@@ -1,4 +1,4 @@
-"""Silence while rows are in memory: no library may print, log or warn, for what it says may quote a row.
+"""Silence while rows are in memory: no library may print, log or warn, since that may quote a row.
 
 In: nothing. Out: a context in which standard output and error go nowhere, for Python and for native code alike, and a stream
 to the real standard error for our own progress and notes. Holds: both are restored, whatever happens. Not covered: files that

@@ -1,7 +1,7 @@
-"""What a reader sees: the plan before a run, and the release after it, read back from the published folder.
+"""Prints a plan before a run, and a release after it, as read back from the published folder.
 
-In: the JSON of a plan; a published folder. Out: text. Holds: nothing but public numbers and the released rows; what is shown
-of a release is what lies in its folder.
+In: the JSON of a plan; a published folder. Out: text. Holds: only public numbers and released rows are shown; everything shown
+about a release comes from its folder.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ WIDTH = 120
 
 
 def console(stream: TextIO) -> Console:
-    """A console that writes plain lines of a fixed width where it is no terminal."""
+    """A console that writes plain lines of a fixed width if the stream is not a terminal."""
     terminal = stream.isatty()
     return Console(file=stream, width=None if terminal else WIDTH, highlight=False, soft_wrap=not terminal)
 
@@ -56,8 +56,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         out.print(f"{which}  epsilon {spent_number(one['epsilon'])}, delta {spent_number(one['delta'])}")
     if plan.get("split", "constant") != "constant" and runs > 1:
         out.print(
-            f"split      {plan['split']}: what follows is the first run; the last has {plan['last_round_noise']:.3g} "
-            "times its noise (but for noise that a metric asks for)"
+            f"split      {plan['split']}: the numbers below are for the first run; the last has {plan['last_round_noise']:.3g} "
+            "times its noise (except for noise that a metric fixes with stddev)"
         )
     for stage in plan["stages"]:
         out.print()
@@ -70,18 +70,20 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             out.print(f"  label {escape(_key(stage['label']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
-            out.print(f"  partitions of a unit: at most {listed}, as each run chooses; noise and thresholds follow")
+            out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
-        out.print("A count that is just above the threshold was kept because its noise was high: it is biased upwards.")
+        out.print(
+            "A partition just above the threshold was published because its noise was high: its count is biased upwards."
+        )
 
 
-WAYS = {"naive": "added up", "advanced": "advanced", "renyi": "Renyi", "pld": "loss distribution"}
-"""The ways to add up losses, as `print_explanation` heads their columns."""
+WAYS = {"naive": "sum", "advanced": "advanced", "renyi": "Renyi", "pld": "privacy loss distribution"}
+"""The accounting methods, with the headings of `print_explanation`."""
 
 
 def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
-    """What `dp-pipelines plan --explain` adds: each record, and what all runs cost by four ways to add up losses.
+    """What `dp-pipelines plan --explain` adds: each record, and the cost of all runs under four accounting methods.
 
     Args:
         plan: a plan, or what `plan --json` prints.
@@ -91,7 +93,7 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
     costs = shown["costs"]
     out = console(stream)
     out.print(
-        f"epsilon at delta {number(costs['delta'])} of all runs, by four ways to add up losses; the last one is charged"
+        f"epsilon of all runs at delta {number(costs['delta'])}, under four accounting methods; the last one is charged"
     )
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
@@ -102,7 +104,7 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
         table.add_row(escape(name), *(number(cost[way]) for way in WAYS))
     out.print(table)
     for name in dict.fromkeys(record["stage"] for record in shown["mechanisms"]):
-        out.print(f"[bold]{escape(name)}[/bold] · what one unit can change in one run")
+        out.print(f"[bold]{escape(name)}[/bold] · the most one unit can change in one run")
         listed = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for head in ("record", "kind", "scale", "change"):
             listed.add_column(head, justify="right" if head == "scale" else "left")
@@ -133,10 +135,10 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         table.add_column("relative", justify="right")
     for name, metric in metrics.items():
         stddev = metric.get("stddev")
-        told = number(stddev) if stddev is not None else "depends on group size"
+        shown = number(stddev) if stddev is not None else "depends on group size"
         if metric.get("stddev_multiple") is not None:
-            told = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
-        cells = [escape(name), escape(str(metric["noise"])), told]
+            shown = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
+        cells = [escape(name), escape(str(metric["noise"])), shown]
         if guessed:
             relative = metric.get("expected_relative_error")
             cells.append(number(metric["expected_stddev"]) if "expected_stddev" in metric else "")
@@ -146,8 +148,8 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def _sums(stage: Mapping[str, Any]) -> str:
-    """What a stage of clipped sums does, in words."""
-    noise = f"noise {number(stage['noise_multiplier'])} times the norm that a unit is clipped to"
+    """Describes a stage of clipped sums."""
+    noise = f"noise multiplier {number(stage['noise_multiplier'])}, times the clip norm of a unit"
     if stage["kind"] != "train":
         return f"one sum of {stage['coordinates']} coordinates over the training units, {noise}"
     rate = stage["sampling_rate"]
@@ -160,9 +162,9 @@ def _sums(stage: Mapping[str, Any]) -> str:
 
 
 def _multiple_of(metric: Mapping[str, Any]) -> str:
-    """What noise is a multiple of: bounds that a run will choose."""
+    """What the noise is a multiple of: bounds that a run will choose."""
     partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
-        metric.get("grows_with"), "the root of the partitions"
+        metric.get("grows_with"), "the square root of the partitions"
     )
     return " and ".join(filter(None, ["the bound" if "within" in metric else "", partitions]))
 
@@ -174,14 +176,15 @@ def _selection(selection: Mapping[str, Any]) -> str:
     if "candidates" in selection:
         best = f"the best {selection['k']}" if selection["k"] > 1 else "the best one"
         text = f"partitions: {best} of {selection['candidates']} public ones by {escape(selection['by'])}, {escape(strategy)}"
-        return f"{text}; a choice is at most {number(selection['error_95'])} behind 19 times of 20; no values are published"
+        behind = f"19 times out of 20, a selection is at most {number(selection['error_95'])} behind the best"
+        return f"{text}; {behind}; no values are published"
     text = f"partitions: private, {escape(strategy)}"
     if selection.get("half_keep_users") is not None:
         text += (
             f"; a group of {number(math.ceil(selection['half_keep_users']))} users has a 50% chance of being published"
         )
     if (selection.get("min_users") or 0) > 1:
-        text += f", one of fewer than {selection['min_users']} none"
+        text += f", a group of fewer than {selection['min_users']} has none"
     return text
 
 
@@ -191,14 +194,14 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     Args:
         folder: a published folder.
         stream: where to.
-        again: whether it was there before.
+        again: whether it had been published before.
     """
     from dp_pipelines.release.manifest import read_manifest
 
     out = console(stream)
     manifest = read_manifest(folder) or {}
     if again:
-        out.print("This run has published before; its release is unchanged.")
+        out.print("This run was already published; its release is unchanged.")
     files = sorted(manifest.get("files", {}))
     for name in files:
         if name.endswith(".parquet"):
@@ -207,8 +210,9 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
+    this_run = " in this run, out" if budget.get("runs", 1) > 1 else ""
     out.print(
-        f"spent      epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))} of "
+        f"spent      epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))}{this_run} of "
         f"epsilon {number(budget.get('epsilon'))}, delta {number(budget.get('delta'))}"
         + _for_runs(budget.get("runs", 1))
     )
@@ -236,7 +240,7 @@ class FirstRows:
 
     @property
     def note(self) -> str:
-        """What stands below them."""
+        """The line below them."""
         more = f"and {self.rows - len(self.cells)} more; " if self.rows > len(self.cells) else ""
         return f"{more}± covers 95% of the noise" if self.metrics else more.rstrip("; ")
 
@@ -280,20 +284,20 @@ def print_stage(path: pathlib.Path, out: Console) -> None:
 
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}
-"""What is shown of an evaluation, where it has it."""
+"""The measures of an evaluation that are shown, if it has them."""
 
 
 def _print_model(path: pathlib.Path, out: Console) -> None:
-    """What is known of a model from its held-out units, with the error bars of noise and sample together."""
+    """Prints the measures of a model on its held-out units, with joint error bars for noise and sampling."""
     measures = json.loads(path.read_text(encoding="utf-8"))["measures"]
-    told = []
+    shown = []
     for name, words in MEASURES.items():
         estimate = measures.get(name) or {}
         if estimate.get("value") is not None:
             bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
-            told.append(f"{words} {estimate['value']:.3f} ± {1.96 * bars:.3f}")
+            shown.append(f"{words} {estimate['value']:.3f} ± {1.96 * bars:.3f}")
     out.print(
-        f"[bold]{escape(path.parent.name)}[/bold] · a model; on held-out units: {', '.join(told) or 'too few to say'}"
+        f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {', '.join(shown) or 'too few to tell'}"
     )
     out.print()
 

@@ -38,7 +38,7 @@ def test_a_job_with_a_model_agrees_without_any_data(shop: Shop, call: Call) -> N
     assert "where nothing is wrong, chance takes one so far with a probability of up to " in line
     assert "each as it runs" in said.out
     assert "units read by dear.evaluation: only those that its records name" in said.out
-    assert "It does not say that the sensitivity of a kernel is right" in said.out
+    assert "It does not check the sensitivity of a kernel" in said.out
     assert shop.left() == []
 
 

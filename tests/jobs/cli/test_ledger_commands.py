@@ -49,8 +49,8 @@ def test_every_command_below_ledger_has_help_with_an_example(call: Call, name: s
 def test_an_account_is_opened_from_a_job_and_from_options_alike(fresh: Shop, call: Call) -> None:
     said = call("ledger", "init", fresh.job, "--unit-words", "one customer")
     assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines()[0] == f"made the ledger {fresh.folder / DEFAULT_NAME}"
-    assert "opened the account 'shop': epsilon 1 and delta 1e-06 for each customer, by the rule reserved" in said.out
+    assert said.out.splitlines()[0] == f"created the ledger {fresh.folder / DEFAULT_NAME}"
+    assert "opened the account 'shop': epsilon 1 and delta 1e-06 for each customer, rule reserved" in said.out
     other = fresh.folder / "team.sqlite"
     options = [
         "--dataset",
@@ -76,8 +76,8 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
     windows = ["--window-column", "at", "--window-days", 30, "--window-origin", "2026-01-01"]
     said = call("ledger", "init", *options, "--dataset", "monthly", *windows, "--rule", "filter")
     assert (said.code, said.err) == (0, "")
-    assert "made the ledger" not in said.out
-    assert "value of user in one window of 30 days, by the rule filter" in said.out
+    assert "created the ledger" not in said.out
+    assert "value of user in one window of 30 days, rule filter" in said.out
     shown = json.loads(call("ledger", "show", fresh.job, "--json").out)
     assert [account["account"] for account in shown["accounts"]] == ["shop", "monthly"]
     assert shown["accounts"][1]["window"] == {"column": "at", "days": 30, "origin": "2026-01-01"}
@@ -88,9 +88,9 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
     ("arguments", "words"),
     [
         (["init", "JOB"], "has an account in the ledger"),
-        (["init"], "exists already"),
-        (["init", "--dataset", "x"], "--unit: is needed to open an account"),
-        (["init", "JOB", "--anchor", "here"], "--anchor: is fixed when a ledger is made"),
+        (["init"], "already exists"),
+        (["init", "--dataset", "x"], "--unit: is required to open an account"),
+        (["init", "JOB", "--anchor", "here"], "--anchor: is fixed when a ledger is created"),
         (
             ["init", "--dataset", "x", "--unit", "u", "--epsilon", "nan", "--delta", "1e-6"],
             "epsilon: must be a finite number",
@@ -99,15 +99,15 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
         (["init", "--dataset", "x", "--unit", "u", "--epsilon", "1", "--delta", "1"], "delta: must be below 1"),
         (["init", "--dataset", "x", "--unit", "u", "--epsilon", "one", "--delta", "0"], "invalid float value"),
         (["init", "--dataset", "x", "--rule", "best"], "invalid choice"),
-        (["init", "JOB", "--window-days", "7"], "--window-days: and --window-column belong together"),
+        (["init", "JOB", "--window-days", "7"], "--window-days: and --window-column go together"),
         (["init", "JOB", "--window-days", "0", "--window-column", "t"], "--window-days: "),
         (
             ["init", "JOB", "--window-days", "7", "--window-column", "t", "--window-origin", "May"],
             "--window-origin: must be",
         ),
-        (["raise", "JOB", "--epsilon", "2000"], "--delta: is needed"),
+        (["raise", "JOB", "--epsilon", "2000"], "--delta: is required"),
         (["raise", "JOB", "--epsilon", "1", "--delta", "0.5"], "can only be raised"),
-        (["raise", "--epsilon", "1", "--delta", "0.5"], "--dataset: is needed"),
+        (["raise", "--epsilon", "1", "--delta", "0.5"], "--dataset: is required"),
         (["raise", "--dataset", "none", "--epsilon", "1", "--delta", "0.5"], "has no account"),
         (["show", "--ledger", "none.sqlite"], "does not exist"),
         (["verify", "--ledger", "none.sqlite"], "does not exist"),
@@ -150,7 +150,7 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
         costs.append(plan["epsilon"])
         people = call("ledger", "show", fresh.job).out
         assert (
-            f"{number} of 3 runs used; together they cost epsilon {summary.spent_number(plan['epsilon'])} of " in people
+            f"{number} of 3 runs used, at a joint cost of epsilon {summary.spent_number(plan['epsilon'])} of " in people
         )
         # The block for all three is charged at once.
         assert shown["accounts"][0]["budgets"][""]["spent"]["epsilon"] == pytest.approx(plan["accounted"]["epsilon"])
@@ -196,7 +196,7 @@ def test_verify_says_that_a_ledger_is_sound_and_where_it_is_not(fresh: Shop, cal
     for command in (["ledger", "verify", fresh.job], ["ledger", "show", fresh.job], ["runs", fresh.job]):
         said = call(*command)
         assert (said.code, said.out) == (1, "")
-        assert "event 2 is not what was written" in said.err
+        assert "event 2 is not as it was written" in said.err
     assert run(fresh, call, "w2").code == 1
 
 

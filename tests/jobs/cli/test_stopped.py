@@ -65,7 +65,7 @@ def test_a_run_that_is_stopped_leaves_nothing(shop: Shop, signum: signal.Signals
     time.sleep(1)
     running.send_signal(signum)
     out, err = running.communicate(timeout=240)
-    assert (running.returncode, out, err) == (1, "", "error: interrupted; run the same command again to go on\n")
+    assert (running.returncode, out, err) == (1, "", "error: interrupted; run the same command again to continue\n")
     assert shop.left() == []
 
 
@@ -82,7 +82,7 @@ def test_signals_while_a_run_cleans_up_change_nothing(shop: Shop, first: str) ->
         running.send_signal(signum)
         time.sleep(0.1)
     out, err = running.communicate(timeout=240)
-    assert (running.returncode, out, err) == (1, "", "error: interrupted; run the same command again to go on\n")
+    assert (running.returncode, out, err) == (1, "", "error: interrupted; run the same command again to continue\n")
     assert shop.left() == []
 
 
@@ -135,7 +135,7 @@ def shell(shop: Shop, command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["sh", "-c", line], cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240)
 
 
-UNHEARD = "error: standard output: cannot be written; what was asked for is not shown\n"
+UNHEARD = "error: standard output: cannot be written; the result is not shown\n"
 
 
 @pytest.mark.parametrize("arguments", ["plan job.yaml", "plan job.yaml --json", "schema", "--version", "--help"])

@@ -57,7 +57,7 @@ def test_a_plan_shows_noise_error_selection_and_cost() -> None:
         "1.2%",
         "depends on group size",
         "[bold]price",
-        "weighted gaussian; a group of 33 users has a 50% chance of being published, one of fewer than 5 none",
+        "weighted gaussian; a group of 33 users has a 50% chance of being published, a group of fewer than 5 has none",
         "partitions: the public list",
         "biased upwards",
     ):
@@ -69,7 +69,10 @@ def test_a_plan_whose_rounds_differ_says_so() -> None:
     stream = io.StringIO()
     summary.print_plan(PLAN | {"split": "linear", "last_round_noise": 1 / 52}, stream)
     assert "first run  epsilon 0.1234" in stream.getvalue()
-    assert "split      linear: what follows is the first run; the last has 0.0192 times its noise" in stream.getvalue()
+    assert (
+        "split      linear: the numbers below are for the first run; the last has 0.0192 times its noise"
+        in stream.getvalue()
+    )
 
 
 def test_an_explanation_shows_four_ways_to_add_up_and_every_record() -> None:
@@ -87,8 +90,8 @@ def test_an_explanation_shows_four_ways_to_add_up_and_every_record() -> None:
     assert said == again.getvalue()
     costs = plan.explain()["total"]
     for words in (
-        "epsilon at delta 1e-06 of all runs",
-        "added up   advanced   Renyi   loss distribution",
+        "epsilon of all runs at delta 1e-06",
+        "sum   advanced   Renyi   privacy loss distribution",
         "weekly [red] alone",
         *(summary.number(costs[way]) for way in summary.WAYS),
         "3 decisions of epsilon",
