@@ -249,7 +249,7 @@ class BoundedRangeKind(RecordKind):
 
     def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
-        return f"{record.l0} choices of bounded range, epsilon {record.epsilon:.4g}"
+        return f"{record.l0} bounded-range selections, epsilon {record.epsilon:.4g}"
 
 
 class DeltaKind(RecordKind):

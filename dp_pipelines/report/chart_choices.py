@@ -1,4 +1,4 @@
-"""What plots show of a table, and in which words: the groups that get a panel, the axis of time, the names of rows.
+"""Chooses what plots show of a table: the groups that get a panel, the time axis, the labels of rows.
 
 In: a published table and the metric by which groups are chosen. Out: rows and texts. Holds: bounded, however large the table is.
 """

@@ -1,4 +1,4 @@
-"""What the report's plots share: a grid with round numbers, texts below an axis, texts cut to a width.
+"""Shared by the report's plots: a grid with round numbers, texts below an axis, texts cut to a width.
 
 In: axes of `svg`, released numbers, texts. Out: lines and texts in these axes. Holds: bounded, whatever the numbers. Not
 covered: what is drawn (`charts`, `spread_charts`, `model_charts`).

@@ -1,4 +1,4 @@
-"""Keys and other texts of a release, made visible: what a reader sees for null, nothing, bytes, times and control characters.
+"""Keys and other texts of a release, made visible: null, empty text, bytes, times and control characters as a reader sees them.
 
 In: Arrow scalars of partition columns, strings of a manifest. Out: text on one line, not yet escaped for HTML. Holds: every
 scalar gives a text; no character in it moves, hides or reorders others; a long one is cut, and says so.

@@ -1,4 +1,4 @@
-"""The page of a ledger, for an auditor: who spent what, when and on which plan, and the proof that nothing of it was changed.
+"""The page of a ledger, for an auditor: who spent what, when and on which plan, and the proof that nothing was changed.
 
 In: what `ledger.export.to_json` gives. Out: HTML, as every page of ours (`pages`). Holds: each event stands in it with the very
 text that was hashed, so that the page alone can be checked, by ten lines of Python that stand in it too; whether the chain fits
@@ -19,12 +19,12 @@ from dp_pipelines.report.pages import amount, document, mapping, mappings, meter
 
 RULES = {
     "reserved": "the cost of all runs of a plan is set aside as one block when the plan is frozen; blocks add up",
-    "filter": "each run is charged its own Renyi divergence when it is let in, and none is let in beyond the limit",
+    "filter": "each run is charged its own Renyi divergence when it is admitted, and no run is admitted beyond the limit",
 }
 
 STATES = {
     "reserved": "admitted",
-    "started": "begun, not finished",
+    "started": "started, not finished",
     "staged": "files complete, not released",
     "committed": "released",
     "published": "released and published",
@@ -37,7 +37,7 @@ number, last = 0, "0" * {len(events.START)}
 for found in re.findall(r'<pre class="event">(.*?)</pre>', page):
     line = html.unescape(found)
     if json.loads(line)[:3] != [{events.FORMAT}, number + 1, last]:
-        sys.exit(f"event {{number + 1}} does not fit to those before it")
+        sys.exit(f"event {{number + 1}} does not follow from those before it")
     number, last = number + 1, hashlib.sha256(line.encode()).hexdigest()
 print(number, last)"""
 """What the page gives to its reader: a program that verifies the saved page and needs nothing of ours."""

@@ -1,4 +1,4 @@
-"""Plots of a model: how it ranks, how well its probabilities hold, how it learnt.
+"""Plots of a model: ROC curve, calibration, training.
 
 In: released numbers with half the lengths of their error bars. Out: one `<svg>` element each (`svg`). Holds: what is no
 number is not drawn; noise that takes a point out of the plot's range is cut at its edge. Not covered: what to plot
@@ -32,7 +32,7 @@ def ranks(false: Floats, true: Floats, bars: Floats, title: str) -> Markup:
     up = np.concatenate([[0.0], np.clip(true[keep], 0, 1), [1.0]])
     spread = np.concatenate([[0.0], bars[keep], [0.0]])
     drawing = SvgDrawing(SIDE, SIDE)
-    axes = _square(drawing, (0.0, 1.0), (0.0, 1.0), "taken for true, of the false", "found, of the true")
+    axes = _square(drawing, (0.0, 1.0), (0.0, 1.0), "false positive rate", "true positive rate")
     low, high = bar_ends(up, spread, (0.0, 1.0))
     axes.area([*across, *across[::-1]], [*low, *high[::-1]], BAR)
     axes.lines([((0, 0), (1, 1))], QUIET, 0.8)

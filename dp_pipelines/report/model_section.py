@@ -1,4 +1,4 @@
-"""The part of a report that shows a trained model: what was learnt, who is protected, how good it is, how it learnt, what weighs.
+"""The part of a report that shows a trained model: its task, whom it protects, how good it is, its training and weights.
 
 In: the folder of a model as it is published: `model.json`, `evaluation.json`, `weights.csv`; any part of them may be missing or
 odd. Out: a dictionary for the template. Holds: nothing but released numbers and public facts; no content makes it raise but a
@@ -43,15 +43,18 @@ REGRESSIONS = {
 """What a linear model is called, by the kind of its label."""
 
 MEASURES = {
-    "auc": ("AUC", "how often a true example has a higher score than a false one; 0.5 is chance"),
-    "accuracy": ("accuracy", "the part of examples that are classed rightly"),
-    "balanced_accuracy": ("balanced accuracy", "the same for each class, then the mean over classes"),
-    "base_rate": ("part that is true", "of the held-out examples"),
-    "log_loss": ("log loss", "minus the mean logarithm of the probability given to what was so; less is better"),
-    "brier": ("Brier score", "the mean squared distance of the probability from what was so; less is better"),
-    "rmse": ("root mean squared error", "in units of the label, up to the width of the bins"),
+    "auc": ("AUC", "how often a true example scores higher than a false one; 0.5 is chance"),
+    "accuracy": ("accuracy", "the share of examples that are classified correctly"),
+    "balanced_accuracy": ("balanced accuracy", "the same for each class, averaged over classes"),
+    "base_rate": ("share that is true", "of the held-out examples"),
+    "log_loss": (
+        "log loss",
+        "minus the mean logarithm of the probability given to the true outcome; smaller is better",
+    ),
+    "brier": ("Brier score", "the mean squared distance of the probability from the true outcome; smaller is better"),
+    "rmse": ("root mean squared error", "in units of the label, to within the width of a bin"),
     "mae": ("mean absolute error", "likewise"),
-    "r2": ("explained variance", "the part of the label’s variance that predictions take away; 1 is all"),
+    "r2": ("explained variance", "the share of the label’s variance that the predictions explain; 1 is all of it"),
 }
 """What measures are called, and what they mean."""
 
@@ -68,7 +71,7 @@ class ShownCells:
     """
 
     predicted: str = "predicted probability"
-    observed: str = "part that was true"
+    observed: str = "share that was true"
     of_values: bool = False
     tabled: bool = False
     classes: tuple[str, ...] = ()
@@ -77,8 +80,8 @@ class ShownCells:
 CELLS = {
     "binary": ShownCells(tabled=True, classes=("false", "true")),
     "classes": ShownCells(tabled=True),
-    "confidence": ShownCells(predicted="probability of the predicted class", observed="part that was right"),
-    "numbers": ShownCells(predicted="predicted", observed="mean of what was true", of_values=True),
+    "confidence": ShownCells(predicted="probability of the predicted class", observed="share that was right"),
+    "numbers": ShownCells(predicted="predicted", observed="mean of the true values", of_values=True),
 }
 """Every kind of cells that `evaluation.json` names; of another one the plots show what can be shown."""
 

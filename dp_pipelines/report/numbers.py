@@ -1,4 +1,4 @@
-"""Numbers as a reader sees them: a value with its error bar, rounded to what the error leaves certain.
+"""Formats numbers for readers: a value with its error bar, rounded to the digits that the error leaves certain.
 
 In: released values and standard deviations of their noise. Out: text. Holds: no value crashes it, and what is no number shows
 as a dash.

@@ -1,4 +1,4 @@
-"""What every page of ours has in common: one file that fetches nothing, and values of any kind made fit to be shown.
+"""Shared by all pages: one file that fetches nothing, and values of any kind made safe to show.
 
 In: a template and its values. Out: an HTML document. Holds: every text is made visible and escaped on its way out; style and
 script are our own files; the page's own policy forbids whatever else might get in. Not covered: what a page says (`report`,

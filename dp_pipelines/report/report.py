@@ -1,4 +1,4 @@
-"""The report: one page that shows a release to the people who read it, and says what it protects and what it does not.
+"""The report: one page that shows a release to its readers and says what it protects and what it does not.
 
 In: the content of a manifest (any part of it may be missing) and the published files of its stages. Out: HTML. Holds: one
 file that fetches nothing (its own content policy forbids it) and needs no script; every text of a key or a manifest is made
@@ -103,7 +103,7 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
             for words, of in (
                 ("This run, as computed", once),
                 ("All runs of this plan together, as computed", total),
-                ("Asked for in the job file, for all runs", asked),
+                ("Budget in the job file, for all runs", asked),
             )
             if of
         ],

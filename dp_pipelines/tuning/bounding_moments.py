@@ -1,4 +1,4 @@
-"""What bounding keeps of each partition, in expectation over its salt, for all pairs of contribution bounds at once.
+"""Expected sums of each partition after bounding, over the random salt, for all pairs of contribution bounds at once.
 
 In: the (unit, partition) pairs of some partitions: how many partitions the unit has, how many rows the pair has, a number for
 each row. Out: for each partition and each pair of bounds the mean, variance and covariance of what is kept. NOT private: for

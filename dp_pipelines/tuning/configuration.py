@@ -1,4 +1,4 @@
-"""The public numbers of one configuration: what a release with these bounds, clips and this budget would add and demand.
+"""The public numbers of one configuration: the noise and thresholds of a release with these bounds, clips and budget.
 
 In: a query and its stage of a plan, or the stage of a sibling that differs in clips and rows per partition alone. Out: a frozen
 `Configuration`. Holds: nothing of the data; every standard deviation is that of the plan's own records. A sibling's noise is

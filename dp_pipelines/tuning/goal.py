@@ -1,4 +1,4 @@
-"""What is wanted of a release, and which configuration comes nearest to it.
+"""The goal of a tuning, and the configuration that comes closest to it.
 
 In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tuning.tally`). Out: a goal; a number
 for each configuration; the one that is recommended. Holds: a goal is read before any row is. Not covered: whether the
@@ -22,11 +22,11 @@ from dp_pipelines.tuning.tally import SUMS
 
 OF_METRICS = {
     "error": "root mean square error over released partitions, in units of the metric",
-    "relative_error": "mean over released partitions of the root mean square error over the truth",
-    "loss": "mean over all partitions, by their rows, of the relative error, at most 1; a partition that is lost counts 1",
-    "partition_loss": "the same, each partition counting alike",
+    "relative_error": "mean over released partitions of the root mean square error divided by the true value",
+    "loss": "relative error, at most 1, averaged over all partitions and weighted by their rows; a lost partition counts as 1",
+    "partition_loss": "the same, with every partition weighted equally",
 }
-OF_ALL = {"lost": "share of partitions that are not released", "lost_rows": "share of rows in these"}
+OF_ALL = {"lost": "share of partitions that are not released", "lost_rows": "share of rows in them"}
 MEASURES = OF_METRICS | OF_ALL
 """What can be wanted, in words."""
 
@@ -96,7 +96,7 @@ def read(given: Sequence[str], metrics: Sequence[str]) -> Goal:
     minimized = [wish for wish in wishes if wish.most is None]
     if len(minimized) > 1:
         raise RequestError(
-            field="--goal", message="minimizes two things", hint="minimize one, and write limits for others"
+            field="--goal", message="minimizes two things", hint="minimize one, and set limits for the others"
         )
     limits = tuple(wish for wish in wishes if wish.most is not None)
     return Goal(limits=limits, minimized=minimized[0] if minimized else _wish(DEFAULT, metrics))
@@ -105,13 +105,13 @@ def read(given: Sequence[str], metrics: Sequence[str]) -> Goal:
 def _wish(text: str, metrics: Sequence[str]) -> Wish:
     field, found = f"--goal {text!r}", _WORDS.match(text)
     if found is None or (found["minimize"] is not None) == (found["most"] is not None):
-        raise RequestError(field=field, message="is no goal", hint=EXAMPLE)
+        raise RequestError(field=field, message="is not a goal", hint=EXAMPLE)
     if found["measure"] not in MEASURES:
-        raise RequestError(field=field, message="names no measure", hint="measures: " + ", ".join(MEASURES))
+        raise RequestError(field=field, message="does not name a measure", hint="measures: " + ", ".join(MEASURES))
     metric = found["metric"].strip() if found["metric"] is not None else None
     if metric is not None and (metric not in metrics or found["measure"] in OF_ALL):
         hint = "metrics: " + ", ".join(metrics) if found["measure"] in OF_METRICS else f"write {found['measure']} alone"
-        raise RequestError(field=field, message="names no metric whose errors are predicted", hint=hint)
+        raise RequestError(field=field, message="does not name a metric whose errors are predicted", hint=hint)
     if metric is None and found["measure"] == "error" and len(metrics) > 1:
         hint = "write e.g. error(" + metrics[0] + "), or relative_error"
         raise RequestError(field=field, message="adds up errors in different units", hint=hint)

@@ -1,4 +1,4 @@
-"""The page of a tuning: what each configuration costs and gains, why, and which is recommended. PRIVATE, as are raw rows.
+"""The tuning report: the errors and costs of each configuration, their causes, and the recommendation. PRIVATE, like raw rows.
 
 In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document, as every page
 of ours (`report.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
@@ -197,7 +197,7 @@ def _plots(tuned: TunedPage) -> Any:
         if cells:  # nothing is told where there are no rows, or none with a number other than zero
             yield (
                 "The two bounds",
-                f"{what} by both contribution bounds: the darker, the larger; a dot marks the recommended",
+                f"{what} by both contribution bounds: darker is larger; a dot marks the recommendation",
                 _heat(tuned, cells),
             )
 

@@ -1,4 +1,4 @@
-"""What a metric would be off by in each partition, and why.
+"""Predicts the error of a metric in each partition, by cause.
 
 In: moments of what is kept (`tuning.bounding_moments`), a configuration. Out: for each partition the probability of being kept,
 the expected square of the error where it is kept, and its parts. Holds: a count or a sum is predicted from exact moments, with

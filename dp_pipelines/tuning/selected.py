@@ -1,4 +1,4 @@
-"""How often a partition is kept, and what being kept says about what is released of it.
+"""How often a partition is selected, and how selection biases its released numbers.
 
 In: for each partition the mean and variance of what the selection looks at (the number of kept units, or their weights), and the
 law of its noise. Out: probabilities; how being kept shifts and narrows what depends on the same units; the error of a published

@@ -1,4 +1,4 @@
-"""Rows that are made up from public facts, for tuning where the real ones may not be looked at.
+"""Synthetic rows made from public facts, for tuning without looking at the real ones.
 
 In: assumptions (how many users and partitions, how their contributions and values are spread), types of columns. Out: a
 table with the columns of units, partitions and values. Holds: the same assumptions and types give the same table, since
@@ -103,14 +103,14 @@ class Assumptions:
     def words(self) -> tuple[str, ...]:
         """All of them, one a sentence."""
         law = f"lognormal, spread {SPREAD:g}, rounded, at least 1"
-        public = "of the public list, the first the most popular" if self.listed else "all with names that are made up"
+        public = "from the public list, the first one most popular" if self.listed else "all with made-up names"
         return (
             f"{self.users:,} users, each a privacy unit",
-            f"{self.partitions:,} partitions, {public}; popularity falls as one over the rank",
+            f"{self.partitions:,} partitions, {public}; popularity is one over the rank",
             f"partitions of a user: median {self.partitions_of_user:.6g}, {law}, at most all",
             f"rows of a user in a partition: median {self.rows_each:.6g}, {law}",
             *(values.words(column) for column, values in self.values.items()),
-            "all of these independent of each other, and no nulls",
+            "all of these are independent of each other, and nothing is null",
         )
 
 

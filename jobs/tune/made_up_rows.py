@@ -1,4 +1,4 @@
-"""`tune --synthetic`: what is assumed of rows that are made up, and a request that reads them in place of the job's.
+"""`tune --synthetic`: the assumptions about synthetic rows, and a request that reads them in place of the job's.
 
 In: the options, a checked request. Out: `Assumptions`; a request over one Parquet file of made-up rows. Holds: of the job's
 files their schema alone counts, neither their rows nor how many there are, nor statistics of them; the rows are made as the
@@ -50,13 +50,13 @@ def refuse_alone(given: argparse.Namespace) -> None:
         RequestError: two sources of rows, or assumptions without rows that they are about.
     """
     if given.synthetic and given.sample is not None:
-        raise RequestError(field="--synthetic", message="stands beside no --sample", hint="give one of the two")
+        raise RequestError(
+            field="--synthetic", message="cannot be combined with --sample", hint="give only one of the two"
+        )
     for name in OPTIONS:
         if not given.synthetic and getattr(given, name):
             field = f"--{name.replace('_', '-')}"
-            raise RequestError(
-                field=field, message="says what made-up rows are like", hint="add --synthetic, or drop it"
-            )
+            raise RequestError(field=field, message="describes synthetic rows", hint="add --synthetic, or drop it")
 
 
 def assumptions(given: argparse.Namespace, request: Request, name: str) -> Assumptions:
@@ -73,7 +73,7 @@ def assumptions(given: argparse.Namespace, request: Request, name: str) -> Assum
     query, expect = request.queries[name], request.file.job.expect
     both = [c for c in query.unit_columns if c in query.partition_columns]
     if both:
-        message = "is of the privacy unit and of the partition, of which nothing can be assumed together"
+        message = "belongs to both the privacy unit and the partition, for which no joint assumption is possible"
         raise RequestError(field=f"column {both[0]!r}", message=message, hint="tune with --sample")
     partitions, listed = _partitions(given, request, query)
     declared = query.bounds
@@ -146,7 +146,7 @@ def _partitions(given: argparse.Namespace, request: Request, query: Query) -> tu
     """How many partitions there are, and whether a public list says so."""
     if isinstance(query.partitions, PublicPartitions):
         if given.partitions is not None:
-            message = "is for partitions that are selected, and the stage lists public ones"
+            message = "applies to private partitions, but the stage lists public ones"
             raise RequestError(field="--partitions", message=message, hint="drop it")
         return len(query.partitions.keys), True
     return _whole(given.partitions, "--partitions", MOST_PARTITIONS) or PARTITIONS, False
@@ -182,7 +182,7 @@ def _values(given: Sequence[str], query: Query, rows: float) -> dict[str, Values
         column, equals, number = text.rpartition("=")
         if not equals or column not in found:
             hint = nearest(column, found, "columns") if found else "drop it"
-            message = "must be COLUMN=MEDIAN, of a column that a predicted metric reads"
+            message = "must be COLUMN=MEDIAN, for a column that a predicted metric reads"
             raise RequestError(field=f"--value {text}", message=message, hint=hint or "")
         low = found[column].low if found[column].lognormal else -LARGEST
         middle = _number(number, f"--value {column}", above=low)
@@ -197,7 +197,7 @@ def _refuse_many(assumed: Assumptions, of_stage: pa.Schema, query: Query) -> Non
     for field, number, names in made:
         largest = synthetic.most(of_stage.field(name).type for name in names)
         if number > largest:
-            message = f"is {number:,}, and {', '.join(names)} can hold {largest:,} different keys"
+            message = f"is {number:,}, and {', '.join(names)} can only have {largest:,} distinct keys"
             raise RequestError(field=field, message=message, hint=f"give at most {largest}")
     if assumed.rows > MOST_ROWS:
         message = f"would make about {assumed.rows:,.0f} rows, more than {MOST_ROWS:,}"

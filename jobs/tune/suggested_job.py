@@ -1,4 +1,4 @@
-"""A job file with other values: what `dp-pipelines tune` suggests, ready to be planned from where it lies.
+"""The job file that `dp-pipelines tune` suggests, with other values, ready to be planned in its folder.
 
 In: a job file, what to set, what to say above it. Out: YAML text. Holds: it parses to the job with these values and nothing else
 changed, but for paths of files, which are written whole; comments and layout stay where every value that changes stands in the

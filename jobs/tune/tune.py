@@ -1,4 +1,4 @@
-"""`dp-pipelines tune`: what other bounds, clips, budgets and strategies would cost and gain, from one pass over the rows.
+"""`dp-pipelines tune`: predicts errors under other bounds, clips, budgets and strategies in one pass over the rows.
 
 In: a job file, a grid, a goal. Out: a private folder (mode 0700) with a page, a table of errors, the recommendation and a job
 file that has it. NOT private: it is computed from raw rows. Holds: every configuration is checked and planned before a row is
@@ -47,17 +47,17 @@ from dp_pipelines.tuning.configuration import Configuration, supported
 from dp_pipelines.tuning.goal import Goal, Recommendation, Results
 
 PRIVATE = "PRIVATE-"
-"""How the names of all files begin that were made from raw rows."""
+"""The prefix of all file names whose content was computed from raw rows."""
 
 WARNING = [
     "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
-    "release with them does not count that look, and the values are published with it. Choose values that public knowledge",
-    "supports too, or accept the look: each release of this file names it, by the key `tuned`.",
+    "release that uses them does not count that look, and publishes the values. Choose values that public knowledge also",
+    "supports, or accept the look: each release of this file mentions it, because of the key `tuned`.",
 ]
 
 PLACE = [
-    "To run it, put it in the place of the job, or name the job's ledger with --ledger: beside this file a new ledger would be",
-    "made, which starts with the whole budget.",
+    "To run it, replace the job with it, or name the job's ledger with --ledger: otherwise a new ledger would be created beside",
+    "this file, starting with the whole budget.",
 ]
 
 
@@ -90,13 +90,11 @@ class Tuned:
         """What is printed."""
         said = f"{self.configurations} configurations of stage {self.stage!r} compared: {self.folder}"
         if self.synthetic:
-            return (
-                f"{said}\nmade from rows that were made up: its page says what was assumed; no row of the job was read"
-            )
+            return f"{said}\ncomputed from synthetic rows: the report lists the assumptions; no row of the job was read"
         if not self.private:
-            return f"{said}\nmade from the sample that you declared public, not from the rows of the job"
+            return f"{said}\ncomputed from the sample that you declared public, not from the rows of the job"
         noted = "The look is recorded in the ledger" if self.noted else "No ledger records the look"
-        return f"{said}\nPRIVATE: made from the raw rows without privacy. Do not publish this folder. {noted}."
+        return f"{said}\nPRIVATE: computed from the raw rows without privacy. Do not publish this folder. {noted}."
 
 
 def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
@@ -124,8 +122,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     goal = goals.read(given.goal, predicted)
     target = _target(given.output)
     if runner_rules.check_name(given.runner) == "dataflow":
-        hint = "tune on a machine that sees the rows, or a public sample with --sample"
-        raise RequestError(field="--runner dataflow", message="cannot keep what is private in your hands", hint=hint)
+        hint = "tune on a machine that can read the rows, or use a public sample with --sample"
+        raise RequestError(field="--runner dataflow", message="cannot keep private output on your machine", hint=hint)
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading Beam")
@@ -192,7 +190,7 @@ def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
     real = {os.path.realpath(path) for path in registered.matching(own)}
     if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
         message = "names files of the job's own source, whose rows are private"
-        raise RequestError(field=field, message=message, hint="leave --sample out: the ledger then notes the look")
+        raise RequestError(field=field, message=message, hint="leave out --sample: the ledger then records the look")
 
 
 def _stage(request: Request, given: str | None) -> str:
@@ -203,12 +201,14 @@ def _stage(request: Request, given: str | None) -> str:
     """
     known = [name for name, stage in request.file.job.stages.items() if isinstance(stage, Stage)]
     if given is not None and given not in known:
-        message = "is no aggregate stage of the job"
+        message = "is not an aggregate stage of the job"
         raise RequestError(field=f"--stage {given}", message=message, hint=nearest(given, known, "stages"))
     if not known:
-        raise RequestError(field="stages", message="hold no aggregate stage, which is what is tuned")
+        raise RequestError(field="stages", message="have no aggregate stage to tune")
     if given is None and len(known) > 1:
-        raise RequestError(field="--stage", message="is needed: the job has several", hint="one of " + ", ".join(known))
+        raise RequestError(
+            field="--stage", message="is required: the job has several", hint="one of " + ", ".join(known)
+        )
     return given or known[0]
 
 
@@ -223,8 +223,8 @@ def _target(output: str) -> pathlib.Path:
     real = pathlib.Path(os.path.realpath(target))  # a link on the way may lead into a release
     inside = next((parent for parent in real.parents if manifest.read_manifest(parent) is not None), None)
     if inside is not None:
-        message = f"lies in a release, {str(inside)!r}, and what is written is private"
-        raise RequestError(field=f"output {str(target)!r}", message=message, hint="choose a folder outside")
+        message = f"is inside a release, {str(inside)!r}, but the output is private"
+        raise RequestError(field=f"output {str(target)!r}", message=message, hint="choose a folder outside it")
     return target
 
 
@@ -274,7 +274,7 @@ class _Made:
     assumed: Sequence[str]
     date: str
 
-    @quoting_nothing("what was found could not be written")
+    @quoting_nothing("the results could not be written")
     def write(self, sums: pathlib.Path, folder: pathlib.Path) -> None:
         """Write all files.
 
@@ -347,12 +347,12 @@ class _Made:
         changes: dict[Path, Any] = {tune_grid.place(path, self.stage): value for path, value in option.setting}
         header = list(WARNING) if self.private else ["The values that differ were chosen from a public sample."]
         if self.assumed:
-            header = ["The values that differ were chosen from rows that were made up, not from any data. Assumed:"]
+            header = ["The values that differ were chosen from synthetic rows, not from any data. Assumptions:"]
             header += [f"  {words}" for words in self.assumed]
         header += [f"Suggested by `dp-pipelines tune` for: {self.goal.words}", f"Set: {option.words}"]
         header += PLACE
         if not found.reached:
-            header.append("No configuration of the grid keeps all limits; this one exceeds them least.")
+            header.append("No configuration of the grid meets all limits; this one exceeds them least.")
         original = self.own.path.read_text(encoding="utf-8-sig")
         look = {"stage": self.stage, "date": self.date} if self.private else None
         return suggested_job.text_with(self.own, original, changes, header, look)

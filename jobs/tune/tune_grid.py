@@ -1,4 +1,4 @@
-"""The grid of `dp-pipelines tune`: what is varied, and each configuration checked as the job file that it stands for.
+"""The grid of `dp-pipelines tune`: what varies, with each configuration checked like the job file it stands for.
 
 In: a checked request, the name of a stage, `--grid` as it was given (a file, or `PATH=VALUE,VALUE`). Out: configurations,
 each with its job file and its query. Holds: each is validated as a job file would be, before anything is planned or read; the
@@ -80,7 +80,9 @@ def read(given: Sequence[str]) -> list[list[GridSetting]]:
         new = {paths: yaml_lines.parse(f"v: [{values}]", "--grid").data["v"]} if equals else _of_file(text)
         for name, listed in new.items():
             if name in found:
-                raise RequestError(field=f"--grid {name}", message="is given twice", hint="list all values once")
+                raise RequestError(
+                    field=f"--grid {name}", message="is given twice", hint="list all values in one place"
+                )
             found[name] = _values(name, listed)
     if not found:
         hint = 'write e.g. --grid "bounds.max_partitions_contributed=1,2,4,8"'
@@ -94,7 +96,7 @@ def _of_file(name: str) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError, ValueError):
-        raise RequestError(field=f"--grid {name}", message="is no file that can be read", hint=hint) from None
+        raise RequestError(field=f"--grid {name}", message="is not a readable file", hint=hint) from None
     data = yaml_lines.parse(text, name).data
     if not isinstance(data, Mapping):
         raise RequestError(field=f"--grid {name}", message="must map paths to lists of values")
@@ -106,7 +108,7 @@ def _values(name: str, listed: Any) -> list[Value]:
         isinstance(v, str | int | float) and not isinstance(v, bool) for v in listed
     )
     if not sound or not listed or len(set(listed)) < len(listed):
-        raise RequestError(field=f"--grid {name}", message="must list different numbers or words, at least one")
+        raise RequestError(field=f"--grid {name}", message="must list one or more distinct numbers or words")
     return list(listed)
 
 
@@ -219,15 +221,15 @@ def _check_path(path: str, request: Request, name: str) -> None:
     match = next((found for pattern in general if (found := re.fullmatch(pattern, path))), None)
     if match is None:
         raise RequestError(
-            field=field, message="is nothing that can be varied", hint=nearest(path, dict.fromkeys(known))
+            field=field, message="is not a setting that can be varied", hint=nearest(path, dict.fromkeys(known))
         )
     if match.groups() and match[1] not in request.queries[name].metrics:
         hint = nearest(match[1], request.queries[name].metrics, "metrics")
-        raise RequestError(field=field, message=f"names no metric of the stage {name!r}", hint=hint)
+        raise RequestError(field=field, message=f"does not name a metric of the stage {name!r}", hint=hint)
     private = isinstance(request.queries[name].partitions, PrivatePartitions)
     if path.startswith("partitions.") and not private:
         raise RequestError(
-            field=field, message="is for private partitions, and the stage lists public ones", hint="drop it"
+            field=field, message="applies to private partitions, but the stage lists public ones", hint="drop it"
         )
 
 
@@ -243,20 +245,23 @@ def _check_query(option: Option) -> None:
     bounds, partitions = option.query.bounds, option.query.partitions
     auto = [key for key, metric in option.query.metrics.items() if metric.auto]
     if bounds.max_contributions is not None:
-        message, hint = "bounds rows in all, which is not tuned", "bound partitions and rows per partition instead"
+        message, hint = (
+            "bounds the total number of rows, which cannot be tuned",
+            "bound partitions and rows per partition instead",
+        )
         raise RequestError(field="bounds.max_contributions", message=message, hint=hint)
     if bounds.auto:
-        message = "is chosen in a run, and cannot be tuned beside that"
+        message = "is chosen by the run, so it cannot be tuned"
         raise RequestError(
             field="bounds.max_partitions_contributed",
             message=message,
             hint="write a number in the job file, and vary it",
         )
     if auto:
-        message = "has bounds that are chosen in a run, and cannot be tuned beside that"
+        message = "has bounds that the run chooses, so it cannot be tuned"
         raise RequestError(
             field=f"metrics.{auto[0]}", message=message, hint="write numbers in the job file, and vary them"
         )
     if getattr(partitions, "strategy", None) == "sips":
-        message, hint = "selects in several rounds, of which nothing is predicted", "tune another strategy"
+        message, hint = "selects in several rounds, for which no prediction exists", "tune another strategy"
         raise RequestError(field="partitions.private.strategy: sips", message=message, hint=hint)

@@ -88,19 +88,19 @@ def test_the_program_in_the_page_finds_what_was_changed(tmp_path: pathlib.Path, 
     assert page != whole
     done = checked(tmp_path, page)
     assert done.returncode == 1
-    assert "does not fit" in done.stderr
+    assert "does not follow" in done.stderr
 
 
 @pytest.mark.parametrize("part", ["seq", "previous", "kind", "time", "body", "hash"])
 def test_a_chain_that_does_not_fit_is_said_at_the_top_of_the_page(content: dict[str, Any], part: str) -> None:
     chain = [dict(event) for event in content["events"]]
     chain[3][part] = "x"
-    assert "The chain does not fit at event 4." in Page(render({**content, "events": chain})).words
-    assert "does not fit at event" not in Page(render(content)).words.replace(CHECK, "")
+    assert "The chain breaks at event 4." in Page(render({**content, "events": chain})).words
+    assert "breaks at event" not in Page(render(content)).words.replace(CHECK, "")
 
 
 def test_a_head_that_is_not_that_of_the_events_is_said(content: dict[str, Any]) -> None:
-    assert "does not fit at the head" in Page(render({**content, "events": content["events"][:-1]})).words
+    assert "breaks at the head" in Page(render({**content, "events": content["events"][:-1]})).words
 
 
 def test_an_auditor_reads_who_spent_what_on_which_plan(content: dict[str, Any], whole: str) -> None:

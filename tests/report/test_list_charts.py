@@ -128,7 +128,7 @@ def test_a_table_of_nothing_but_lists_gives_plots(tmp_path: pathlib.Path) -> Non
     columns["v"], columns["v_stddev"] = listed([[1, 2, 3], [7, 8, 9], [4, 5, 6]], 0.1)
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"edges": [0, 1, 2, 3]}}}]}
     assert "The 3 largest partitions by the total of v" in Page(page(tmp_path, columns, content)).words
-    assert "The numbers of each list. The 3 first partitions" in Page(page(tmp_path, columns, {})).words
+    assert "The numbers in each list. The 3 first partitions" in Page(page(tmp_path, columns, {})).words
     content = {"stages": [{"name": "weekly", "metrics": {"v": {"kind": "quantiles", "quantiles": [0.1, 0.5, 0.9]}}}]}
     assert "The 3 first partitions" in Page(page(tmp_path, columns, content)).words
 

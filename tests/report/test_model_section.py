@@ -89,16 +89,16 @@ def test_the_page_says_what_was_learnt_what_protects_whom_and_how_good_it_is(tmp
     assert len(read.ids) == len(set(read.ids))
     words = read.words
     for part in (
-        "From 3 features of an example", "What protects whom", "epsilon 1 and delta 1e-6", "value of CUSTOMER_ID",
+        "From 3 features of an example", "Protection", "epsilon 1 and delta 1e-6", "value of CUSTOMER_ID",
         "predictions: what is computed from this model", "noisy gradient steps over all of the units",
-        "about 20% of the units", "How it learnt", "The length of the noisy gradient", "dp-pipelines predict",
+        "about 20% of the units", "Training", "The length of the noisy gradient", "dp-pipelines predict",
         "weights.csv", "model.safetensors",
     ):  # fmt: skip
         assert part in words, part
     said = {
-        "binary": ("a logistic regression predicts whether returns is true", "AUC", "Brier score", "How it ranks"),
+        "binary": ("a logistic regression predicts whether returns is true", "AUC", "Brier score", "Ranking"),
         "classes": ("which of 3 classes segment is", "balanced accuracy", "predicted <b>new"),
-        "confidence": ("which of 12 classes store is", "Whether its predictions hold"),
+        "confidence": ("which of 12 classes store is", "Calibration"),
         "numbers": ("the number spend, between 0 and 200", "root mean squared error", "explained variance"),
     }[kind]
     for part in said:
@@ -145,13 +145,13 @@ def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) ->
 def test_a_network_has_no_weights_to_show(tmp_path: pathlib.Path) -> None:
     words = Page(page(model(tmp_path / "m", of=MLP(hidden=[8, 4])))).words
     assert "a network with hidden layers of 8, 4" in words
-    assert "What weighs most" not in words
+    assert "Largest weights" not in words
 
 
 def test_what_the_noise_hides_has_a_dash_and_a_reason(tmp_path: pathlib.Path) -> None:
     words = Page(page(model(tmp_path / "m", stddev=5000.0))).words
-    assert "do not stand out of their noise" in words
-    assert "How it ranks" not in words
+    assert "do not stand out from their noise" in words
+    assert "Ranking" not in words
 
 
 def test_names_of_features_cannot_become_markup(tmp_path: pathlib.Path) -> None:
@@ -237,7 +237,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
 @in_browser
 def test_it_opens_without_a_message_and_asks_for_nothing(browser: Browser, tmp_path: pathlib.Path) -> None:
     seen = browser.run(page(model(tmp_path / "m")), "--dump-dom")
-    assert "How it ranks" in seen.dom
+    assert "Ranking" in seen.dom
     assert seen.messages == []
     assert seen.requests == []
 

@@ -94,15 +94,18 @@ def test_no_row_of_the_job_decides_anything(shop: Shop, call: Call) -> None:
 def test_every_page_says_what_was_assumed_and_nothing_is_private_or_noted(shop: Shop, call: Call) -> None:
     said = made_up(call, shop, "--partitions-of-user", "2.5", "--value", "price=7")
     assert said.code == 0, said.err
-    assert "rows that were made up" in said.out
+    assert "synthetic rows" in said.out
     found = {name: content.decode("latin1") for name, content in files(shop.folder / "tuning").items()}
     assert sorted(found) == ["errors.parquet", "recommendation.json", "report.html", "suggested.yaml"]
-    assert not any("PRIVATE" in text or "declared to be public" in text for text in [*found.values(), said.out])
-    assert "<title>tuning of shop, on rows that were made up</title>" in found["report.html"]
-    assert found["report.html"].count("Made from rows that were made up.") == 2
+    assert not any(
+        "PRIVATE" in text or "that the person who ran it declared public" in text
+        for text in [*found.values(), said.out]
+    )
+    assert "<title>tuning of shop, on synthetic rows</title>" in found["report.html"]
+    assert found["report.html"].count("Computed from synthetic rows.") == 2
     assert "not from any data" in found["suggested.yaml"]
     for name in ("report.html", "suggested.yaml", "recommendation.json"):
-        for words in ("500 users", "40 partitions", "median 2.5", "lognormal with median 7", "no nulls"):
+        for words in ("500 users", "40 partitions", "median 2.5", "lognormal with median 7", "nothing is null"):
             assert words in found[name], (name, words)
     assert noted(shop) == 0
     assert shop.left() == ["tuning", *(f"tuning/{name}" for name in sorted(found))]
@@ -139,7 +142,7 @@ def test_rows_are_made_as_a_stage_reads_them(shop: Shop, call: Call) -> None:
     errors = pa.parquet.read_table(shop.folder / "tuning" / "errors.parquet")
     assert sum(errors.filter(errors["configuration"].to_numpy() == 0)["partitions"].to_pylist()) == 2
     assert 0 not in errors["size"].to_pylist()  # both partitions have users
-    assert "of the public list" in (shop.folder / "tuning" / "report.html").read_text()
+    assert "from the public list" in (shop.folder / "tuning" / "report.html").read_text()
 
 
 def test_what_is_not_given_follows_from_the_job_file(shop: Shop) -> None:
@@ -166,7 +169,7 @@ def test_what_is_expected_of_a_partition_is_what_partitions_have_on_average(shop
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--sample", "x.parquet"], "--synthetic: stands beside no --sample; give one"),
+        (["--sample", "x.parquet"], "--synthetic: cannot be combined with --sample; give only one"),
         (["--users", "0"], "--users: must be a whole number from 1 to 1000000; write e.g. --users 1000"),
         (["--users", "1.5"], "--users: must be a whole number from 1 to 1000000"),
         (["--users", "many"], "--users: must be a finite number below 1e+09; write a plain number"),
@@ -196,16 +199,16 @@ def test_wrong_assumptions_are_refused_by_field_message_and_hint(
 def test_an_assumption_without_made_up_rows_is_refused(shop: Shop, call: Call, option: list[str]) -> None:
     said = call("tune", shop.job, "--output", shop.folder / "tuning", *GRID, *option)
     assert said.code == 2
-    assert f"{option[0]}: says what made-up rows are like; add --synthetic" in said.err
+    assert f"{option[0]}: describes synthetic rows; add --synthetic" in said.err
     assert noted(shop) == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"partitions": {"public": [["a"]]}}, "--partitions: is for partitions that are selected"),
-        ({"partition_by": ["late"]}, "--partitions: is 40, and late can hold 2 different keys; give at most 2"),
-        ({"partition_by": ["store"]}, "column 'store': is of the privacy unit and of the partition"),
+        ({"partitions": {"public": [["a"]]}}, "--partitions: applies to private partitions"),
+        ({"partition_by": ["late"]}, "--partitions: is 40, and late can only have 2 distinct keys; give at most 2"),
+        ({"partition_by": ["store"]}, "column 'store': belongs to both the privacy unit and the partition"),
     ],
 )
 def test_a_stage_that_assumptions_do_not_fit_is_refused(

@@ -41,7 +41,7 @@ def test_a_private_folder_is_written_and_says_so_everywhere(shop: Shop, call: Ca
     assert names == [f"PRIVATE-{n}" for n in ("errors.parquet", "recommendation.json", "report.html", "suggested.yaml")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     page = in_private(folder, "report.html")
-    assert page.count("PRIVATE. Not to be published.") == 2
+    assert page.count("PRIVATE. Do not publish.") == 2
     assert "<title>PRIVATE" in page
     assert in_private(folder, "suggested.yaml").startswith("# PRIVATE")
     assert "name the job's ledger with --ledger" in in_private(folder, "suggested.yaml")
@@ -152,7 +152,7 @@ def test_a_public_sample_is_read_instead_and_nothing_is_noted(shop: Shop, call: 
     folder = shop.folder / "tuning"
     assert sorted(path.name for path in folder.iterdir())[1] == "recommendation.json"
     assert "PRIVATE" not in said.out + (folder / "report.html").read_text() + (folder / "suggested.yaml").read_text()
-    assert "declared to be public" in (folder / "report.html").read_text()
+    assert "that the person who ran it declared public" in (folder / "report.html").read_text()
     assert yaml.safe_load((folder / "suggested.yaml").read_text())["source"]["parquet"].endswith("data/*.parquet")
     ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
     assert not ledger.state.tunings
@@ -200,27 +200,27 @@ def test_epsilons_of_a_grid_without_the_jobs_own_are_compared(shop: Shop, call: 
     [
         (
             ["--grid", "bounds.max_partitions=1"],
-            "is nothing that can be varied; did you mean 'bounds.max_partitions_co",
+            "is not a setting that can be varied; did you mean 'bounds.max_partitions_co",
         ),
-        (["--grid", "metrics.profit.max_value=1"], "names no metric"),
-        (["--grid", "privacy_unit=a,b"], "is nothing that can be varied"),
+        (["--grid", "metrics.profit.max_value=1"], "does not name a metric"),
+        (["--grid", "privacy_unit=a,b"], "is not a setting that can be varied"),
         (["--grid", "metrics.revenue.min_value=30"], "must not be above max_value"),
         (["--grid", "bounds.max_contributions_per_partition=0"], "job.yaml:"),
-        (["--grid", "budget.epsilon=1,1"], "must list different"),
-        (["--grid", "budget.epsilon=1,1.0"], "must list different"),
-        (["--grid", "budget.epsilon=true"], "must list different"),
-        (["--grid", "budget.epsilon="], "must list different"),
+        (["--grid", "budget.epsilon=1,1"], "must list one or more distinct"),
+        (["--grid", "budget.epsilon=1,1.0"], "must list one or more distinct"),
+        (["--grid", "budget.epsilon=true"], "must list one or more distinct"),
+        (["--grid", "budget.epsilon="], "must list one or more distinct"),
         (["--grid", "budget.epsilon=[1"], "is not valid YAML"),
-        (["--grid", "no such file"], "is no file"),
+        (["--grid", "no such file"], "is not a readable file"),
         (["--grid", "partitions.private.strategy=sips"], "selects in several rounds"),
         (["--grid", "partitions.private.strategy=best"], "must be one of"),
         (["--grid", "bounds.max_partitions_contributed=7"], "is given twice"),
         (["--grid", "budget.epsilon=" + ",".join(map(str, range(1, 500)))], "configurations, more than"),
-        (["--goal", "minimize wealth"], "names no measure"),
-        (["--stage", "monthly"], "is no aggregate stage"),
+        (["--goal", "minimize wealth"], "does not name a measure"),
+        (["--stage", "monthly"], "is not an aggregate stage"),
         (["--sample", "nowhere/*.parquet"], "--sample nowhere/*.parquet: matches no file"),
         (["--sample", "gs://nowhere/*.parquet"], "--sample gs://nowhere/*.parquet: "),
-        (["--runner", "dataflow"], "cannot keep what is private"),
+        (["--runner", "dataflow"], "cannot keep private output"),
         (["--unknown=1"], ""),
     ],
 )
@@ -239,10 +239,10 @@ def test_what_is_wrong_by_public_facts_is_refused_before_anything_is_noted(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"bounds": {"max_contributions": 4}}, "bounds rows in all"),
+        ({"bounds": {"max_contributions": 4}}, "bounds the total number of rows"),
         ({"metrics": {"spread": {"kind": "variance", "column": "price", "min_value": 0, "max_value": 1}}}, "has no metric whose"),
         ({"metrics": {"revenue": {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 9]}}},
-         "has bounds that are chosen"),
+         "has bounds that the run chooses"),
     ],
 )  # fmt: skip
 def test_a_stage_that_cannot_be_tuned_is_refused(shop: Shop, call: Call, changes: dict[str, Any], words: str) -> None:
@@ -258,7 +258,7 @@ def test_a_metric_of_which_nothing_is_predicted_keeps_its_share(shop: Shop, call
     shop.write(stages={"weekly": stage(metrics={**metrics, "spread": spread})})
     assert tuned(call, shop).code == 0
     page = in_private(shop.folder / "tuning", "report.html")
-    assert "Nothing is predicted of <bdi>spread</bdi>" in page
+    assert "No predictions for <bdi>spread</bdi>" in page
 
 
 def test_a_metric_of_which_nothing_is_predicted_may_read_what_is_no_number(shop: Shop, call: Call) -> None:
@@ -267,7 +267,7 @@ def test_a_metric_of_which_nothing_is_predicted_may_read_what_is_no_number(shop:
     shop.write(stages={"weekly": stage(metrics={**metrics, "notes": notes})})
     said = tuned(call, shop)
     assert said.code == 0, said.err
-    assert "Nothing is predicted of <bdi>notes</bdi>" in in_private(shop.folder / "tuning", "report.html")
+    assert "No predictions for <bdi>notes</bdi>" in in_private(shop.folder / "tuning", "report.html")
     made = tuned(call, shop, "--synthetic", "--users", "200", output="made")
     assert made.code == 0, made.err
 
@@ -276,11 +276,11 @@ def test_a_release_holds_no_private_folder(shop: Shop, call: Call) -> None:
     assert call("run", shop.job, "--output", shop.folder / "out").code == 0
     said = tuned(call, shop, output="out/tuning")
     assert said.code == 2
-    assert "lies in a release" in said.err
+    assert "is inside a release" in said.err
     assert tuned(call, shop, output="out").code == 2
     (shop.folder / "out" / "below").mkdir()
     (shop.folder / "elsewhere").symlink_to(shop.folder / "out" / "below")
-    assert "lies in a release" in tuned(call, shop, output="elsewhere/tuning").err
+    assert "is inside a release" in tuned(call, shop, output="elsewhere/tuning").err
 
 
 def test_a_grid_from_a_file_varies_paths_together(shop: Shop, call: Call) -> None:
@@ -325,7 +325,7 @@ def test_no_text_of_a_failure_quotes_a_row(shop: Shop, call: Call, monkeypatch: 
     said = tuned(call, shop)
     assert said.code == 1
     assert "17" not in said.err + said.out
-    assert "what was found could not be written" in said.err
+    assert "the results could not be written" in said.err
     assert shop.left() == []
 
 
