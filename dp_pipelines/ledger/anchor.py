@@ -1,4 +1,4 @@
-"""The head of a ledger in a second place, so that an old copy of the ledger is not taken for the ledger.
+"""Stores the head of a ledger in a second place, so that a restored old copy is detected.
 
 In: a folder, the head of a chain. Out: one small file for each ledger, and one for each account that a ledger keeps. Holds: a
 ledger that is behind its anchor, or has another event in the anchor's place, is refused; a ledger that is ahead is fine,
@@ -89,12 +89,12 @@ class Anchor:
         if found is None:
             raise LedgerError(
                 f"ledger: is older than its anchor {self._head}, which has seen event {known.seq}: an old copy was "
-                "restored, and what was spent since is missing from it; bring back the newest copy"
+                "restored, and later spending is missing from it; restore the newest copy"
             )
         if found != known.hash:
             raise LedgerError(
-                f"ledger: event {known.seq} is not the one that its anchor {self._head} has seen: the ledger was "
-                "rewritten; bring back the newest copy"
+                f"ledger: event {known.seq} differs from the one that its anchor {self._head} has seen: the ledger was "
+                "rewritten; restore the newest copy"
             )
 
     def write(self, head: Event, *, anew: bool = False) -> None:
@@ -139,20 +139,20 @@ class Anchor:
         known = read_object(path)
         if known is None:
             raise LedgerError(
-                f"anchor {path}: is damaged, so that nothing shows which ledger keeps the account {account!r}; bring it "
-                "back, or remove it if no other ledger does"
+                f"anchor {path}: is damaged, so it is unknown which ledger has the account {account!r}; restore it, "
+                "or remove it if no other ledger has the account"
             )
         if known.get("ledger") != self._ledger:
             raise RequestError(
                 field=f"account {account!r}",
-                message="is kept by another ledger that has the same anchor; two ledgers would each spend the whole budget",
+                message="already exists in another ledger with the same anchor; two ledgers would each spend the whole budget",
                 hint=f"use that ledger ({path} names it)",
             )
 
     def _gone(self) -> LedgerError:
         return LedgerError(
-            f"anchor {self._head}: is missing or damaged, so that nothing shows that the ledger is the newest; bring it "
-            "back, or accept the ledger as it is with `dp-pipelines ledger verify --accept`"
+            f"anchor {self._head}: is missing or damaged, so nothing proves that this ledger is the newest; restore "
+            "it, or accept the ledger as it is with `dp-pipelines ledger verify --accept`"
         )
 
     @contextlib.contextmanager
@@ -163,7 +163,7 @@ class Anchor:
             if self._optional:
                 return
             raise LedgerError(
-                f"anchor {path}: cannot be written: {error.strerror or 'no such place'}; what the ledger holds stays"
+                f"anchor {path}: cannot be written: {error.strerror or 'no such folder'}; the ledger itself is unchanged"
             ) from None
 
 

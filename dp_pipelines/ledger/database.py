@@ -1,4 +1,4 @@
-"""Where the events of a ledger are kept: one SQLite file, or a PostgreSQL database for a team.
+"""The database that stores the events of a ledger: one SQLite file, or a PostgreSQL database for a team.
 
 In: a URL. Out: events in order, appended by one writer at a time, and the bytes of releases. Holds: an append is durable when
 it returns, or has not happened; rows are never changed or removed, and triggers refuse it; two writers can never both follow
@@ -120,7 +120,8 @@ class Database:
             return True
         if tables or self.is_sqlite:
             raise LedgerError(
-                f"ledger {self.shown}: holds no ledger, or its tables are gone; restore the newest backup, or name another place"
+                f"ledger {self.shown}: does not hold a ledger, or its tables are gone; restore the newest backup, "
+                "or name another place"
             )
         return False
 
@@ -173,7 +174,7 @@ class Database:
 
     def _there(self) -> RequestError:
         return RequestError(
-            field=f"ledger {self.shown}", message="exists already", hint="open another account in it, or name another"
+            field=f"ledger {self.shown}", message="already exists", hint="open another account in it, or name another"
         )
 
     def check(self) -> None:
@@ -185,7 +186,9 @@ class Database:
         if not self.is_sqlite:
             with self._told("read"), self._engine.connect() as connection:
                 if connection.execute(sa.text(_POSTGRES_CHECK)).scalar_one() != 2:
-                    raise LedgerError(f"ledger {self.shown}: its triggers against changes are gone; restore a backup")
+                    raise LedgerError(
+                        f"ledger {self.shown}: its triggers against changes are missing; restore a backup"
+                    )
             return
         with self._told("read"), self._engine.connect() as connection:
             found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
@@ -193,7 +196,7 @@ class Database:
         if found != ["ok"]:
             raise LedgerError(f"ledger {self.shown}: the file is damaged; restore the newest backup")
         if sorted(str(text) for text in made) != sorted(_SQLITE_TRIGGERS):
-            raise LedgerError(f"ledger {self.shown}: its triggers against changes are gone; restore a backup")
+            raise LedgerError(f"ledger {self.shown}: its triggers against changes are missing; restore a backup")
 
     def events(self, after: int = 0) -> list[Event]:
         """The events after a number, in order.
@@ -291,22 +294,22 @@ class Database:
                 if sign in text:
                     raise LedgerError(f"ledger {self.shown}: {meaning}") from None
             raise LedgerError(
-                f"ledger {self.shown}: cannot be {verb} ({type(cause).__name__}); mend that, then run the same command again"
+                f"ledger {self.shown}: cannot be {verb} ({type(cause).__name__}); fix that, then run the same command again"
             ) from None
 
 
 _MEANINGS = {
-    "readonly": "the file cannot be written; give this user the right to write it and its folder, or name another ledger",
-    "read-only": "it cannot be written; give this user the right to write it, or name another ledger",
-    "disk is full": "the disk is full, nothing was written; make room and run the same command again",
+    "readonly": "the file cannot be written; give this user write permission for it and its folder, or name another ledger",
+    "read-only": "it cannot be written; give this user write permission, or name another ledger",
+    "disk is full": "the disk is full, nothing was written; free some space and run the same command again",
     "disk i/o": "the disk failed; check it, then run the same command again",
     "lock timeout": "another process has been writing to it for too long; run the same command again",
     "locked": "another process has been writing to it for too long; run the same command again",
-    "not a database": "is no SQLite file, or is damaged; restore the newest backup",
+    "not a database": "is not a SQLite file, or is damaged; restore the newest backup",
     "malformed": "the file is damaged; restore the newest backup",
     "unable to open": "the file cannot be opened; check its folder and its permissions",
-    "password authentication": "the server refuses the user or the password",
-    "connection": "the connection to the server is not there; run the same command again once it is",
+    "password authentication": "the server rejects the user or the password",
+    "connection": "the server cannot be reached; run the same command again when it can",
 }
 
 
@@ -365,5 +368,5 @@ def _told_file(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or "no such place"
+        reason = error.strerror or "no such folder"
         raise LedgerError(f"ledger {path}: cannot be created: {reason}; choose another place with --ledger") from None

@@ -1,4 +1,4 @@
-"""Which files this user has charged to which account of which ledger: to warn where another one starts with a full budget.
+"""Notes which files this user has charged to which account of which ledger, to warn when another starts with a full budget.
 
 In: files, an account, its ledger. Out: other accounts that were charged for these files before, or nothing. Holds: a file is
 known by its path with links followed, and under another name by device and inode; a URL by itself. Nothing is refused for it,
@@ -76,8 +76,8 @@ def _warnings(place: AccountPlace, new: Mapping[str, Mark], option: str, pattern
     if older is not None and older.shown not in {other.shown for other in others}:
         others.add(older)
     return [
-        f"what lies in these files was charged before, in the ledger {other.shown}, to the account {other.account!r}: what was "
-        f"spent there is not counted here; if it still stands, name it with {option}"
+        f"these files were charged before, in the ledger {other.shown}, to the account {other.account!r}: that "
+        f"spending is not counted here; if that ledger is still in use, name it with {option}"
         for other in sorted(others, key=lambda other: (other.shown, other.account, other.ledger))
     ]
 

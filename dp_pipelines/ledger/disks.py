@@ -1,4 +1,4 @@
-"""Which file system a path is on, since SQLite's locks hold on local disks only; and a lock on a folder.
+"""Finds the file system of a path, since SQLite's locks only work on local disks; and locks a folder.
 
 In: a path. Out: an error where the path is on a network file system; one process at a time. Not covered: systems other than
 Linux, where the kinds of mounts are not known; a local disk that another machine mounts as well; 9p, which is both the disk of
@@ -55,7 +55,7 @@ def refuse_network(path: pathlib.Path) -> None:
     if NETWORK.fullmatch(kind):
         raise RequestError(
             field=f"ledger {str(path)!r}",
-            message=f"is on a network file system ({kind}), where SQLite cannot keep two writers apart",
+            message=f"is on a network file system ({kind}), where SQLite cannot protect a ledger from two writers",
             hint="use a local disk, or PostgreSQL with --ledger postgresql://...",
         )
 

@@ -1,4 +1,4 @@
-"""What a ledger holds: accounts with their caps, frozen plans, runs with their attempts, looks at raw rows.
+"""The entries of a ledger: accounts with their caps, frozen plans, runs with their attempts, looks at raw rows.
 
 In: what an event says. Out: frozen values. Holds: a cost is whole and never negative. Not covered: how they come about (`state`).
 """

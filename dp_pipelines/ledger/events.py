@@ -1,4 +1,4 @@
-"""What can happen in a ledger, and the chain of hashes that ties each event to all before it.
+"""The events of a ledger, and the hash chain that ties each event to all earlier ones.
 
 In: the kind of an event and its body. Out: a row whose hash covers its number, its kind, its time, its body and the hash of
 the row before; the first row names the ledger itself. Holds: whoever changes, removes, adds or reorders any of it breaks the
@@ -130,7 +130,7 @@ def check_chain(events: Iterable[Event], last: Event | None = None) -> Event | N
         )
         if not sound:
             raise LedgerError(
-                f"ledger: event {seq} is not what was written: the ledger was damaged or changed by hand; restore the "
+                f"ledger: event {seq} is not as it was written: the ledger was damaged or edited; restore the "
                 "newest backup and check it with `dp-pipelines ledger verify`"
             )
         last = event

@@ -1,4 +1,4 @@
-"""What a ledger says to its owner and to an auditor: accounts, what is spent, runs, events.
+"""Exports a ledger for its owner or an auditor: accounts, spending, runs, events.
 
 In: an open ledger. Out: JSON values, CSV. Holds: nothing but public facts of requests and what was charged for them; the proof
 of the chain goes along. Not covered: the HTML page (`report.ledger_page`).

@@ -1,4 +1,4 @@
-"""An open ledger as one sequence of events: made, opened and verified, caught up with, added to.
+"""An open ledger as one sequence of events: create, open and verify, catch up, append.
 
 In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: the file, the chain, the possibility of each event
 and the anchor are verified before anything is believed, and the anchor again before anything is charged; the anchor is where
@@ -176,7 +176,7 @@ class Journal:
             raise RequestError(
                 field=f"ledger {journal.shown}",
                 message="does not exist",
-                hint="make it with `dp-pipelines ledger init`",
+                hint="create it with `dp-pipelines ledger init`",
             )
         return journal
 

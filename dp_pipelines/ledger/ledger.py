@@ -63,7 +63,7 @@ class Ledger(Journal):
             raise RequestError(
                 field=f"dataset {name!r}",
                 message=f"has no account in the ledger {self.shown}",
-                hint=f"open one with `dp-pipelines ledger init --dataset`; there are: {known}",
+                hint=f"open one with `dp-pipelines ledger init --dataset`; existing accounts: {known}",
             )
         return self.state.accounts[name]
 
@@ -119,8 +119,8 @@ class Ledger(Journal):
             if name in self.state.accounts:
                 raise RequestError(
                     field=f"dataset {name!r}",
-                    message=f"has an account in the ledger {self.shown} already",
-                    hint="its cap can be raised with `dp-pipelines ledger raise`",
+                    message=f"already has an account in the ledger {self.shown}",
+                    hint="raise its cap with `dp-pipelines ledger raise`",
                 )
             for pattern in patterns:
                 self.refuse_foreign(name, pattern, files)
@@ -223,7 +223,7 @@ class Ledger(Journal):
             if block is not None and block.plan != plan.digest:
                 raise RequestError(
                     field=f"run {run_id!r}",
-                    message="its plan is not the one that the ledger has frozen for this job",
+                    message="its plan differs from the one that the ledger has frozen for this job",
                     hint="run the same command again, with the version of dp_pipelines that made the plan",
                 )
             if known is not None and known.state != "abandoned":
@@ -237,9 +237,9 @@ class Ledger(Journal):
             if free is None:
                 raise BudgetError(
                     field=f"run {run_id!r}",
-                    message=f"is one too many: the plan's budget is for {block.runs} runs, and all have been used, "
+                    message=f"is one too many: the plan's budget covers {block.runs} runs, and all are used, "
                     f"the last by run {block.rounds[block.runs]!r}",
-                    hint="use the id of one of them to get its release again, or plan for more runs under the account's cap",
+                    hint="repeat one of their ids to get its release again, or plan for more runs under the account's cap",
                 )
             cost = rules.run_cost(owner, records(free))
             rules.refuse_above(owner, window, cost)
@@ -355,9 +355,9 @@ class Ledger(Journal):
             known = self.state.runs[run.account, run.run_id]
             ended = all(attempt.ended for attempt in known.attempts)
             if known.committed or known.state == "abandoned" or not ended:
-                message = "has an attempt that has not ended"
+                message = "has an unfinished attempt"
                 if ended:
-                    message = "has its release" if known.committed else "is abandoned already"
+                    message = "already has a release" if known.committed else "is already abandoned"
                 raise RequestError(field=f"run {run.run_id!r}", message=f"{message}, and cannot be abandoned")
             given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
@@ -414,8 +414,8 @@ class Ledger(Journal):
             add(kind, {"account": run.account, "run_id": run.run_id, **body}, time)
         except LedgerError:
             raise MovedOn(
-                f"run {run.run_id!r}: has moved on since, in another process; nothing of this attempt may be seen; run the "
-                "same command again"
+                f"run {run.run_id!r}: was continued by another process in the meantime; nothing from this attempt is "
+                "published; run the same command again"
             ) from None
 
     def refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Where a ledger's anchor must lie, said from outside: whoever can write the ledger can write another place into it.
+"""Pins the place of a ledger's anchor from outside, since anyone who can write the ledger can change the place it names.
 
 In: what a command or the environment names; what this user has seen at the ledger's place. Out: an error where the ledger says
 something else. Holds: a named anchor must match and must be there; a ledger that was seen with one name and anchor is refused
@@ -48,7 +48,7 @@ def refuse_other(shown: str, held: str, pinned: str) -> None:
         place = repr(held) if held else f"this user's own folder {default_anchor()!r}"
         raise OtherAnchor(
             f"ledger {shown}: says that its anchor is in {place}, and --anchor (or {ENVIRONMENT}) names {pinned!r}: the ledger "
-            "was rewritten or replaced, unless that name is wrong; bring back the newest copy, or correct the name"
+            "was rewritten or replaced, unless that name is wrong; restore the newest copy, or correct the name"
         )
 
 
@@ -68,13 +68,13 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
     if held is None:
         return
     if held["ledger"] != ledger:
-        what = "is another ledger than the one that this user has seen here"
+        what = "is not the ledger that this user has seen here before"
     elif held["anchor"] != anchor:
-        what = "names another place for its anchor than it did when this user saw it"
+        what = "names a different place for its anchor than when this user last saw it"
     else:
         return
     raise LedgerError(
-        f"ledger {shown}: {what} ({note}): it was rewritten or replaced; bring back the newest copy, or, if it was replaced on "
+        f"ledger {shown}: {what} ({note}): it was rewritten or replaced; restore the newest copy, or, if it was replaced on "
         "purpose, accept it as it is with `dp-pipelines ledger verify --accept`"
     )
 
@@ -92,8 +92,8 @@ def refuse_gone(shown: str) -> NoReturn:
     """
     raise RequestError(
         field=f"ledger {shown}",
-        message="is gone: this user has seen a ledger here, and what was spent is written in it",
-        hint="bring it back, or make a new one with `dp-pipelines ledger init`",
+        message="is missing: this user has seen a ledger here, and it records what was spent",
+        hint="restore it, or create a new one with `dp-pipelines ledger init`",
     )
 
 

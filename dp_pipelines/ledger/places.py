@@ -1,4 +1,4 @@
-"""What `--ledger` names: a path, or a URL of SQLite or PostgreSQL, and how it is shown without what is secret.
+"""Parses `--ledger`: a path, or a SQLite or PostgreSQL URL; and shows it without its secrets.
 
 In: text. Out: a URL. Holds: what cannot be meant is refused, and never repeated, since it may hold a password. Not covered:
 whether anything is there (`database`).
@@ -29,13 +29,13 @@ def parse(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
     except (SQLAlchemyError, ValueError):
-        raise RequestError(field="--ledger", message="is no URL", hint=hint) from None
+        raise RequestError(field="--ledger", message="is not a valid URL", hint=hint) from None
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise RequestError(field="--ledger", message="must be SQLite or PostgreSQL", hint=hint)
     if parsed.drivername == "sqlite" and (parsed.database in (None, "", ":memory:") or parsed.query):
-        message = "must be a file, without options: what is in memory forgets"
+        message = "must be a file, without options: an in-memory ledger would forget"
         raise RequestError(field="--ledger", message=message, hint=hint)
     return parsed
 

@@ -1,4 +1,4 @@
-"""Requests that make no sense to a ledger, in words: caps that are none, windows, run ids that stand for something else.
+"""Refuses invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
 
 In: what is asked, what is known. Out: an error, or nothing. Holds: all of it is said before anything is written. Not covered:
 what does not fit into a budget (`rules`).
@@ -60,8 +60,8 @@ def refuse_window(account: Account, window: str) -> None:
         )
     raise RequestError(
         field=f"dataset {account.name!r}",
-        message=f"has a budget for each window of {account.window.days} days, and this run names none",
-        hint="say in the job which window it reads",
+        message=f"has a budget for each window of {account.window.days} days, but this run names none",
+        hint="add the window that the run reads to the job",
     )
 
 
@@ -78,6 +78,6 @@ def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence
         if theirs:
             raise RequestError(
                 field=f"source {source!r}",
-                message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged apart",
+                message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged separately",
                 hint=f"write dataset: {other.name}",
             )

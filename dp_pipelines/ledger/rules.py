@@ -1,4 +1,4 @@
-"""Whether something still fits into an account, by the one rule that was fixed when the account was opened.
+"""Decides whether a charge still fits into an account, by the rule that was fixed when the account was opened.
 
 In: a plan, an account. Out: its cost in whole units, and a refusal where it does not fit. Holds: which rule is better is never
 decided when something is admitted: `reserved` or `filter` is a fact of the account, and the order a function of the cap alone.
@@ -103,17 +103,17 @@ def refuse_above(account: Account, window: str, cost: Cost) -> None:
     field = f"account {account.name!r}" + (f", window {window}" if window else "")
     described = _reserved if account.rule == RESERVED else _filter
     needs, rest, fits = described(account, left, cost)
-    message = f"this needs {needs}, and left are {rest}"
+    message = f"this needs {needs}, but only {rest} are left"
     nothing = left.epsilon <= 0 or left.delta <= 0
-    hint = "nothing fits any more" if nothing else f"what would fit: {fits}"
-    raise BudgetError(field=field, message=message, hint=f"{hint}; `dp-pipelines ledger show` says who has spent it")
+    hint = "nothing more fits" if nothing else f"what would fit: {fits}"
+    raise BudgetError(field=field, message=message, hint=f"{hint}; `dp-pipelines ledger show` lists what was spent")
 
 
 def _reserved(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
     needs = f"epsilon {_epsilon(cost.epsilon, up=True)} and delta {_delta(cost.delta, up=True)}"
     room = f"epsilon {_epsilon(left.epsilon)} and delta {_delta(left.delta)}"
     cap = f"epsilon {_epsilon(account.cap.epsilon)} and delta {_delta(account.cap.delta)}"
-    return needs, f"{room} of {cap}", f"a plan of at most {room} for all of its runs together"
+    return needs, f"{room} of {cap}", f"a plan with at most {room} for all its runs together"
 
 
 def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:

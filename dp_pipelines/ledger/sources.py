@@ -1,4 +1,4 @@
-"""Whose files these are: registered patterns against the files that a run reads.
+"""Matches the files that a run reads against the registered sources of accounts.
 
 In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and what it points to are one
 file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files,

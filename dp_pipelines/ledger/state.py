@@ -1,4 +1,4 @@
-"""What the events of a ledger add up to: accounts, frozen plans and runs.
+"""The state that the events of a ledger add up to: accounts, frozen plans and runs.
 
 In: events, in order. Out: a `State`. Holds: the state is a function of the events and nothing else, so that replaying them
 gives it back; an event that could not have happened (a run without a plan, a second commit, a charge above the cap) is
@@ -68,7 +68,7 @@ class State:
             steps[event.kind](event.content, event.time)
         except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise LedgerError(
-                f"ledger: event {event.seq} ({event.kind}) could not have happened; the ledger was written by something else"
+                f"ledger: event {event.seq} ({event.kind}) is impossible here; some other program has written to the ledger"
             ) from error
         self.last = event
 

@@ -1,4 +1,4 @@
-"""Costs as whole numbers: what is charged is rounded up, what may be spent is rounded down, and sums are exact.
+"""Costs as integers: charges are rounded up, caps are rounded down, and sums are exact.
 
 In: numbers as people write them and as the accountant computes them. Out: integers: epsilon in units of 1e-12, delta in
 units of 1e-60. Holds: a float stands for the shortest decimal that gives it, so that ten parts of 1e-7 fit into 1e-6, and a plan

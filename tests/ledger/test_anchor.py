@@ -47,7 +47,7 @@ def test_an_old_copy_is_refused_and_the_newest_is_taken(sqlite: str, place) -> N
     shutil.copy(sqlite, sqlite + ".new")
     os.replace(sqlite + ".old", sqlite)
     for attempt in (Ledger.open, Ledger.accept):
-        with pytest.raises(LedgerError, match="older than its anchor .* bring back the newest copy"):
+        with pytest.raises(LedgerError, match="older than its anchor .* restore the newest copy"):
             attempt(sqlite)
     os.replace(sqlite + ".new", sqlite)
     assert Ledger.open(sqlite).run(ledgers.ACCOUNT, "r") is not None
@@ -63,7 +63,7 @@ def test_an_old_copy_that_went_on_is_refused(sqlite: str, place) -> None:
     ledgers.admit(Ledger.accept(sqlite), "another")
     shutil.rmtree(folder)
     shutil.move(str(folder) + ".away", folder)
-    with pytest.raises(LedgerError, match="is not the one that its anchor .* has seen"):
+    with pytest.raises(LedgerError, match="differs from the one that its anchor .* has seen"):
         Ledger.open(sqlite)
 
 
@@ -140,7 +140,7 @@ def test_what_was_begun_may_be_finished_without_an_anchor_and_says_so(sqlite: st
     run, attempt = ledgers.start(ledger, ledgers.admit(ledger, "r"))
     shutil.rmtree(folder)
     folder.write_text("now a file: nothing can be written")
-    with pytest.raises(LedgerError, match=r"anchor .*; what the ledger holds stays"):
+    with pytest.raises(LedgerError, match=r"anchor .*; the ledger itself is unchanged"):
         ledger.staged(run, attempt=attempt, files={})
     assert ledger.state.runs[ledgers.ACCOUNT, "r"].state == "staged"
     with pytest.raises(LedgerError):
@@ -165,7 +165,7 @@ def test_two_ledgers_with_one_chosen_anchor_cannot_keep_the_same_account(url: st
     anchor = str(tmp_path / "second")
     ledgers.with_account(url, anchor=anchor)
     other = Ledger.create(str(tmp_path / "other.sqlite"), anchor=anchor)
-    with pytest.raises(RequestError, match="kept by another ledger"):
+    with pytest.raises(RequestError, match="already exists in another ledger"):
         ledgers.open_account(other)
     assert other.state.accounts == {}
     ledgers.open_account(other, "another")

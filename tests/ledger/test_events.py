@@ -38,7 +38,7 @@ def test_a_chain_that_was_written_is_sound() -> None:
 def test_a_field_that_was_changed_is_found_at_its_event(field: str, value: object) -> None:
     found = chain()
     found[2] = dataclasses.replace(found[2], **{field: value})
-    with pytest.raises(LedgerError, match="event 3 is not what was written"):
+    with pytest.raises(LedgerError, match="event 3 is not as it was written"):
         check_chain(found)
 
 

@@ -91,7 +91,7 @@ def test_a_ledger_that_is_gone_is_not_made_anew_unasked(sqlite: str) -> None:
     first.close()
     away = pathlib.Path(sqlite).rename(sqlite + ".away")
     for _ in range(2):
-        with pytest.raises(RequestError, match="is gone: this user has seen a ledger here.*bring it back"):
+        with pytest.raises(RequestError, match="is missing: this user has seen a ledger here.*restore it"):
             Ledger.open_or_create(sqlite)
         assert not pathlib.Path(sqlite).exists()
     away.rename(sqlite)

@@ -242,10 +242,10 @@ def test_a_refusal_says_what_is_left_and_what_would_fit() -> None:
         rules.refuse_above(owner, "", rules.plan_cost(owner, 1 / 3, 1e-7))
     said = str(refused.value)
     assert "needs epsilon 0.333334 and delta 1e-07" in said
-    assert "left are epsilon 0.25 and delta just under 1e-06 of epsilon 1 and delta 1e-06" in said
-    assert "what would fit: a plan of at most epsilon 0.25" in said
+    assert "only epsilon 0.25 and delta just under 1e-06 of epsilon 1 and delta 1e-06 are left" in said
+    assert "what would fit: a plan with at most epsilon 0.25" in said
     owner.spent[""] = owner.cap
-    with pytest.raises(BudgetError, match="nothing fits any more"):
+    with pytest.raises(BudgetError, match="nothing more fits"):
         rules.refuse_above(owner, "", Cost(epsilon=1))
 
 
