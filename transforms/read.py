@@ -1,8 +1,8 @@
 """Sources: Parquet and CSV files as a PCollection of Arrow tables of bounded size.
 
-In: file patterns and column names. Out: tables of some megabytes. Holds: only the columns asked for are read; a file that
-turns out to be damaged fails the pipeline with the file's name and no value. Not covered: sizes and times of reads are
-visible to whoever watches the runner.
+In: file patterns and column names. Out: tables of a few megabytes. Holds: only the requested columns are read; a damaged
+file fails the pipeline with the file's name and no value. Not covered: anyone who watches the runner can see sizes and
+times of reads.
 """
 
 import dataclasses
@@ -44,8 +44,8 @@ class ReadParquet(beam.PTransform):
     """Read Parquet files as Arrow tables.
 
     Args:
-        files: a pattern, or a list of patterns or paths, on any filesystem that Beam knows.
-        columns: names of the columns to read; all where left out.
+        files: a pattern, or a list of patterns or paths, on any filesystem that Beam supports.
+        columns: names of the columns to read; all by default.
 
     >>> ReadParquet("events/*.parquet", columns=["customer", "amount"]).columns
     ['customer', 'amount']
@@ -75,12 +75,12 @@ class ReadCsv(beam.PTransform):
         files: a pattern, or a list of patterns or paths.
         types: the type of each column to read, by name: types are public facts, never guessed from the rows. A cell that is
             not of its type is null.
-        quoted: whether cells may stand in quotation marks. False: such a mark is a character like others.
+        quoted: whether cells may be in quotation marks. If False, a quotation mark is an ordinary character.
 
-    Each line is a row, whatever stands in it: the byte 0x0A ends a line, in quotation marks too, so that a mark that somebody
-    leaves open takes in nobody else's rows. A line is no row if it has another number of cells than the header, leaves a
-    quotation mark open, has more than 16 MiB, or a carriage return that neither ends it nor stands in quotation marks; empty
-    lines are none either. Cells with line breaks must be written without them first (docs/jobs.md says how).
+    Each line is a row, whatever it contains: the byte 0x0A always ends a line, even in quotation marks, so that an unclosed
+    quotation mark cannot swallow the rows of others. A line is dropped if it is empty, has a different number of cells from
+    the header, leaves a quotation mark open, is longer than 16 MiB, or has a carriage return outside quotation marks other
+    than at its end. Files whose cells contain line breaks must be converted first (docs/jobs.md explains how).
 
     Not covered: separators other than the comma.
 
@@ -111,13 +111,13 @@ def matching(files: str | Sequence[str]) -> list[str]:
     """The paths that match, sorted.
 
     Raises:
-        RequestError: where a pattern matches no file.
+        RequestError: a pattern matches no file.
     """
     patterns = [files] if isinstance(files, str) else list(files)
     found: set[str] = set()
     for pattern, match in zip(patterns, FileSystems.match(patterns), strict=True):
         if not match.metadata_list:
-            raise RequestError(field=f"files {pattern!r}", message="match no file", hint="check the path")
+            raise RequestError(field=f"files {pattern!r}", message="match no files", hint="check the path")
         found.update(metadata.path for metadata in match.metadata_list)
     return sorted(found)
 
@@ -129,7 +129,7 @@ class _RowGroups(beam.DoFn):
                 metadata = pa.parquet.ParquetFile(stream).metadata
                 sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
             except (pa.ArrowException, OSError, ValueError):
-                raise DamagedInputError(f"file {path!r}: is not a whole Parquet file") from None
+                raise DamagedInputError(f"file {path!r}: is not a complete Parquet file") from None
         # The group before the first stands for a table without rows: types are known even where there are none.
         begin, held = -1, 0
         for group, size in enumerate(sizes):
@@ -175,7 +175,7 @@ class _ReadRowGroups(single_element_bundles.OwnBundleDoFn):
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Tables of about `rows` rows, of fewer where they are large: text comes in smaller pieces than numbers."""
+    """Tables of about `rows` rows, fewer if rows are large: text comes in smaller pieces than numbers."""
     held: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
     for batch in batches:
@@ -192,7 +192,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
 def _uncertain(
     file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]
 ) -> list[pa.parquet.ColumnChunkMetaData]:
-    """Text columns whose dictionary may hold a long text that many rows share, but are not read as codes for all that."""
+    """Text columns that are not read as codes although their dictionary may hold a long text that many rows share."""
     found = []
     for chunk in _chunks(file, group):
         field = chunk.path_in_schema
@@ -203,7 +203,7 @@ def _uncertain(
 
 
 def _has_long_entry(stream: BinaryIO, group: int, chunk: pa.parquet.ColumnChunkMetaData) -> bool:
-    """Whether the dictionary of a column chunk holds a long text. Its first page tells: Arrow reads the dictionary whole."""
+    """Whether the dictionary of a column chunk holds a long text. Its first page is enough: Arrow reads the dictionary whole."""
     if dictionary_page.all_short(stream, chunk):
         return False
     name = chunk.path_in_schema
@@ -218,9 +218,9 @@ def _chunks(file: pa.parquet.ParquetFile, group: int) -> list[pa.parquet.ColumnC
 
 
 def _decodes_text(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]) -> bool:
-    """Whether columns that are read hold texts of any length that the file may hold once for many rows.
+    """Whether the columns to read hold texts of any length that the file may store once for many rows.
 
-    Not those that are read as codes, nor those whose dictionary was looked at, nor those that stand in the file row by row.
+    Columns read as codes, with a checked dictionary, or stored row by row do not count.
     """
     read = [field for field in file.schema_arrow if columns is None or field.name in columns]
     plain = {c.path_in_schema for c in _chunks(file, group) if AS_CODES.issuperset(c.encodings)}
@@ -236,7 +236,7 @@ def _holds_text(kind: pa.DataType) -> bool:
 
 
 def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:
-    """Rows of a table of about `BATCH_BYTES`, by what the footer says of the columns that are read."""
+    """The number of rows in a table of about `BATCH_BYTES`, according to the footer."""
     chunks = _chunks(file, group)
     read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
     # Numbers take eight bytes a row in memory, however few they take in the file.
@@ -247,10 +247,10 @@ def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | N
 
 
 def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
-    """Text columns that take few bytes a row: they are stored as codes, and reading them as codes is much faster.
+    """Text columns that take few bytes per row: they are stored as codes, and reading them as codes is much faster.
 
-    Only columns that are text themselves, never text inside a list or a struct: those must have one type whatever the rows hold,
-    since not everything that reads them takes codes there.
+    Only text columns, never text inside a list or a struct: those must have one type whatever the rows hold, since not every
+    reader accepts codes there.
     """
     plain = {
         field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)

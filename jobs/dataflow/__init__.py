@@ -1,1 +1,1 @@
-"""What Dataflow needs: its rules, its job graph, staging in a bucket, uploads."""
+"""Dataflow: its job graph, and uploads to a bucket."""

@@ -1,4 +1,4 @@
-"""The job that Dataflow would get, made without a network or a charge: `python -m dp_pipelines.jobs.dataflow.job_graph`.
+"""Builds the job that Dataflow would receive, without a network or a charge: `python -m dp_pipelines.jobs.dataflow.job_graph`.
 
 In: a job file, parameters, the options of Beam that a run would have. Out: the job as JSON, its pipeline, and what a run with
 them would be refused for. Holds: it is made by Beam's own runner for Dataflow, up to the call of the service; no row is read,
@@ -76,7 +76,7 @@ class Produced:
             f"job          {self.job['name']}, the first of {self.pipelines} pipelines",
             f"image        {pool['workerHarnessContainerImage']}",
             f"machines     {pool.get('machineType', 'chosen by Dataflow')}, "
-            f"at most {pool.get('autoscalingSettings', {}).get('maxNumWorkers', 'what Dataflow takes')}",
+            f"at most {pool.get('autoscalingSettings', {}).get('maxNumWorkers', 'what Dataflow chooses')}",
             f"experiments  {', '.join(environment['experiments'])}",
             f"steps        {len(self.steps)}, of them {len(self.shuffles)} shuffles: {', '.join(self.shuffles)}",
         ]
@@ -152,12 +152,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Show the job that a run would hand over; exit codes as those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
         prog="python -m dp_pipelines.jobs.dataflow.job_graph",
-        description="Show the job that Dataflow would get, without a network. Any other option goes to Beam.",
+        description="Show the job that Dataflow would receive, without using a network. Any other option goes to Beam.",
         allow_abbrev=False,
     )
     parser.add_argument("job", metavar="JOB", help="the job file")
     parser.add_argument("--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job")
-    parser.add_argument("--run-id", metavar="ID", default=DRY, help="names the run")
+    parser.add_argument("--run-id", metavar="ID", default=DRY, help="name of the run")
     parser.add_argument("--write", metavar="FILE", help="write the job here, as JSON")
     mine, rest = parser.parse_known_args(arguments)
     try:

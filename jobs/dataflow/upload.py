@@ -1,4 +1,4 @@
-"""A published folder in a bucket too: `python -m dp_pipelines.jobs.dataflow.upload FOLDER gs://BUCKET/FOLDER`.
+"""Copies a published folder to a bucket: `python -m dp_pipelines.jobs.dataflow.upload FOLDER gs://BUCKET/FOLDER`.
 
 In: a folder that a run has published, a place in a bucket. Out: the same files there, `manifest.json` last. Holds: nothing is
 ever overwritten, since each object is created only where there is none; a place with a manifest is whole; the same command again
@@ -49,7 +49,7 @@ class GoogleFolder:
         found = re.fullmatch(r"gs://([^/]+)/(.*[^/])/*", url)
         if found is None:
             raise RequestError(
-                field=f"place {url!r}", message="is no folder of a bucket", hint="write gs://BUCKET/FOLDER"
+                field=f"place {url!r}", message="is not a folder in a bucket", hint="write gs://BUCKET/FOLDER"
             )
         try:
             exceptions: Any = importlib.import_module("google.api_core.exceptions")
@@ -93,9 +93,11 @@ def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
     """
     listed = (manifest.read_manifest(folder) or {}).get("files")
     if not listed or not manifest.holds(folder, listed):
-        message = "holds no whole release: its files are not those of its manifest"
+        message = "does not hold a complete release: its files differ from its manifest"
         raise RequestError(
-            field=f"folder {str(folder)!r}", message=message, hint="run its job again; a ledger gives it again"
+            field=f"folder {str(folder)!r}",
+            message=message,
+            hint="run its job again; the ledger returns the same release",
         )
     try:
         seal = (folder / MANIFEST).read_bytes()
@@ -117,7 +119,7 @@ def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
 def _created(place: ObjectFolder, name: str, content: bytes, sha256: str) -> bool:
     """Whether an object holds some bytes now."""
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise PublishError(f"file {name!r}: was changed while it was read; nothing more was put there")
+        raise PublishError(f"file {name!r}: was changed while it was read; nothing more was uploaded")
     return place.create(name, content) or place.read(name) == content
 
 
@@ -131,10 +133,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Put a published folder into a bucket; exit codes as those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
         prog="python -m dp_pipelines.jobs.dataflow.upload",
-        description="Put a published folder into a bucket, its manifest last, never over anything.",
+        description="Copy a published folder to a bucket, with its manifest last, never overwriting anything.",
         allow_abbrev=False,
     )
-    parser.add_argument("folder", metavar="FOLDER", help="what `dp-pipelines run` has published")
+    parser.add_argument("folder", metavar="FOLDER", help="a folder that `dp-pipelines run` has published")
     parser.add_argument("place", metavar="gs://BUCKET/FOLDER", help="where to put it")
     given = parser.parse_args(arguments)
     try:
@@ -142,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DpError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, RequestError) else 1
-    told = f"{'was there already' if again else 'published'}: {given.place}"
+    told = f"{'already there' if again else 'published'}: {given.place}"
     with output.printing(told):
         print(told)
     return 0

@@ -79,7 +79,7 @@ def run_pipeline(
         try:
             destroy(place)
         except Exception:
-            progress.show(f"staged files are left under {place}; the next attempt destroys them")
+            progress.show(f"staged files remain under {place}; the next attempt destroys them")
     return files
 
 

@@ -1,4 +1,4 @@
-"""Which ledger and which account a run is charged to.
+"""Finds the ledger and the account that a run is charged to.
 
 In: a checked request, `--ledger` or nothing. Out: an open ledger that has the job's account, with the job's files registered.
 Holds: a ledger that was named must exist and have the account, since a slip of the pen would otherwise start with a full
@@ -174,7 +174,7 @@ def _refuse_other_windows(account: Account, request: Request) -> None:
             raise RequestError(
                 field="dataset",
                 message=f"names the account {account.name!r}, which protects each unit in one window of "
-                f"{account.window.days} days, and the job takes rows of all times",
+                f"{account.window.days} days, but the job reads rows of all times",
                 hint=f"write window: {{column: {account.window.column}, days: {account.window.days}, param: ...}}",
             )
     except RequestError as error:

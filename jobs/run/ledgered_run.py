@@ -1,4 +1,4 @@
-"""A run that a ledger remembers: admitted once, followed from attempt to attempt, seen once.
+"""A run with a ledger: admitted once, followed from attempt to attempt, published once.
 
 In: a checked request, an open ledger. Out: the published folder, made by this call or given back from the ledger. Holds: nothing
 is read before the run is charged; nothing is seen before it is committed; what a dead attempt left is destroyed, or finished
@@ -148,8 +148,8 @@ def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run
         stop: see `Work`.
 
     Raises:
-        RequestError: a process is at work on it, or it has a release.
-        LedgerError: nothing shows from here whether an attempt still works.
+        RequestError: a process is working on it, or it has a release.
+        LedgerError: this machine cannot tell whether an attempt is still working.
     """
     last = run_.attempts[-1] if run_.attempts else None
     if last is not None and not last.ended:
@@ -163,7 +163,7 @@ def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run
 
 
 def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
-    """End an attempt of which its owner says that it works no more: its machine is gone, and nothing shows that from here.
+    """End an attempt whose owner says that its machine is gone, which cannot be seen from here.
 
     Whatever it still does, it cannot commit any more. Its charge stays; the same command then makes the run's release.
 
@@ -176,9 +176,7 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
     """
     last = run_.attempts[-1] if run_.attempts else None
     if last is None or last.ended:
-        raise RequestError(
-            field=f"run {run_.run_id!r}", message="has no attempt that has not ended", hint="run it again"
-        )
+        raise RequestError(field=f"run {run_.run_id!r}", message="has no unfinished attempt", hint="run it again")
     if processes.alive(last.where):
         raise _at_work(run_, last)
     for job in last.jobs:
@@ -213,7 +211,7 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
         if living is None:
             raise _elsewhere(run_, last)
         if living and not processes.same(last.where):
-            work.tell(f"waiting for process {last.where.get('pid')}, which is at work on this run")
+            work.tell(f"waiting for process {last.where.get('pid')}, which is working on this run")
             time.sleep(POLL_SECONDS)
             run_ = _seen_again(ledger, run_, work)
             continue
@@ -261,16 +259,16 @@ def _end_dead(ledger: Ledger, run_: Run, last: Attempt, stop: Callable[[EngineJo
 def _at_work(run_: Run, last: Attempt) -> RequestError:
     return RequestError(
         field=f"run {run_.run_id!r}",
-        message=f"process {last.where.get('pid')} is at work on it",
-        hint="let it end, or stop it first",
+        message=f"process {last.where.get('pid')} is working on it",
+        hint="let it finish, or stop it first",
     )
 
 
 def _elsewhere(run_: Run, last: Attempt) -> LedgerError:
     return LedgerError(
-        f"run {run_.run_id!r}: an attempt on {last.where.get('host', 'another machine')} has not ended, and from here "
-        f"nothing shows whether it still works; run the same command there, or, if that machine is gone for good, first "
-        f"`dp-pipelines runs --gone {run_.run_id}`"
+        f"run {run_.run_id!r}: an attempt on {last.where.get('host', 'another machine')} has not ended, and this "
+        f"machine cannot tell whether it is still working; run the same command there, or, if that machine is gone for good, "
+        f"first `dp-pipelines runs --gone {run_.run_id}`"
     )
 
 
@@ -337,8 +335,8 @@ def _stands(run_: Run, work: Work) -> bool:
     if not manifest.holds(work.target, {name: {"sha256": sha256} for name, sha256 in run_.files.items()}):
         raise RequestError(
             field=f"output {str(work.target)!r}",
-            message="holds this run's release, but its files are not those that were released",
-            hint="choose a new folder: the ledger gives the release again",
+            message="holds this run's release, but its files differ from those that were released",
+            hint="choose a new folder: the ledger returns the release",
         )
     return True
 

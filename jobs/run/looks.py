@@ -1,4 +1,4 @@
-"""Looks at the raw rows (`dp-pipelines tune`) by which the parameters of a release may have been chosen.
+"""Looks at the raw rows (`dp-pipelines tune`) that may have influenced the parameters of a release.
 
 In: a run, its ledger, its job file. Out: the looks that its manifest and report must name. Holds: a look counts for each run that
 was admitted after it, by the name of its account or by its files; a job file that `tune` wrote names its look itself, so that a

@@ -1,4 +1,4 @@
-"""Running the pipeline of a job, and telling of its failure no more than is public.
+"""Runs the pipeline of a job, and reports only the public part of a failure.
 
 In: a checked request, frozen stages, a staging folder. Out: the staged files, all complete; or an error whose text is public.
 Holds: no text of a failure of Beam leaves this module, since it may quote rows. Not covered: what happens to the files (`run`).
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
-    "is not a whole Parquet file",
+    "is not a complete Parquet file",
     "a row group cannot be read; it is damaged",
     "is not a CSV file with the declared columns",
 )
@@ -34,20 +34,20 @@ class RunFailed(DpError):
 
 @contextlib.contextmanager
 def quoting_nothing(failed: str) -> Iterator[None]:
-    """Let no text out of an error that is not ours: it may quote a row, or a draw that is never released.
+    """Suppress the text of foreign errors, since it may quote a row, or a draw that is never released.
 
     Args:
-        failed: what is told instead.
+        failed: the message to use instead.
 
     Raises:
-        RunFailed: instead of any error that is none of `errors`.
+        RunFailed: in place of any error that is not from `errors`.
     """
     try:
         yield
     except DpError:
         raise
     except Exception:
-        raise RunFailed(f"{failed}; nothing was published, and no detail is shown") from None
+        raise RunFailed(f"{failed}; nothing was published, and details are not shown") from None
 
 
 def run_pipeline(
@@ -141,7 +141,7 @@ def run_tuning(
     build.build_tuning(pipeline, request, stage, configurations, str(path), salt)
     _wait(engine, pipeline, request, [stage.name], progress)
     if not path.is_file():
-        raise RunFailed("the predicted errors were not written; nothing is left")
+        raise RunFailed("the predicted errors were not written; no output remains")
 
 
 def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
@@ -157,7 +157,7 @@ def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[st
 
 
 def public_part(error: Exception, request: Request, stages: Iterable[str]) -> DpError:
-    """What may be told of a failure: a file and a rule, or a step, and each only if it is one that was public before."""
+    """The public part of a failure: a file and a rule, or a step, but only those that were public before."""
     told = str(error)
     for path in request.source.files:
         for message in DAMAGES:
@@ -170,5 +170,5 @@ def public_part(error: Exception, request: Request, stages: Iterable[str]) -> Dp
         if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
     return RunFailed(
-        f"the pipeline failed{where}; nothing was published, and no detail is shown, since it may quote rows"
+        f"the pipeline failed{where}; nothing was published, and details are not shown, because they may quote rows"
     )

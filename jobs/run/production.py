@@ -1,4 +1,4 @@
-"""What one run of a plan makes in a private folder: its releases, and the report and the manifest beside them.
+"""Produces one run of a plan in a private folder: its releases, report and manifest.
 
 In: a checked request, its plan, an engine. Out: staged files by published name. Holds: control goes down only, from here to the
 pipelines; no text of a failure leaves this module unless all of it is public. Not covered: which attempt of which run this is,

@@ -1,4 +1,4 @@
-"""A run of several pipelines: what each releases is fixed before the next begins.
+"""A run of several pipelines: the release of each is fixed before the next begins.
 
 In: a request, the frozen stages of a round, a place that keeps draws. Out: the staged files of what is published. Holds: a draw
 on which a later pipeline depends is kept as its first complete result, by the ledger where there is one, so that neither a
@@ -31,7 +31,7 @@ BOUNDS = "bounds.json"
 bound on partitions, `partition_bound.NAME`."""
 
 
-@quoting_nothing("what one pipeline has released could not be used by the next")
+@quoting_nothing("the next pipeline could not use what the previous one released")
 def run_phases(
     request: Request,
     plan: Plan,

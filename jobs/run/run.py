@@ -1,4 +1,4 @@
-"""A run from a checked request to a published folder, whole or not at all.
+"""A run from a checked request to a published folder, complete or not at all.
 
 In: a job file, parameters, an output folder, a ledger. Out: the folder with one Parquet file per stage, `report.html` and
 `manifest.json`, under its name by one rename; or an error and nothing. Holds: everything that public facts can refuse is refused
@@ -175,7 +175,7 @@ def carry_out(
             plan = known if known is not None else plan_of(file, request.stages, frozen)
             if frozen is None and book.others():
                 tell(
-                    "this job differs from earlier ones on these data, so it costs a further epsilon "
+                    "this job differs from earlier ones on these data, so it costs another epsilon "
                     f"{plan.accounted['epsilon']:.4g} for all of its runs"
                 )
             identity = run_id or _identity(plan, request)
@@ -232,11 +232,11 @@ def _check_run_id(run_id: str | None, file: JobFile) -> None:
         if file.job.budget.runs > 1:
             raise RequestError(
                 field="--run-id",
-                message=f"is needed: the budget is for {file.job.budget.runs} runs, and each needs a name of its own",
+                message=f"is required: the budget covers {file.job.budget.runs} runs, and each needs its own name",
                 hint="add e.g. --run-id 2026-W01",
             )
     elif not RUN_ID.match(run_id):
-        message = "must be 1 to 200 letters, digits and signs of _.:@/+- and start with a letter or digit"
+        message = "must have 1 to 200 letters, digits or characters of _.:@/+- and start with a letter or digit"
         raise RequestError(field="--run-id", message=message, hint="write e.g. --run-id 2026-W01")
 
 
@@ -252,7 +252,7 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
     if not listed or not manifest.holds(target, listed):
         raise RequestError(
             field=f"output {str(target)!r}",
-            message="holds this run's release, but its files are not those of its manifest",
+            message="holds this run's release, but its files differ from its manifest",
             hint="restore them, or choose a new folder",
         )
     return PublishedRun(folder=target, manifest=content, again=True)
@@ -272,7 +272,9 @@ def _refuse_unwritable(target: pathlib.Path) -> None:
             pass
     except OSError:
         raise RequestError(
-            field=f"output {str(target)!r}", message="cannot be created", hint="choose a folder that can be written"
+            field=f"output {str(target)!r}",
+            message="cannot be created",
+            hint="choose a folder where this user may write",
         ) from None
 
 

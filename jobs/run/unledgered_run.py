@@ -1,4 +1,4 @@
-"""What a run leaves that no ledger remembers: a note of its process and its jobs in its private folder, for the next command.
+"""A run without a ledger: a note of its process and its jobs in its private folder, for the next command.
 
 In: the private folder of an attempt, the place of an output. Out: folders of dead attempts are gone, their jobs ended. Holds: a
 folder without such a note, or whose process lives or cannot be known from here, or that belongs to another user, is left alone;

@@ -1,4 +1,4 @@
-"""Manifests as witnesses of a ledger: each names an event that the ledger had when the release was made, and is kept by others.
+"""Manifests as witnesses of a ledger: each names an event that the ledger had at release time, and others keep it.
 
 In: the names of manifests; an open ledger. Out: an error that says which releases the ledger does not hold, or how many it does.
 Holds: the event stands in the ledger's chain at that place with that hash, and the run is committed there with this very
@@ -71,8 +71,8 @@ def refuse_missing(ledger: Ledger, found: Sequence[Witness | None]) -> int:
     lines = [f"{witness.path}: {said}" for witness in compared if (said := _misses(ledger, witness))]
     if lines:
         lines.append(
-            f"ledger {ledger.shown}: does not hold what {len(lines)} of {len(compared)} manifests have seen: it was rolled back, "
-            "altered or replaced, unless they belong to another ledger; bring back the newest copy"
+            f"ledger {ledger.shown}: does not match {len(lines)} of {len(compared)} manifests: it was rolled back, "
+            "altered or replaced, unless they belong to another ledger; restore the newest copy"
         )
         raise LedgerError("\n".join(lines))
     return len(compared)
@@ -81,16 +81,16 @@ def refuse_missing(ledger: Ledger, found: Sequence[Witness | None]) -> int:
 def _misses(ledger: Ledger, witness: Witness) -> str:
     """What a ledger lacks of a manifest, in words; empty where it lacks nothing."""
     if witness.ledger != ledger.state.ledger:
-        return f"names the ledger {visible(witness.ledger)}, and this is {ledger.state.ledger}"
+        return f"names the ledger {visible(witness.ledger)}, but this is {ledger.state.ledger}"
     if witness.seq > len(ledger.history):
-        return f"has seen event {witness.seq}, and the ledger ends with event {len(ledger.history)}"
+        return f"has seen event {witness.seq}, but the ledger ends with event {len(ledger.history)}"
     if ledger.history[witness.seq - 1].hash != witness.hash:
-        return f"has seen another event {witness.seq} than the one that the ledger holds"
+        return f"has seen an event {witness.seq} that differs from the one in the ledger"
     run = ledger.run(witness.account, witness.run_id)
     if run is None or not run.committed:
-        return f"is the release of run {witness.run_id!r}, which the ledger does not know as released"
+        return f"is the release of run {witness.run_id!r}, which the ledger does not list as released"
     if run.files.get("manifest.json") != witness.sha256:
-        return f"is not the manifest that the ledger holds of run {witness.run_id!r}"
+        return f"is not the manifest that the ledger has for run {witness.run_id!r}"
     return ""
 
 
@@ -123,10 +123,10 @@ def _read(path: str) -> Witness | None:
             sha256=hashlib.sha256(raw).hexdigest(),
         )
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise _wrong(path, "is no manifest of a release") from None
+        raise _wrong(path, "is not the manifest of a release") from None
     texts = (witness.ledger, witness.hash, witness.account, witness.run_id)
     if type(witness.seq) is not int or witness.seq < 1 or not all(isinstance(text, str) for text in texts):
-        raise _wrong(path, "is no manifest of a release")
+        raise _wrong(path, "is not the manifest of a release")
     return witness
 
 

@@ -1,1 +1,1 @@
-"""Where a pipeline runs: options, engines, what can be seen of them, what dead drivers leave there."""
+"""Where a pipeline runs: options, engines, checks of them, and jobs that dead drivers left there."""

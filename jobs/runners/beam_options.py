@@ -1,4 +1,4 @@
-"""Options of Beam on our command line: passed through, unless they are unknown or would show rows.
+"""Beam options on our command line: passed through, unless they are unknown or would show rows.
 
 In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
 that write elements, keys or programs to logs and files, or under which a partition could be released twice, are refused
@@ -16,26 +16,26 @@ from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels.sizes import MOST_SHARDS
 
 REFUSED = {
-    "runtime_type_check": "prints values of rows in its errors",
-    "performance_runtime_type_check": "prints values of rows in its errors",
+    "runtime_type_check": "prints row values in its errors",
+    "performance_runtime_type_check": "prints row values in its errors",
     "enable_hot_key_logging": "prints keys",
-    "save_main_session": "writes the variables of the program to a file",
-    "profile_memory": "writes the contents of the memory to a file",
-    "profiler_agent": "sends profiles of the rows' processing elsewhere",
-    "streaming": "may release a partition again as rows arrive",
-    "update": "goes on with a job of another run",
+    "save_main_session": "writes the program's variables to a file",
+    "profile_memory": "writes memory contents to a file",
+    "profiler_agent": "sends profiles of row processing elsewhere",
+    "streaming": "may release a partition again when rows arrive",
+    "update": "continues a job of another run",
     "output_executable_path": "writes the pipeline, with the job's parameters, to a file and runs nothing",
     "template_location": "writes the pipeline, with the job's parameters, to a file and runs nothing",
-    "no_wait_until_finish": "leaves before there is anything to publish",
+    "no_wait_until_finish": "exits before there is anything to publish",
 }
 """Options, and what they do."""
 
 LEAKING = {
     "enable_data_sampling": "copies rows out of the pipeline",
     "enable_always_on_exception_sampling": "copies rows out of the pipeline",
-    "enable_heap_dump": "writes the contents of the memory to a page of the worker",
-    "enable_google_cloud_profiler": "sends profiles of the rows' processing elsewhere",
-    "enable_google_cloud_heap_sampling": "sends profiles of the memory elsewhere",
+    "enable_heap_dump": "writes memory contents to a page of the worker",
+    "enable_google_cloud_profiler": "sends profiles of row processing elsewhere",
+    "enable_google_cloud_heap_sampling": "sends memory profiles elsewhere",
 }
 """Experiments and service options, and what they do."""
 
@@ -47,7 +47,7 @@ SWITCHED_OFF = {
         "--experiments=disable_always_on_exception_sampling",
         "it copies the rows on which a step fails to the runner's storage and logs",
     ),
-    "saved main session": ("--no_save_main_session", "it writes the variables of the program to a file"),
+    "saved main session": ("--no_save_main_session", "it writes the program's variables to a file"),
 }
 """What Beam does by itself on some runner, the option against it, and why."""
 
@@ -73,7 +73,7 @@ class FlinkJobOptions(pipeline_options.PipelineOptions):
 class _Parser(pipeline_options._BeamArgumentParser):
     def error(self, message: str) -> NoReturn:
         field = message.partition(":")[0].removeprefix("argument ")
-        raise RequestError(field=field, message=f"is wrong for Beam: {message.partition(': ')[2] or message}")
+        raise RequestError(field=field, message=f"is rejected by Beam: {message.partition(': ')[2] or message}")
 
 
 def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOptions:
@@ -91,7 +91,7 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
         given = unknown[0].partition("=")[0]
         hint = nearest(given, [*known, "--output", "--param", "--run-id", "--ledger", "--runner"])
         hint = hint if hint.startswith("did") else "see `dp-pipelines run --help`; write Beam's options as --name=value"
-        raise RequestError(field=given, message="is an option of neither this command nor Beam", hint=hint)
+        raise RequestError(field=given, message="is neither an option of this command nor of Beam", hint=hint)
     chosen = pipeline_options.PipelineOptions(list(arguments)).get_all_options()
     for name, reason in REFUSED.items():
         if chosen.get(name):
@@ -105,6 +105,6 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
                 message = f"{LEAKING[name]}, and is refused"
                 raise RequestError(field=f"--{option}={name}", message=message, hint="leave it out")
     if HEAP_DUMPS in str(chosen.get("job_server_jvm_properties") or ""):
-        message = "writes the contents of the memory to a file, and is refused"
+        message = "writes memory contents to a file, and is refused"
         raise RequestError(field="--job_server_jvm_properties", message=message, hint="leave it out")
     return pipeline_options.PipelineOptions([*arguments, *(option for option, _ in SWITCHED_OFF.values())])

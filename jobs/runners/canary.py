@@ -1,4 +1,4 @@
-"""A job of a few elements, to see what a runner's workers are and what they see.
+"""A job of a few elements that shows what a runner's workers are and what they can access.
 
 In: an engine, the folder in which outputs are to lie. Out: what is so, with hints. Holds: it reads nothing but versions, names of
 machines and free space; the private folder that it makes is removed. Not covered: workers that get none of the elements.
@@ -25,8 +25,8 @@ from dp_pipelines.jobs.terminal.progress import Progress
 ELEMENTS = 16
 """More than workers that one wants to see."""
 
-UNSEEN = "dp-pipelines probe: the folder is not there"
-REFUSED = "dp-pipelines probe: the folder cannot be written"
+UNSEEN = "dp-pipelines probe: the folder does not exist"
+REFUSED = "dp-pipelines probe: the folder is not writable"
 
 EXCERPT = 300
 """Characters of an error that are shown: no rows were near."""
@@ -115,41 +115,42 @@ def _failed(error: Exception) -> Said:
     told = str(error)
     if UNSEEN in told:
         return Said(
-            "workers do not see the folder beside the output", "put the output on a disk that every worker mounts there"
+            "workers do not see the folder beside the output",
+            "put the output on a disk that every worker mounts at the same path",
         )
     if REFUSED in told:
         return Said(
-            "workers may not write beside the output", f"run them as the user {getpass.getuser()!r}, as this is"
+            "workers may not write beside the output", f"run them as the user {getpass.getuser()!r}, like this command"
         )
     if isinstance(error, RunnerFailed):
         cause = error.cause
         told = f"{type(cause).__name__}: {cause}" if cause is not None else told
-    last = [line.strip() for line in told.splitlines() if line.strip()][:1] or ["no reason is given"]
+    last = [line.strip() for line in told.splitlines() if line.strip()][:1] or ["no reason was given"]
     excerpt = "".join(letter if letter.isprintable() else " " for letter in last[0])[:EXCERPT]
-    return Said(f"failed: {excerpt}", "see the logs of the runner, and docs/runners.md")
+    return Said(f"failed: {excerpt}", "see the runner's logs, and docs/runners.md")
 
 
 def _seen(workers: list[dict[str, Any]]) -> list[Said]:
     """What the workers have written."""
     mine = facts()
     if len(workers) < ELEMENTS:
-        hint = "put the output on a disk that every worker mounts there"
-        return [Said(f"ran, but only {len(workers)} of {ELEMENTS} files are seen here", hint)]
+        hint = "put the output on a disk that every worker mounts at the same path"
+        return [Said(f"ran, but only {len(workers)} of {ELEMENTS} files are visible here", hint)]
     hosts = {worker["host"] for worker in workers}
     processes = {(worker["host"], worker["process"]) for worker in workers}
     said = [Said(f"ran in {len(processes)} processes on {len(hosts)} machines, which write beside the output")]
     for name, version in mine["versions"].items():
         others = sorted({str(worker["versions"].get(name)) for worker in workers} - {version})
         if others:
-            hint = "install the same on workers as here"
-            said.append(Said(f"workers have {name} {', '.join(others)}, here it is {version}", hint))
+            hint = "install the same version on workers as here"
+            said.append(Said(f"workers have {name} {', '.join(others)}, this machine has {version}", hint))
     if any(worker["order"] != mine["order"] for worker in workers):
-        said.append(Said("workers keep numbers in another order of bytes", "use machines like this one"))
+        said.append(Said("workers have a different byte order", "use machines of the same kind as this one"))
     if {worker["user"] for worker in workers} != {mine["user"]}:
         # Reached where this user is root, who may read everything, and workers are not: then they could not write.
         hint = "run workers as the user who runs this command"
-        said.append(Said("workers run as another user, who may not write into a private folder", hint))
+        said.append(Said("workers run as another user, who may not write to a private folder", hint))
     free = min(worker["free"] for worker in workers)
-    hint = "point TMPDIR of workers to a larger disk" if free < LEAST_TEMPORARY else ""
-    said.append(Said(f"workers have {free / 2**30:.1f} GiB for temporary files", hint))
+    hint = "set TMPDIR of the workers to a folder on a larger disk" if free < LEAST_TEMPORARY else ""
+    said.append(Said(f"workers have {free / 2**30:.1f} GiB free for temporary files", hint))
     return said

@@ -1,4 +1,4 @@
-"""What can be seen of a runner from here: Java, jars, ports, a Flink cluster's own account of itself.
+"""Checks of a runner from this machine: Java, jars, ports, what a Flink cluster reports about itself.
 
 In: names and addresses. Out: what is so, with a hint where it is wrong. Holds: nothing takes longer than some seconds; what
 another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
@@ -62,14 +62,14 @@ def java(launcher: str) -> Said:
     """The Java that would start a job server."""
     hint = f"install Java {OLDEST_JAVA} or newer, or name one with --job_server_java_launcher"
     if shutil.which(launcher) is None:
-        return Said(f"{launcher!r} is no command here", hint)
+        return Said(f"{launcher!r} is not a command on this machine", hint)
     try:
         done = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=3 * PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
         return Said(f"{launcher!r} does not start", hint)
     found = re.search(r'version "(?:1\.)?(\d+)([\d._]*)', done.stderr + done.stdout)
     if done.returncode or found is None:
-        return Said(f"{launcher!r} is no Java", hint)
+        return Said(f"{launcher!r} is not Java", hint)
     return Said(f"version {found[1]}{found[2]}", "" if int(found[1]) >= OLDEST_JAVA else hint)
 
 
@@ -80,19 +80,23 @@ def jar(name: str, options: Mapping[str, Any]) -> Said:
         folder = pathlib.Path(options.get("jar_cache_dir") or pathlib.Path.home() / ".apache_beam/cache/jars")
         version = options.get("flink_version") if name == "flink" else options.get("spark_version")
         cached = sorted(folder.glob(f"beam-runners-{name}-{version}-job-server-*.jar")) if folder.is_dir() else []
-        here = "is here from an earlier run" if cached else "is not here; Beam downloads it when the run begins"
+        here = (
+            "is already here from an earlier run"
+            if cached
+            else "is not here yet; Beam downloads it when the run begins"
+        )
         return Said(f"Beam's own for {name} {version} {here}")
     if "://" in str(given):
         return Said("is named by a URL; Beam downloads it when the run begins")
     path = pathlib.Path(str(given))
     hint = f"give a file with --{name}_job_server_jar, or leave it out: Beam then downloads its own"
     if not path.is_file():
-        return Said(f"{str(path)!r} is not there", hint)
+        return Said(f"{str(path)!r} does not exist", hint)
     try:
         if not any(DRIVERS[name] in file.namelist() for file in _jars(path)):
-            return Said(f"{str(path)!r} is no job server of {name}", hint)
+            return Said(f"{str(path)!r} is not a job server for {name}", hint)
     except (OSError, zipfile.BadZipFile):
-        return Said(f"{str(path)!r} is no jar", hint)
+        return Said(f"{str(path)!r} is not a jar", hint)
     version = version_in(path)
     return Said(f"{path.name}" + (f", for Flink {version}" if version else ""))
 
@@ -126,7 +130,7 @@ def free_port(port: int) -> Said:
         try:
             taken.bind(("", port))
         except (OSError, OverflowError):
-            return Said(f"{port} is taken", "choose another one, or leave it out")
+            return Said(f"{port} is taken", "choose another, or leave it out")
     return Said(f"{port} is free")
 
 
@@ -145,7 +149,7 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
     base = setup.master if "://" in setup.master else f"http://{setup.master}"
     overview = rest(base, "/overview")
     if overview is None:
-        yield Said(f"nothing answers like Flink at {base}", "start the cluster, or correct --flink_master")
+        yield Said(f"nothing at {base} answers like Flink", "start the cluster, or correct --flink_master")
         return
     slots, free = (int(overview.get(name) or 0) for name in ("slots-total", "slots-available"))
     version = re.sub(r"[^\w.-]", "", str(overview.get("flink-version")))[:20]
@@ -158,7 +162,7 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
         ours = version_in(pathlib.Path(str(path))) if path else str(options.get("flink_version"))
         if ours and ours.split(".")[:2] != version.split(".")[:2]:
             yield Said(
-                f"is Flink {version}, the job server is for {ours}", "take the job server of the cluster's version"
+                f"is Flink {version}, but the job server is for {ours}", "use the job server for the cluster's version"
             )
     if setup.environment == "LOOPBACK":
         managers = (rest(base, "/taskmanagers") or {}).get("taskmanagers") or []
@@ -167,7 +171,7 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
         ]
         if any(place and not is_here(place[1]) and not _ours(place[1]) for place in places):
             hint = "write --environment_type=PROCESS or EXTERNAL: docs/runners.md"
-            yield Said("has task managers on other machines, which do not reach workers in this process", hint)
+            yield Said("has task managers on other machines, which cannot reach workers in this process", hint)
 
 
 def _ours(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""What Dataflow needs: rules that public facts decide, before anything is charged.
+"""The requirements of Dataflow, decided by public facts before anything is charged.
 
 In: options of Beam, a checked request. Out: options that were left out; or a refusal. Holds: workers run one named program, the
 image; a job reads from and stages to places that workers see; a run that is started twice has one job name, so that the service
@@ -51,26 +51,26 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
     ('--sdk_location=container', '--experiments=shuffle_mode=service')
     """
     problems = [
-        RequestError(field=f"--{option}", message=f"is needed on Dataflow: {what}", hint=f"write {how}")
+        RequestError(field=f"--{option}", message=f"is required on Dataflow: {what}", hint=f"write {how}")
         for option, (what, how) in NEEDED.items()
         if not given.get(option)
     ]
     for option in ("temp_location", "staging_location"):
         place = str(given.get(option) or SCHEME + "b/")
         if not re.fullmatch(r"gs://[^/*?\[\]]+/[^*?\[\]]*", place + "/"):
-            message = "is no folder of a bucket in plain letters, and workers see no other place"
+            message = "is not a plainly named folder in a bucket, and workers see no other place"
             problems.append(RequestError(field=f"--{option}", message=message, hint="write gs://BUCKET/FOLDER"))
     image = str(given.get("sdk_container_image") or "x:1")
     tag = image.rpartition("/")[2].partition(":")[2]
     if tag in ("", "latest"):
-        message = "has no fixed tag: what a run does would depend on the day"
+        message = "has no fixed tag, so that a run would depend on the day"
         problems.append(
             RequestError(field="--sdk_container_image", message=message, hint="write IMAGE:TAG or IMAGE@sha256:...")
         )
     for option in OTHER_PROGRAMS:
         if given.get(option):
-            message = "adds programs to workers that are not in the image"
-            problems.append(RequestError(field=f"--{option}", message=message, hint="put them into the image"))
+            message = "adds code to workers that is not in the image"
+            problems.append(RequestError(field=f"--{option}", message=message, hint="put it into the image"))
     if given.get("dataflow_job_file"):
         message = "writes the job, with its parameters, to a file"
         hint = "leave it out; `python -m dp_pipelines.jobs.dataflow.job_graph` shows the job"
@@ -92,11 +92,11 @@ def refuse_local(request: "Request") -> None:
     outside = [path for path in request.source.files if not path.startswith(SCHEME)]
     if outside:
         message = f"names files that Dataflow's workers do not see, e.g. {outside[0]!r}"
-        hint = f"put them into a bucket and name them by {SCHEME}"
+        hint = f"put them into a bucket and name them with {SCHEME}"
         problems.append(request.file.error(("source",), RequestError(field="source", message=message, hint=hint)))
     for name in request.tasks:
         message = (
-            "trains a model, which needs its examples on the machine of this command, and is not offered on Dataflow"
+            "trains a model, which needs its examples on the machine of this command; this is not supported on Dataflow"
         )
         problems.append(
             request.file.error(

@@ -1,4 +1,4 @@
-"""Whether a run would find what it needs: Java, job server, cluster, workers, disks; known before a budget is touched.
+"""Checks what a run needs (Java, job server, cluster, workers, disks) before any budget is spent.
 
 In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a hint. Holds: nothing is read of any
 rows, and nothing is charged; what is made for a check is removed again. Not covered: what only rows show, e.g. that a worker's
@@ -142,13 +142,13 @@ def _workers(setup: runner_rules.Setup) -> CheckResult:
     what = f"workers ({setup.environment})"
     if setup.pool and not setup.here and runner_rules.is_here(setup.pool):
         return CheckResult(
-            what=what, said=f"{setup.pool} of each task manager's machine, which cannot be seen from here"
+            what=what, said=f"{setup.pool} of each task manager's machine, which cannot be checked from here"
         )
     if setup.pool:
         return _finding(what, cluster_checks.listens(setup.pool))
     if setup.command and setup.here and shutil.which(setup.command) is None:
-        hint = "write the full path of a script that may be executed: docs/runners.md"
-        return CheckResult(what=what, said=f"{setup.command!r} is no command on this machine", hint=hint)
+        hint = "give the full path of an executable script: docs/runners.md"
+        return CheckResult(what=what, said=f"{setup.command!r} is not a command on this machine", hint=hint)
     said = "in this process" if setup.environment == "LOOPBACK" or setup.environment in runner_rules.IN_PROCESS else ""
     return CheckResult(what=what, said=said or f"are started by {setup.command!r}")
 
@@ -160,7 +160,7 @@ def _place(setup: runner_rules.Setup, target: pathlib.Path) -> CheckResult:
     if not setup.here and kind in OWN_MEMORY:
         hint = "choose a folder on a disk that all machines share"
         return CheckResult(
-            what=what, said=f"lies on {kind}, which no other machine sees; {runner_rules.SHARED}", hint=hint
+            what=what, said=f"is on {kind}, which no other machine can see; {runner_rules.SHARED}", hint=hint
         )
     try:
         with (
@@ -173,7 +173,9 @@ def _place(setup: runner_rules.Setup, target: pathlib.Path) -> CheckResult:
             staged.with_name("linked").rename(staged.with_name("renamed"))
     except OSError as error:
         said = f"cannot be staged there: {error.strerror or 'the file system refuses'}"
-        return CheckResult(what=what, said=said, hint="choose a folder on a disk with links where this user may write")
+        return CheckResult(
+            what=what, said=said, hint="choose a folder where this user may write, on a disk that supports links"
+        )
     shared = "" if setup.here else f"; {runner_rules.SHARED}"
     return CheckResult(what=what, said=f"can be staged and published ({kind or 'unknown file system'}){shared}")
 
@@ -198,7 +200,7 @@ def _versions() -> CheckResult:
 
 def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[CheckResult]:
     for name, (_, why) in switched_off.items():
-        yield CheckResult(what=name, said=f"switched off, since {why}")
+        yield CheckResult(what=name, said=f"switched off, because {why}")
 
 
 def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
@@ -217,14 +219,14 @@ def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
             yield CheckResult(what=what, said="can be opened")
         elif "://" in place or url is not None:
             yield CheckResult(
-                what=what, said="is not there", hint="check its name, or make it with `dp-pipelines ledger init`"
+                what=what, said="does not exist", hint="check its name, or create it with `dp-pipelines ledger init`"
             )
         else:
             disks.refuse_network(pathlib.Path(place))
             writable = os.access(pathlib.Path(place).parent, os.W_OK)
-            hint = "" if writable else "name another one with --ledger, or let this user write there"
+            hint = "" if writable else "name another one with --ledger, or give this user write permission there"
             yield CheckResult(
-                what=what, said="will be made by the first run" if writable else "cannot be made", hint=hint
+                what=what, said="will be created by the first run" if writable else "cannot be created", hint=hint
             )
     except RequestError as error:
         yield CheckResult(what=what, said=error.message, hint=error.hint or "see docs/ledger.md")

@@ -1,4 +1,4 @@
-"""Pipelines on the runner that was asked for: made, run, waited for; in this process or elsewhere.
+"""Builds pipelines for the requested runner, runs them and waits for them, in this process or elsewhere.
 
 In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
 server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
@@ -53,7 +53,7 @@ class RunnerFailed(DpError):
     def __init__(self, name: str, cause: Exception | None = None) -> None:
         super().__init__(
             f"runner {name}: did not accept the job; nothing was read or published; "
-            f"`dp-pipelines doctor --runner {name}` with the same options says more"
+            f"`dp-pipelines doctor --runner {name}` with the same options tells you more"
         )
         self.cause = cause
 
@@ -128,7 +128,7 @@ class Engine:
         error_masking.guard(pipeline)
         _say_nothing_at_the_end()
         job = self._named(pipeline)
-        progress.show(f"handing the job to {self.setup.name}")
+        progress.show(f"submitting the job to {self.setup.name}")
         try:
             result = pipeline.run()
         except BaseException as error:
@@ -219,15 +219,13 @@ def configured(name: str, arguments: Sequence[str]) -> Engine:
     except RequestError:
         raise
     except Exception:  # for Dataflow the validator asks the bucket, and an error of Google's client may quote a key
-        message = f"cannot be checked for {name}: the service or its credentials are not reached from here"
+        message = f"cannot be checked for {name}: the service or its credentials cannot be reached from here"
         raise RequestError(
             field="--temp_location", message=message, hint="log in, e.g. `gcloud auth application-default login`"
         ) from None
     for said in complaints:
         message = " ".join(str(said).split()).rstrip(".")
-        raise RequestError(
-            field="options of Beam", message=f"do not go together: {message}", hint="see Beam's documentation"
-        )
+        raise RequestError(field="options of Beam", message=f"conflict: {message}", hint="see Beam's documentation")
     return made
 
 
@@ -244,7 +242,7 @@ def _dataflow() -> PipelineRunner:
     except ImportError:
         hint = "pip install 'dp-pipelines[dataflow]'"
         raise RequestError(
-            field="--runner dataflow", message="needs Google's libraries, which are not here", hint=hint
+            field="--runner dataflow", message="needs Google's libraries, which are not installed", hint=hint
         ) from None
     return DataflowRunner()
 

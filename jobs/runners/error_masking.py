@@ -68,7 +68,9 @@ class Guarded(beam.DoFn):
             raise
         except Exception as error:
             kind, step = type(error).__name__, type(self._step).__name__
-            raise StepFailed(f"{step}: failed with {kind}; no detail is shown, since it may quote rows") from None
+            raise StepFailed(
+                f"{step}: failed with {kind}; details are not shown, because they may quote rows"
+            ) from None
 
 
 class GuardedOwnBundle(Guarded):

@@ -1,4 +1,4 @@
-"""Jobs that a dead driver has left with an engine: found by name, cancelled, waited for.
+"""Finds jobs that a dead driver left with an engine by name, cancels them and waits for their end.
 
 In: what the ledger has kept of a job. Out: the job has ended, or the engine knows it no more; or it is said that the engine
 cannot be asked. Holds: nothing is cancelled but a job of that very name or id; what an engine says decides nothing about what is
@@ -61,13 +61,13 @@ def stop(job: EngineJob, tell: Callable[[str], None], patience: float = PATIENCE
     seen = look(job)
     if seen is None:
         tell(
-            f"{_named(job)} cannot be asked for: nothing answers there; should it still run, whatever it writes is destroyed "
-            "with its private folder; cancel it by hand"
+            f"{_named(job)} cannot be looked up: nothing answers there; if it is still running, cancel it by "
+            "hand; whatever it writes is destroyed with its private folder"
         )
         return
     if seen.ended:
         return
-    tell(f"{_named(job)} was left at work by an attempt that is dead; cancelling it")
+    tell(f"{_named(job)} was left running by an attempt that is dead; cancelling it")
     end = time.monotonic() + patience
     while True:
         if seen is not None and seen.ended:
@@ -79,8 +79,8 @@ def stop(job: EngineJob, tell: Callable[[str], None], patience: float = PATIENCE
         time.sleep(POLL_SECONDS)
         seen = look(job)
     raise StillAtWork(
-        f"{_named(job)} was cancelled and has not ended within {patience:.0f} seconds; nothing was published; "
-        "see that it ends, and run the same command again"
+        f"{_named(job)} was cancelled but did not end within {patience:.0f} seconds; nothing was published; "
+        "make sure that it ends, then run the same command again"
     )
 
 

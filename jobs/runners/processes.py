@@ -1,4 +1,4 @@
-"""Which process is at work on a run, and whether it still is.
+"""Which process works on a run, and whether it is still alive.
 
 In: nothing, or what an earlier driver wrote about itself. Out: facts about this process; alive, gone, or not to be known from
 here. Holds: a process number that was given to another process meanwhile is told apart by the time at which it began; after a

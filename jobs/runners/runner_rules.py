@@ -1,4 +1,4 @@
-"""Which runner is asked for, and what it needs: rules that public facts decide, before anything is read or charged.
+"""The requested runner and its requirements, decided by public facts before anything is read or charged.
 
 In: a name and options of Beam. Out: the options with what the runner needs, and the facts that `doctor` checks; or a refusal.
 Holds: every runner is named, none is chosen behind our back; workers must see the local files of the job and the private
@@ -22,13 +22,13 @@ DIRECT_IN_PROCESS = (
     "is not needed: `direct` is Beam's FnApiRunner, in this process; Beam's DirectRunner may download another"
 )
 REFUSED = {
-    "dask": "loses steps: of several branches it runs the last one only, and it mixes the outputs that must stay apart",
+    "dask": "loses steps: of several branches it runs only the last, and it mixes outputs that must stay separate",
     "prism": "is a program that Beam downloads without checking it",
-    "bundlebaseddirect": "is for tests of Beam",
+    "bundlebaseddirect": "is only for testing Beam",
     "interactive": "keeps the rows of every step in a cache",
     "switchingdirect": DIRECT_IN_PROCESS,
     "fnapi": DIRECT_IN_PROCESS,
-    "kafkastreams": "was never tried",
+    "kafkastreams": "was never tested",
 }
 """Runners of Beam that are not offered, and why."""
 
@@ -38,7 +38,7 @@ LOCAL_MASTERS = ("[local]", "[auto]")
 QUICKER_ON_FLINK = ("object_reuse", "faster_copy")
 """Options of Beam's runner for Flink without which each element is copied between chained steps. Elements are bytes to Java."""
 
-SHARED = "the files of the job and the output folder must lie where every worker sees them under the same path"
+SHARED = "every worker must see the files of the job and the output folder under the same path"
 
 IN_PROCESS = ("beam:env:embedded_python:v1", "beam:env:embedded_python_grpc:v1")
 """Workers inside the job service, which then must be the one in this process."""
@@ -141,7 +141,7 @@ def _reached(name: str, given: Mapping[str, Any]) -> tuple[str, str, tuple[str, 
     """Who takes the pipeline, the cluster's address, and options that were left out."""
     endpoint = str(given.get("job_endpoint") or "")
     if endpoint and endpoint != "embed" and not re.fullmatch(r".+:\d+", endpoint):
-        raise RequestError(field="--job_endpoint", message="is no address", hint="write host:port")
+        raise RequestError(field="--job_endpoint", message="is not an address", hint="write host:port")
     if name == "portable":
         return (endpoint or "embed"), "", () if endpoint else ("--job_endpoint=embed",)
     if endpoint == "embed":
@@ -171,7 +171,7 @@ def _environment(given: Mapping[str, Any], found: Setup) -> str:
     if not chosen:
         if found.here:
             return "LOOPBACK"
-        message = f"is needed, since the cluster at {found.master or found.server} is not on this machine; {SHARED}"
+        message = f"is required, because the cluster at {found.master or found.server} is not on this machine; {SHARED}"
         raise RequestError(field=field, message=message, hint="write PROCESS or EXTERNAL: docs/runners.md")
     if chosen in IN_PROCESS:
         if found.server != "embed":
@@ -180,16 +180,16 @@ def _environment(given: Mapping[str, Any], found: Setup) -> str:
     if chosen not in ("LOOPBACK", "PROCESS", "EXTERNAL", "DOCKER"):
         raise RequestError(field=field, message="must be LOOPBACK, PROCESS or EXTERNAL")
     if chosen == "DOCKER":
-        message = f"is refused: Beam's containers mount no folder of the machine, but {SHARED}"
-        hint = "start containers that do and have a pool of workers in them, and write EXTERNAL: docs/runners.md"
+        message = f"is refused: Beam's containers mount no folder of the machine, and {SHARED}"
+        hint = "start containers that mount it and run a worker pool, and write EXTERNAL: docs/runners.md"
         raise RequestError(field=f"{field}=DOCKER", message=message, hint=hint)
     if chosen == "LOOPBACK" and not found.here:
-        message = "has the workers in this process, which a cluster on another machine does not reach"
+        message = "puts the workers into this process, which a cluster on another machine cannot reach"
         raise RequestError(
             field=f"{field}=LOOPBACK", message=message, hint="write PROCESS or EXTERNAL: docs/runners.md"
         )
     if chosen == "PROCESS" and found.server == "embed":
-        message = "is not known to the job service in this process"
+        message = "is not supported by the job service in this process"
         raise RequestError(field=f"{field}=PROCESS", message=message, hint="write LOOPBACK or EXTERNAL")
     return chosen
 
@@ -209,14 +209,14 @@ def _workers(given: Mapping[str, Any], environment: str) -> tuple[str, str]:
         return command, ""
     if environment == "EXTERNAL":
         if "external_service_address" in options:
-            message = "is an option on which Beam 2.77 fails"
+            message = "is an option that makes Beam 2.77 fail"
             hint = "write --environment_config=HOST:PORT instead"
             raise RequestError(field="--environment_options=external_service_address", message=message, hint=hint)
         pool = _of_json(config, "url") if config.startswith("{") else config
         if not re.fullmatch(r".+:\d+", pool):
             hint = "write --environment_config=HOST:PORT"
             raise RequestError(
-                field="--environment_type=EXTERNAL", message="needs the address of a pool of workers", hint=hint
+                field="--environment_type=EXTERNAL", message="needs the address of a worker pool", hint=hint
             )
         return "", pool
     return "", ""

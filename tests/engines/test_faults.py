@@ -238,7 +238,7 @@ def test_the_same_command_ends_the_job_of_a_killed_driver_and_begins_anew(
         first = watched.draws("weekly")
         again = command("run", tmp_path / "job.yaml", "--output", tmp_path / "out", "--runner", "flink", *asked)
     assert again.returncode == 0, again.stderr
-    told = f"note: job {kept.name!r} of flink at {running.address} was left at work by an attempt that is dead; cancelling it"
+    told = f"note: job {kept.name!r} of flink at {running.address} was left running by an attempt that is dead; cancelling it"
     assert told in again.stderr.splitlines()
     assert jobs(running)[job] == "CANCELED"
     assert not folder.exists()

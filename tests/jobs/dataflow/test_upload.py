@@ -83,7 +83,7 @@ def test_a_folder_that_is_not_whole_is_not_put_anywhere(released: pathlib.Path, 
     place = InMemory()
     (released / "weekly.parquet").write_bytes(b"changed")
     for folder in (released, tmp_path):
-        with pytest.raises(RequestError, match="holds no whole release"):
+        with pytest.raises(RequestError, match="does not hold a complete release"):
             upload.put(folder, place, "gs://b/out")
     assert place.held == {}
 
@@ -102,7 +102,7 @@ def test_a_place_that_is_no_folder_of_a_bucket_is_refused(
     url: str, released: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert upload.main([str(released), url]) == 2
-    assert "is no folder of a bucket" in capfd.readouterr().err
+    assert "is not a folder in a bucket" in capfd.readouterr().err
 
 
 # Google's client.
@@ -170,7 +170,7 @@ def test_googles_client_creates_each_object_only_where_there_is_none(
     assert set(service.conditions) == {"0"}
     assert list(service.held)[-1] == "out/one/manifest.json"
     assert upload.main(command) == 0
-    assert "was there already" in capfd.readouterr().out
+    assert "already there" in capfd.readouterr().out
     service.held["out/two/report.html"] = b"of another release"
     assert upload.main([str(released), "gs://bucket/out/two"]) == 2
     assert service.held["out/two/report.html"] == b"of another release"

@@ -170,7 +170,7 @@ def test_the_best_by_a_sum_without_bounds_is_refused(shop: Shop, call: Call) -> 
     best = stage(metrics={"revenue": AUTO}, best={"k": 1, "by": "revenue"}, partitions={"public": [["p0"], ["p1"]]})
     said = call("plan", shop.write(stages={"weekly": best}))
     assert said.code == 2
-    assert "has bounds that are chosen" in said.err
+    assert "has bounds that the run chooses" in said.err
 
 
 def test_two_ways_to_declare_one_range_are_refused(shop: Shop, call: Call) -> None:

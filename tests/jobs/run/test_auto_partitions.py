@@ -67,7 +67,7 @@ def test_the_bound_on_partitions_is_chosen_published_and_used(shop: Shop, call: 
     assert described["metrics"]["buyers"]["stddev"] == table.column("buyers_stddev").to_pylist()[0]
     assert described["selection"]["half_keep_users"] > 1
     assert {record["stage"] for record in manifest["mechanisms"]} == {"weekly", "weekly.partitions"}
-    told = f"Of each protected unit at most {each} of these rows count; this bound was chosen privately in this run."
+    told = f"Each protected unit counts in at most {each} of these rows; the run chose this bound privately."
     assert told in (out / "report.html").read_text(encoding="utf-8")
 
 
@@ -172,28 +172,28 @@ def test_a_plan_tells_noise_as_a_multiple_and_no_threshold(shop: Shop, call: Cal
     assert weekly["metrics"]["price"]["stddev_multiple"] is None
     text = call("plan", path)
     assert text.code == 0
-    assert "partitions of a unit: at most 1, 2, 4, 8, 16, as each run chooses" in text.out
+    assert "partitions per unit: at most 1, 2, 4, 8, 16; each run chooses one" in text.out
     assert "of the partitions" in text.out or "times the partitions" in text.out
 
 
 @pytest.mark.parametrize(
     ("changes", "line", "message"),
     [
-        ({"bounds": {**BOUNDS, "partition_candidates": None}}, "partition_candidates", "is needed where"),
+        ({"bounds": {**BOUNDS, "partition_candidates": None}}, "partition_candidates", "is required if"),
         ({"bounds": {**BOUNDS, "partition_candidates": [4]}}, "partition_candidates", "must be a list of 2 to 64"),
-        ({"bounds": {**BOUNDS, "partition_candidates": [4, 2]}}, "partition_candidates", "must be above the one before"),
+        ({"bounds": {**BOUNDS, "partition_candidates": [4, 2]}}, "partition_candidates", "must be larger than the previous one"),
         ({"bounds": {**BOUNDS, "partition_candidates": [0, 2]}}, "partition_candidates", "must be a whole number"),
         ({"bounds": {**BOUNDS, "max_partitions_contributed": 4}}, "partition_candidates", "is for a bound that is"),
         ({"bounds": {**BOUNDS, "max_partitions_contributed": "Auto"}}, "max_partitions", "must be a whole number"),
         ({"bounds": {**BOUNDS, "max_contributions": 4}}, "max_contributions", "stands alone"),
-        ({"partitions": {"private": {"strategy": "sips"}}}, "strategy", "is sips, which stands beside"),
+        ({"partitions": {"private": {"strategy": "sips"}}}, "strategy", "is sips, which cannot be combined"),
         ({"partitions": {"private": {"strategy": "truncated_geometric"}}}, "strategy", "take auto, laplace"),
         ({"metrics": {"n": {"kind": "count", "stddev": 9.0}}}, "metrics.n.stddev", "write a weight instead"),
-        ({"metrics": {"max_partitions_contributed": {"kind": "count"}}}, "metrics", "is what bounds.json calls"),
+        ({"metrics": {"max_partitions_contributed": {"kind": "count"}}}, "metrics", "is the name of the bound"),
         (
             {"metrics": {"v": {"kind": "vector_sum", "column": "price", "size": 2, "max_norm": 1.0}}},
             "metrics.v",
-            "put it into a stage of its own",
+            "put it into a separate stage",
         ),
         (
             {"metrics": {"q": CHOICE}},
@@ -223,7 +223,7 @@ def test_a_column_with_the_name_of_ours_may_not_be_read(shop: Shop, call: Call) 
     asked = stage(bounds=BOUNDS, metrics=METRICS, partition_by=["_partitions"])
     said = call("plan", shop.write(stages={"weekly": asked}, columns={"_partitions": "product"}))
     assert said.code == 2
-    assert "is chosen, for which no column may be called '_partitions'" in said.err
+    assert "is auto, so no column may be called '_partitions'" in said.err
 
 
 def test_bounds_are_chosen_for_a_source_without_rows(shop: Shop, call: Call) -> None:

@@ -27,7 +27,7 @@ def test_plan_says_how_many_are_chosen_of_how_many_by_what(shop: Shop, call: Cal
     said = call("plan", job)
     assert said.code == 0, said.err
     line = " ".join(said.out.split())
-    assert "the best 2 of 6 public ones by units, permute and flip; a choice is at most" in line
+    assert "the best 2 of 6 public ones by units, permute and flip; 19 times out of 20, a selection is at most" in line
     assert "no values are published" in line
     listed = json.loads(call("plan", job, "--json").out)
     assert listed["mechanisms"][0]["kind"] == "approximate_dp"
@@ -57,7 +57,7 @@ def test_a_run_publishes_keys_and_ranks_and_no_values(shop: Shop, call: Call, me
     page = (shop.folder / "out" / "report.html").read_text()
     # The report shows both columns, and says how the rows came to be there.
     assert ">rank<" in "".join(page.split())
-    assert "These were chosen, with randomness, from a list of 6" in page
+    assert "in a list of 6 that was fixed before any data was read" in page
 
 
 @pytest.mark.parametrize(

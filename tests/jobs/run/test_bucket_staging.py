@@ -62,12 +62,12 @@ def test_what_is_wrong_with_files_in_a_bucket_is_told_by_their_names(bucket: Sho
     Buckets.held["bucket://shop/data/part-1.parquet"] = b"PAR1 and nothing else"
     said = call("run", bucket.job, "--output", bucket.folder / "out")
     assert said.code == 2
-    assert "file 'bucket://shop/data/part-1.parquet': is not a whole Parquet file" in said.err
+    assert "file 'bucket://shop/data/part-1.parquet': is not a complete Parquet file" in said.err
     bucket.write(source={"parquet": "bucket://shop/none/*.parquet"})
     assert "matches no file" in call("run", bucket.job, "--output", bucket.folder / "out").err
     bucket.write(source={"parquet": "shelf://shop/*.parquet"})
     said = call("run", bucket.job, "--output", bucket.folder / "out")
-    assert (said.code, "none of the file systems here knows shelf://" in said.err) == (2, True)
+    assert (said.code, "no file system here supports shelf://" in said.err) == (2, True)
     assert bucket.left() == []
 
 

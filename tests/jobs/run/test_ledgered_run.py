@@ -91,7 +91,7 @@ def test_the_same_id_gives_the_release_bit_for_bit_into_any_folder_at_no_charge(
     for place in ("out", "other", "a/b/third"):
         said = call("run", job, "--output", shop.folder / place, "--run-id", "one")
         assert (said.code, said.err) == (0, "")
-        assert "has published before" in said.out
+        assert "was already published" in said.out
         assert files_of(shop.folder / place) == before
     assert opened(shop).account("shop").spent[""] == spent
     assert kinds(shop).count(events.RUN_RESERVED) == kinds(shop).count(events.RUN_COMMITTED) == 1
@@ -150,7 +150,7 @@ def test_as_many_runs_as_were_planned_are_admitted_and_no_more(
     monkeypatch.setattr(production, "run_pipeline", lambda *given: built.append(given))
     said = call("run", job, "--output", shop.folder / "a" / "out3", "--run-id", "w3")
     assert (said.code, said.out) == (3, "")
-    assert "is one too many: the plan's budget is for 3 runs" in said.err
+    assert "is one too many: the plan's budget covers 3 runs" in said.err
     assert built == []
     assert kinds(shop) == before
     assert not (shop.folder / "a").exists()
@@ -228,7 +228,7 @@ def test_an_attempt_that_another_one_has_followed_cannot_publish(
     command = ("run", shop.job, "--output", shop.folder / "out", "--run-id", "one")
     said = call(*command)
     assert (said.code, said.out) == (1, "")
-    assert "nothing of this attempt may be seen" in said.err
+    assert "nothing from this attempt is published" in said.err
     assert shop.left() == []
     assert [attempt.name for attempt in the_run(shop).attempts][1:] == ["next"]
     # The one that followed was of this process, which does not work on it: the same command goes on.
@@ -261,7 +261,7 @@ def test_a_run_that_is_at_work_cannot_be_abandoned(shop: Shop, call: Call) -> No
     wait_for((shop.folder / "data" / "waits").exists)
     said = call("runs", shop.job, "--abandon", "one")
     assert (said.code, said.out) == (2, "")
-    assert f"process {process.pid} is at work on it" in said.err
+    assert f"process {process.pid} is working on it" in said.err
     (shop.folder / "data" / "go").touch()
     process.communicate(timeout=240)
     assert process.returncode == 0
@@ -286,7 +286,7 @@ def test_a_dead_run_that_is_abandoned_gives_its_round_back_where_its_staging_was
     subprocess.run([sys.executable, KILLED, step, when, "1", *command], cwd=shop.folder, check=False, timeout=240)
     said = call("runs", shop.job, "--abandon", "one")
     assert said.code == 0
-    assert "its budget can be used by another run" in said.out
+    assert "its budget is available to other runs again" in said.out
     assert shop.left() == []
     assert the_run(shop).given_back is back
     # Its only round is free: for another id, and then not for the first one.
@@ -355,7 +355,7 @@ def test_files_that_were_changed_in_a_published_folder_are_refused_and_come_back
         (out / name).write_bytes(before[name] + b"\n")
         said = call(*command, out)
         assert (said.code, said.out) == (2, "")
-        assert "its files are not those that were released" in said.err
+        assert "its files differ from those that were released" in said.err
         (out / name).write_bytes(before[name])
     (out / "weekly.parquet").unlink()
     assert call(*command, out).code == 2

@@ -53,7 +53,7 @@ def test_each_release_after_a_look_says_so_everywhere(shop: Shop, call: Call) ->
     assert manifest["not_covered"][-1] == words
     assert f"tuned      {words}\n" in said.out
     page = (shop.folder / "out" / "report.html").read_text()
-    assert f"<strong>Tuned on the raw rows.</strong> Of this release: {words}." in page
+    assert f"<strong>Tuned on the raw rows.</strong> About this release: {words}." in page
     assert f"<li>{words}</li>" in page
     assert (
         json.loads(call("run", shop.job, "--output", shop.folder / "out", "--json").out)["tuned"] == manifest["tuned"]

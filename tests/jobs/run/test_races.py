@@ -77,16 +77,16 @@ def test_a_wrong_account_makes_no_ledger(shop: Shop, call: Call, tmp_path: pathl
 
 def test_a_second_ledger_for_the_same_dataset_and_files_is_told_of(shop: Shop, call: Call) -> None:
     shop.without_ledger()
-    assert "was charged before" not in call("run", shop.job, "--output", shop.folder / "a").err
+    assert "were charged before" not in call("run", shop.job, "--output", shop.folder / "a").err
     (shop.folder / DEFAULT_NAME).unlink()
     said = call("run", shop.job, "--output", shop.folder / "b")
     assert (said.code, said.out) == (2, "")
-    assert "is gone: this user has seen a ledger here" in said.err
+    assert "is missing: this user has seen a ledger here" in said.err
     assert not (shop.folder / DEFAULT_NAME).exists()
     assert call("ledger", "init", shop.job).code == 0
     said = call("run", shop.job, "--output", shop.folder / "b")
     assert said.code == 0
-    assert f"was charged before, in the ledger {shop.folder / DEFAULT_NAME}" in said.err
+    assert f"were charged before, in the ledger {shop.folder / DEFAULT_NAME}" in said.err
 
 
 def test_a_copied_job_with_another_dataset_is_told_of_the_account_that_had_its_files(shop: Shop, call: Call) -> None:

@@ -84,7 +84,7 @@ def test_a_superseded_attempt_cannot_keep_a_draw(shop: Shop, call: Call) -> None
     run = book.run("shop", "a")
     assert run is not None
     draws = ledgered_run.InLedger(book, run, run.attempts[-1].name)
-    with pytest.raises(Exception, match="has moved on since"):
+    with pytest.raises(Exception, match="was continued by another process"):
         draws.keep("weekly.select9", b"")
     assert draws.get("weekly.select1") is not None
     assert draws.get("weekly.select9") is None
@@ -185,4 +185,4 @@ def test_a_failure_between_two_pipelines_quotes_nothing(
     said = call("run", shop.write(stages=STAGES), "--output", shop.folder / "out")
     assert said.code == 1
     assert "p0" not in said.err
-    assert "no detail is shown" in said.err
+    assert "details are not shown" in said.err

@@ -134,7 +134,7 @@ def test_a_run_that_has_published_is_not_run_again(shop: Shop, call: Call) -> No
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     said = call("run", shop.job, "--output", out)
     assert said.code == 0
-    assert "has published before" in said.out
+    assert "was already published" in said.out
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     again = json.loads(call("run", shop.job, "--output", out, "--json").out)
     assert again["published_before"] is True
@@ -154,10 +154,10 @@ def test_an_output_that_exists_is_refused_unless_it_is_this_runs_own(shop: Shop,
     (out / "weekly.parquet").write_bytes(b"changed")
     said = call("run", shop.write(), "--output", out, "--run-id", "one")
     assert said.code == 2
-    assert "not those that were released" in said.err
+    assert "differ from those that were released" in said.err
     said = call("run", shop.job, "--output", out, "--run-id", "one", "--ledger", "none")
     assert said.code == 2
-    assert "not those of its manifest" in said.err
+    assert "differ from its manifest" in said.err
     file = shop.folder / "file"
     file.write_text("x")
     assert call("run", shop.job, "--output", file).code == 2

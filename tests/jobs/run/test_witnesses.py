@@ -69,7 +69,7 @@ def test_a_ledger_holds_what_all_of_its_manifests_have_seen(weekly: Shop, call: 
     ):
         said = against(call, weekly, *names)
         assert (said.code, said.err) == (0, "")
-        assert said.out.endswith("holds what 2 of 2 manifests have seen\n")
+        assert said.out.endswith("matches 2 of 2 manifests\n")
     said = against(call, weekly, out / "w1", "--json")
     assert json.loads(said.out)["manifests"] == 1
     assert "manifests" not in json.loads(call("ledger", "verify", weekly.job, "--json").out)
@@ -85,9 +85,9 @@ def test_a_rollback_with_the_anchor_switched_off_is_found_by_any_manifest(
     assert (said.code, said.out) == (1, "")
     lines = said.err.splitlines()
     assert len(lines) == 3
-    assert "w1/manifest.json: has seen another event" in lines[0]
+    assert "w1/manifest.json: has seen an event" in lines[0]
     assert "w2/manifest.json: has seen event" in lines[1]
-    assert "does not hold what 2 of 2 manifests have seen: it was rolled back, altered or replaced" in lines[2]
+    assert "does not match 2 of 2 manifests: it was rolled back, altered or replaced" in lines[2]
 
 
 def test_only_a_newer_manifest_finds_a_rollback(weekly: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_only_a_newer_manifest_finds_a_rollback(weekly: Shop, call: Call, monkey
     assert against(call, weekly, out / "w1").code == 0
     said = against(call, weekly, out / "w2")
     assert said.code == 1
-    assert f"has seen event {keep + 3}, and the ledger ends with event {keep}" in said.err
+    assert f"has seen event {keep + 3}, but the ledger ends with event {keep}" in said.err
 
 
 @pytest.mark.parametrize("replaced", [unanchored, renamed_in_place])
@@ -134,7 +134,7 @@ def test_a_commit_that_was_taken_back_is_found_though_its_charge_stands(
     assert call("ledger", "verify", weekly.job, "--accept").code == 0
     said = against(call, weekly, weekly.folder / "out" / "w2")
     assert said.code == 1
-    assert "is the release of run 'w2', which the ledger does not know as released" in said.err
+    assert "is the release of run 'w2', which the ledger does not list as released" in said.err
 
 
 def test_a_manifest_that_was_altered_is_found(weekly: Shop, call: Call) -> None:
@@ -142,7 +142,7 @@ def test_a_manifest_that_was_altered_is_found(weekly: Shop, call: Call) -> None:
     path.write_text(path.read_text().replace('"epsilon": 1.0', '"epsilon": 0.1'))
     said = against(call, weekly, path)
     assert said.code == 1
-    assert "is not the manifest that the ledger holds of run 'w1'" in said.err
+    assert "is not the manifest that the ledger has for run 'w1'" in said.err
 
 
 def test_a_manifest_of_another_ledger_is_told_from_this_ones(
@@ -160,7 +160,7 @@ def test_a_release_without_a_ledger_is_counted_and_no_witness(weekly: Shop, call
     assert call("run", job, "--output", weekly.folder / "out" / "alone", "--ledger", "none").code == 0
     said = against(call, weekly, weekly.folder / "out" / "*")
     assert said.code == 0
-    assert said.out.endswith("holds what 2 of 3 manifests have seen; 1 name no ledger\n")
+    assert said.out.endswith("matches 2 of 3 manifests; 1 without a ledger\n")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_what_is_no_manifest_is_refused(weekly: Shop, call: Call, text: str) -> 
     (weekly.folder / "out" / "broken.json").write_text(text)
     said = against(call, weekly, weekly.folder / "out" / "w1", weekly.folder / "out" / "broken.json")
     assert (said.code, said.out) == (2, "")
-    assert "out/broken.json: is no manifest of a release" in said.err
+    assert "out/broken.json: is not the manifest of a release" in said.err
     assert said.err.count("\n") == 1
 
 

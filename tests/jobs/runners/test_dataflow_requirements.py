@@ -65,16 +65,16 @@ NEEDS_EXTRA = pytest.mark.skipif(not EXTRA, reason="needs the extra `dataflow`: 
 
 @pytest.mark.parametrize("left_out", sorted(GIVEN))
 def test_an_option_without_which_there_is_no_job_is_asked_for(left_out: str) -> None:
-    with pytest.raises(RequestError, match=f"--{left_out}: is needed on Dataflow"):
+    with pytest.raises(RequestError, match=f"--{left_out}: is required on Dataflow"):
         dataflow_requirements.defaults({name: value for name, value in GIVEN.items() if name != left_out})
 
 
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"temp_location": "/data/tmp"}, "no folder of a bucket"),
-        ({"temp_location": "gs://private/t*p"}, "no folder of a bucket"),
-        ({"staging_location": "s3://private/tmp"}, "no folder of a bucket"),
+        ({"temp_location": "/data/tmp"}, "not a plainly named folder in a bucket"),
+        ({"temp_location": "gs://private/t*p"}, "not a plainly named folder in a bucket"),
+        ({"staging_location": "s3://private/tmp"}, "not a plainly named folder in a bucket"),
         ({"sdk_container_image": "registry.example/team/dp"}, "no fixed tag"),
         ({"sdk_container_image": "registry.example:5000/team/dp"}, "no fixed tag"),
         ({"sdk_container_image": "registry.example/team/dp:latest"}, "no fixed tag"),
@@ -281,7 +281,7 @@ def test_the_command_writes_the_job(bucket: Shop, capfd: pytest.CaptureFixture[s
 def test_the_command_says_what_is_wrong(bucket: Shop, capfd: pytest.CaptureFixture[str]) -> None:
     assert job_graph.main([str(bucket.job), "--project=p"]) == 2
     said = capfd.readouterr().err
-    assert "--region: is needed on Dataflow" in said
+    assert "--region: is required on Dataflow" in said
     assert job_graph.main([str(bucket.job), *OPTIONS, "--enable_hot_key_logging"]) == 2
     assert "prints keys, and is refused" in capfd.readouterr().err
 

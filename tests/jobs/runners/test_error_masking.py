@@ -63,7 +63,7 @@ def failure(step: beam.DoFn, part: str) -> DpError:
 @pytest.mark.parametrize("part", PARTS)
 def test_an_error_of_a_step_quotes_nothing_wherever_it_is_raised(part: str) -> None:
     error = failure(error_masking.Guarded(Fails(part, ours=False)), part)
-    assert str(error) == "Fails: failed with ValueError; no detail is shown, since it may quote rows"
+    assert str(error) == "Fails: failed with ValueError; details are not shown, because they may quote rows"
     assert ROW not in "".join(traceback.format_exception(error))
 
 

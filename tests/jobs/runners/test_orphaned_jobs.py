@@ -131,7 +131,7 @@ def test_the_same_command_finds_the_job_of_a_killed_driver_and_cancels_it(
     said = call("run", shop.job, "--output", shop.folder / "out")  # on `direct`: whatever engine is taken now
     assert said.code == 0, said.err
     assert said.err == (
-        f"note: job {kept.name!r} of portable at {service[0]} was left at work by an attempt that is dead; cancelling it\n"
+        f"note: job {kept.name!r} of portable at {service[0]} was left running by an attempt that is dead; cancelling it\n"
     )
     assert jobs_of(service[0]) == {job: "CANCELLED"}
     assert not staged.exists()
@@ -157,7 +157,7 @@ def test_an_engine_that_is_gone_is_said_and_holds_nothing_up(
     told: list[str] = []
     orphaned_jobs.stop(EngineJob(**{**vars(kept), "endpoint": f"grpc://localhost:{port}"}), told.append)
     [line] = told
-    assert "cannot be asked for" in line
+    assert "cannot be looked up" in line
     assert call("runs", shop.job, "--abandon", run.run_id).code == 0
     assert set(jobs_of(service[0]).values()) == {"CANCELLED"}
 
@@ -303,7 +303,7 @@ def test_a_job_that_has_ended_or_that_nobody_knows_is_left_alone(state: str) -> 
 def test_a_job_that_is_cancelled_and_goes_on_is_an_error_after_some_time() -> None:
     with flink({"a": ("dp-1", "RUNNING")}, obeys=False) as server, pytest.raises(StillAtWork) as said:
         orphaned_jobs.stop(of(server), lambda text: None, patience=1.0)
-    assert "has not ended within 1 seconds; nothing was published" in str(said.value)
+    assert "did not end within 1 seconds; nothing was published" in str(said.value)
 
 
 @pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])
@@ -324,7 +324,7 @@ def test_what_answers_and_is_no_flink_keeps_nothing_from_going_on(answer: bytes)
         job = EngineJob(name="dp-1", runner="flink", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}")
         orphaned_jobs.stop(job, told.append)
     [line] = told
-    assert "cannot be asked for" in line
+    assert "cannot be looked up" in line
 
 
 def test_a_job_that_ends_with_its_driver_is_asked_for_nowhere() -> None:

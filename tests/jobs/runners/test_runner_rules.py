@@ -71,11 +71,11 @@ def test_a_runner_gets_what_it_needs_and_was_not_told(
         ("PrismRunner", [], "is refused: it is a program that Beam downloads without checking it"),
         ("interactive", [], "keeps the rows of every step in a cache"),
         ("quantum", [], "unknown runner; one of direct, portable, flink, spark, dataflow"),
-        ("dataflow", [], "--project: is needed on Dataflow"),
-        ("portable", ["--job_endpoint=nowhere"], "--job_endpoint: is no address"),
+        ("dataflow", [], "--project: is required on Dataflow"),
+        ("portable", ["--job_endpoint=nowhere"], "--job_endpoint: is not an address"),
         ("portable", ["--job_endpoint=cluster:8099"], f"the cluster at cluster:8099 is not on this machine; {SHARED}"),
-        ("portable", ["--environment_type=PROCESS"], "is not known to the job service in this process"),
-        ("portable", ["--environment_type=EXTERNAL"], "needs the address of a pool of workers"),
+        ("portable", ["--environment_type=PROCESS"], "is not supported by the job service in this process"),
+        ("portable", ["--environment_type=EXTERNAL"], "needs the address of a worker pool"),
         (
             "portable",
             ["--environment_type=EXTERNAL", "--environment_options=external_service_address=pool:1"],
@@ -89,7 +89,7 @@ def test_a_runner_gets_what_it_needs_and_was_not_told(
         ("flink", ["--environment_type=PROCESS", "--environment_config=boot"], "must be JSON with the key 'command'"),
         ("flink", ["--environment_type=beam:env:embedded_python:v1"], "which only `portable` uses"),
         ("flink", ["--flink_master=cluster:8081"], "is not on this machine"),
-        ("flink", ["--flink_master=cluster:8081", "--environment_type=LOOPBACK"], "a cluster on another machine does not"),
+        ("flink", ["--flink_master=cluster:8081", "--environment_type=LOOPBACK"], "a cluster on another machine cannot"),
         ("spark", ["--spark_master_url=spark://cluster:7077"], "is not on this machine"),
         ("spark", ["--spark_master_url=yarn"], "is not on this machine"),
     ],
@@ -118,14 +118,14 @@ def test_leaking_experiments_and_service_options_are_refused_in_any_spelling(kin
 
 
 def test_a_dump_of_a_java_machines_memory_is_refused() -> None:
-    with pytest.raises(RequestError, match="writes the contents of the memory to a file"):
+    with pytest.raises(RequestError, match="writes memory contents to a file"):
         beam_options.pipeline_options_of(["--job_server_jvm_properties=-XX:+HeapDumpOnOutOfMemoryError"])
 
 
 def test_what_is_switched_off_cannot_be_switched_on() -> None:
     chosen = beam_options.pipeline_options_of(["--experiments=other"]).get_all_options()
     assert chosen["experiments"] == ["other", "disable_always_on_exception_sampling"]
-    with pytest.raises(RequestError, match="writes the variables of the program to a file"):
+    with pytest.raises(RequestError, match="writes the program's variables to a file"):
         beam_options.pipeline_options_of(["--save_main_session"])
 
 
@@ -133,7 +133,7 @@ def test_options_that_beam_says_do_not_go_together_are_wrong_requests(shop: Shop
     arguments = ["--environment_type=LOOPBACK", "--environment_config=x"]
     said = call("run", shop.job, "--output", shop.folder / "out", "--runner", "portable", *arguments)
     assert said.code == 2
-    assert "options of Beam: do not go together" in said.err
+    assert "options of Beam: conflict" in said.err
     assert shop.left() == []
 
 
@@ -146,7 +146,7 @@ def test_a_refused_runner_costs_nothing_and_makes_nothing(shop: Shop, call: Call
         "run", shop.job, "--output", shop.folder / "new" / "out", "--runner", "flink", "--flink_job_server_jar=gone"
     )
     assert said.code == 2
-    assert "error: job server: 'gone' is not there" in said.err
+    assert "error: job server: 'gone' does not exist" in said.err
     assert (shop.folder / "dp-ledger.sqlite").read_bytes() == ledger
     assert shop.left() == []
 
