@@ -185,11 +185,11 @@ def name(value: Any, field: str) -> str:
     'amount'
     """
     if not isinstance(value, str) or not value:
-        raise RequestError(field=field, message="must be a name: text that is not empty")
+        raise RequestError(field=field, message="must be a name: non-empty text")
     if value.startswith("__"):
         raise RequestError(field=field, message="must not start with two underscores", hint="rename it")
     if any(unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in value):
-        raise RequestError(field=field, message="must not hold line breaks or control characters", hint="rename it")
+        raise RequestError(field=field, message="must not contain line breaks or control characters", hint="rename it")
     return value
 
 
@@ -200,10 +200,10 @@ def plain(value: str, field: str) -> str:
     'grocery'
     >>> plain("a\x1b[2J", "dataset")
     Traceback (most recent call last):
-    dp_pipelines.errors.RequestError: dataset: must not hold line breaks, control characters or signs of direction; rename it
+    dp_pipelines.errors.RequestError: dataset: must not contain line breaks, control characters or direction marks; rename it
     """
     if any(unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") and sign not in JOINERS for sign in value):
-        message = "must not hold line breaks, control characters or signs of direction"
+        message = "must not contain line breaks, control characters or direction marks"
         raise RequestError(field=field, message=message, hint="rename it")
     return value
 
@@ -223,7 +223,7 @@ def stage_name(value: Any, field: str) -> str:
     dp_pipelines.errors.RequestError: stages: must be a name of at most 100 characters; shorten it
     >>> stage_name("Report", "stages")
     Traceback (most recent call last):
-    dp_pipelines.errors.RequestError: stages: must not be 'Report': so a release calls a file of its own; rename it
+    dp_pipelines.errors.RequestError: stages: must not be 'Report': a release has a file of that name; rename it
     """
     if isinstance(value, str) and len(value) > LONGEST_STAGE:
         message = f"must be a name of at most {LONGEST_STAGE} characters"
@@ -231,11 +231,11 @@ def stage_name(value: Any, field: str) -> str:
     plain(name(value, field), field)
     message = ""
     if value.casefold() in PUBLISHED:
-        message = f"must not be {value!r}: so a release calls a file of its own"
+        message = f"must not be {value!r}: a release has a file of that name"
     elif "/" in value or "\\" in value or value.startswith("."):
-        message = "must not start with a dot or hold a slash: files are named after stages"
+        message = "must not start with a dot or contain a slash: files are named after stages"
     elif _DEVICES.fullmatch(value):
-        message = f"must not be {value!r}: so some systems call a device, and files are named after stages"
+        message = f"must not be {value!r}: some systems use this name for a device, and files are named after stages"
     if message:
         raise RequestError(field=field, message=message, hint="rename it")
     return str(value)
@@ -246,14 +246,14 @@ def stage_names(values: Iterable[Any], field: str) -> None:
 
     >>> stage_names(["weekly", "Weekly"], "stages")
     Traceback (most recent call last):
-    dp_pipelines.errors.RequestError: stages: hold 'weekly' and 'Weekly', whose files some systems take for the same; rename one
+    dp_pipelines.errors.RequestError: stages: contain 'weekly' and 'Weekly', whose files some systems treat as one; rename one
     """
     taken: dict[str, str] = {}
     for value in values:
         for file in (stage_name(value, field), f"{value}.parquet"):  # a model's folder, a table's file
             other = taken.setdefault(file.casefold(), value)
             if other != value:
-                message = f"hold {other!r} and {value!r}, whose files some systems take for the same"
+                message = f"contain {other!r} and {value!r}, whose files some systems treat as one"
                 raise RequestError(field=field, message=message, hint="rename one")
 
 

@@ -1,7 +1,7 @@
 """Beam transforms over the kernels: three imports put a differentially private report into a pipeline of your own.
 
-Importing this package imports Beam and registers the coder of Arrow tables. The transforms only wire: what is computed is in
-`dp_pipelines.kernels`, what is released in `dp_pipelines.release`.
+Importing this package imports Beam and registers the coder of Arrow tables. The transforms only wire things together: the
+computation is in `dp_pipelines.kernels`, the release in `dp_pipelines.release`.
 """
 
 from dp_pipelines.transforms.coder import register

@@ -56,6 +56,6 @@ class ArrowTableCoder(coders.Coder):
 
 
 def register() -> None:
-    """Make this the coder of pa.Table in this process, unless the program has registered one of its own."""
+    """Register this as the coder of pa.Table in this process, unless the program has registered its own."""
     if isinstance(coders.registry.get_coder(pa.Table), coders.FastPrimitivesCoder):
         coders.registry.register_coder(pa.Table, ArrowTableCoder)

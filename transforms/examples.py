@@ -1,11 +1,11 @@
 """From rows to bounded examples on disk: the inputs of training, by the same bounding as the aggregates.
 
 In: a PCollection of Arrow tables of rows. Out: one private file for each shard of units
-(`dp_pipelines.training.examples.bounded_examples`), and their paths. Holds: what is kept of a unit, and what its examples are,
-depends on that unit's rows alone: removing a unit leaves all other units' examples as they are, bit for bit; order, batches,
-files and retries change nothing, the number of shards only which file a unit is in. A unit's rows beyond `max_rows_per_unit`
-are dropped before anything looks at several rows. Not covered: the files' end, which is the driver's; workers that do not share
-the folder.
+(`dp_pipelines.training.examples.bounded_examples`), and their paths. Holds: which rows of a unit are kept, and what its examples
+are, depends on that unit's rows alone: removing a unit leaves all other units' examples unchanged, bit for bit; order, batches,
+files and retries change nothing; the number of shards only decides which file a unit is in. Rows of a unit beyond
+`max_rows_per_unit` are dropped before anything looks at several rows. Not covered: cleanup of the files, which the driver does;
+workers that do not share the folder.
 """
 
 import dataclasses
@@ -41,18 +41,18 @@ _OF_EXAMPLES = 0x6578616D706C6573
 
 @dataclasses.dataclass
 class BoundedExamples(beam.PTransform):
-    """Write the examples of a train stage into a private folder. NOT private: for what follows in the same trust boundary.
+    """Write the examples of a train stage into a private folder. NOT private: for use inside the same trust boundary.
 
     Args:
-        task: names the columns of an example, its unit and how many of a unit are kept.
-        folder: it exists and is private.
-        max_rows_per_unit: rows of a unit that are kept, by a keyed hash of the columns that are read, before `unit_columns`.
-        reads: the columns that the unit columns read or that examples have; left out: those of an example.
-        unit_columns: None where examples are rows as they are.
-        num_shards: into how many groups of units the data are cut.
-        salt: a 64-bit number for the hashes of this run; drawn where left out. Who gives the same one gets the same examples.
-        key: divides the units (`training.examples.split`): the digest of the plan, as `training.fit` takes it. With it units
-            may be text of any length; without it, those whose text is longer than 256 bytes have no examples.
+        task: names the columns of an example and its unit, and how many examples of a unit are kept.
+        folder: an existing, private folder.
+        max_rows_per_unit: how many rows of a unit are kept before `unit_columns`, chosen by a keyed hash of the columns read.
+        reads: the columns that the unit columns read or that examples have; by default those of an example.
+        unit_columns: None if examples are the rows as they are.
+        num_shards: the number of groups of units into which the data are split.
+        salt: a 64-bit number for the hashes of this run; drawn at random by default. The same salt gives the same examples.
+        key: divides the units (`training.examples.split`): the digest of the plan, as `training.fit` takes it. With it, units
+            may be text of any length; without it, units with text longer than 256 bytes have no examples.
 
     Input: a PCollection of pa.Table, bounded and in the global window; rows where a column of the unit is null are dropped.
     Output: the paths of the files, as text.
@@ -81,7 +81,7 @@ class BoundedExamples(beam.PTransform):
         refuse_name(self.reads, "reads")
         self.folder = os.fspath(self.folder)
         if not pathlib.Path(self.folder).is_dir():
-            raise RequestError(field="folder", message="does not exist", hint="make a private folder first")
+            raise RequestError(field="folder", message="does not exist", hint="create a private folder first")
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
 
@@ -135,7 +135,7 @@ class _SpillToShards(ToUnitShards):
         return canonical(with_digests(table, self._unit), (*self._reads, *carried(table)), self._unit)
 
     def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
-        """Where each part of one table stands, with its shard."""
+        """The position of each part of one table, with its shard."""
         cut = super().compute(element)
         places = bounded_examples.spill([part for _, part in cut], self._folder)
         return [(shard, place) for (shard, _), place in zip(cut, places, strict=True)]

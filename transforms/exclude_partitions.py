@@ -1,4 +1,4 @@
-"""Rows of partitions that were released already leave the input of the next round of a selection.
+"""Removes the rows of partitions that are already released from the input of the next selection round.
 
 In: tables of events, released partitions. Out: the tables without rows of those. Holds: each row is judged by its own
 partition; a null is a value like others.

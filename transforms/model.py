@@ -1,10 +1,10 @@
-"""A published model in a Beam pipeline: the handler that `RunInference` asks for.
+"""A published model in a Beam pipeline: the handler for `RunInference`.
 
 In: the folder of a model; examples as Arrow tables or as rows. Out: a `PredictionResult` for each element: of a table a table of
-predictions, of a row a mapping. Holds: the model is loaded once for each worker, and loading runs nothing of it; a row's
-prediction depends on that row alone; types come from the model, never from rows, and what does not fit its column is null. Not
-covered: the guarantee of the release, which is about the model and not about what it says of single units; windows over the
-rows of a unit, which `dp-pipelines predict` computes.
+predictions, of a row a mapping. Holds: the model is loaded once per worker, and loading runs none of its code; a row's
+prediction depends on that row alone; types come from the model, never from rows, and a value that does not fit its column is
+null. Not covered: predictions, since the guarantee of the release is about the model; windows over the rows of a unit, which
+`dp-pipelines predict` computes.
 """
 
 import os
@@ -26,13 +26,13 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
 
     Args:
         folder: of the model, where every worker can read it.
-        jax_model: `module:attribute` of the object that scores a model of your own code; it must be the one that the model
-            names.
+        jax_model: for a model of your own code, `module:attribute` of the object that scores it; it must be the one that the
+            model names.
 
     Elements are all `pa.Table` with the features' columns, or all mappings, NamedTuples or Beam rows with such names.
 
     Raises:
-        RequestError: where the model is loaded: it is none, or damaged.
+        RequestError: on loading: it is not a model, or it is damaged.
 
     >>> import apache_beam as beam
     >>> from apache_beam.ml.inference.base import RunInference
@@ -59,26 +59,26 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
                 yield PredictionResult(element, model.predict(element, jax_model=own), self._folder)
         listed = [element for element in batch if not isinstance(element, pa.Table)]
         if listed and len(listed) < len(batch):
-            raise RequestError(field="input", message="holds tables and rows", hint="give one of the two")
+            raise RequestError(field="input", message="mixes tables and rows", hint="give only one kind")
         if listed:
             said = model.predict(_table(listed, model.input_types), jax_model=own).to_pylist()
             for element, prediction in zip(listed, said, strict=True):
                 yield PredictionResult(element, prediction, self._folder)
 
     def get_num_bytes(self, batch: Sequence[Any]) -> int:
-        """About how large a batch is."""
+        """The approximate size of a batch."""
         return sum(element.nbytes if isinstance(element, pa.Table) else 64 for element in batch)
 
     def get_metrics_namespace(self) -> str:
-        """Where Beam counts."""
+        """The namespace of Beam's counters."""
         return "dp_pipelines"
 
     def update_model_path(self, model_path: str | None = None) -> None:
-        """Take another model from now on."""
+        """Switch to another model."""
         self._folder = model_path or self._folder
 
     def validate_inference_args(self, inference_args: Mapping[str, Any] | None) -> None:
-        """There are none."""
+        """No arguments are accepted."""
         if inference_args:
             raise RequestError(field="inference_args", message="must be empty", hint="leave them out")
 

@@ -42,7 +42,7 @@ class _Draws:
             raise RequestError(
                 field=f"stage {drawn[0].name!r}",
                 message="is released by another run already, and its plan pays for it once",
-                hint="build the pipeline anew with a new plan: the two budgets add up",
+                hint="build the pipeline again with a new plan: the two budgets add up",
             )
         payment.pay((stage.name, stage.payment) for stage in drawn)
         self._run = True

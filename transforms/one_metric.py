@@ -1,7 +1,7 @@
 """Short forms: one metric, one budget, one line.
 
-In: a PCollection of Arrow tables. Out: released tables, as `PrivateAggregate` gives them. Holds: each is a plan of its own with
-one stage: its budget adds to that of any other release about the same people.
+In: a PCollection of Arrow tables. Out: released tables, as from `PrivateAggregate`. Holds: each is a separate plan with one
+stage: its budget adds to that of any other release about the same people.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""From tables of events to one row for each privacy unit, with the number of its partitions: what a histogram of units reads.
+"""From tables of events to one row per privacy unit with its number of partitions, as input for a histogram of units.
 
 In: tables of events. Out: tables with the unit's columns under their own names, the number, and the constant column by which
 the histogram is partitioned. Holds: see `kernels.partitions_per_unit`; NOT private: for `PrivateAggregate`, which keeps one row

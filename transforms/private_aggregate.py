@@ -1,8 +1,8 @@
-"""The whole way of a stage in one transform: bound, accumulate, select, add noise.
+"""A whole stage in one transform: bound, accumulate, select, add noise.
 
 In: a PCollection of Arrow tables of events and a stage of a plan. Out: a PCollection of released tables (partition columns,
 metrics, standard deviations), behind the barrier. Holds: two shuffles of data for any number of metrics and columns; the
-order and the splitting of the input change nothing but the noise. Not covered: who may see the output: only one attempt of
+order and the splitting of the input affect only the noise. Not covered: who may see the output: only one attempt of
 a pipeline may be published (`PublishRelease`).
 """
 
@@ -35,17 +35,18 @@ class PrivateAggregate(beam.PTransform):
     """Release a stage of a plan from tables of events.
 
     Args:
-        stage: `plan["name"]`; of a plan for several runs `plan["name", 2]` for the second one. It is released once: a second
-            `run()` of this pipeline, and a second pipeline with this stage, are refused before a row is read, whatever became
-            of the first. What the library cannot see are pipelines that are templates, were made from their description
-            (`Pipeline.from_runner_api`) or run in a notebook's runner or another process.
-        num_shards: into how many groups of units the data are cut; about one for each 16 MiB. It changes no result.
-        salt: a 64-bit number for the hashes of this run; drawn where left out. It only evens the load and settles which
-            contributions stay; a run that is repeated keeps the same ones if it gives the same salt.
+        stage: `plan["name"]`; in a plan for several runs, `plan["name", 2]` is the second one. It is released once: a second
+            `run()` of this pipeline, and a second pipeline with this stage, are refused before a row is read, whatever
+            happened to the first. The library cannot see pipelines that are templates, are rebuilt from their description
+            (`Pipeline.from_runner_api`), or run in an interactive runner or another process.
+        num_shards: the number of groups of units into which the data are split; about one per 16 MiB. Does not affect the
+            result.
+        salt: a 64-bit number for the hashes of this run; drawn at random by default. It only balances the load and decides
+            which contributions are kept; a repeated run with the same salt keeps the same ones.
 
-    Input: a PCollection of pa.Table, bounded and in the global window; at least one table, possibly without rows, which tells
-    the types of the partitions (our readers give one). Output: a PCollection of pa.Table, sorted by key. Write it to one
-    place: what a restarted pipeline writes to a second place may be another draw.
+    Input: a PCollection of pa.Table, bounded and in the global window; at least one table, possibly without rows, to define
+    the types of the partitions (our readers provide one). Output: a PCollection of pa.Table, sorted by key. Write it to one
+    place: a restarted pipeline may write a different draw to a second place.
 
     >>> from dp_pipelines import *
     >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
@@ -91,7 +92,7 @@ class PrivateAggregate(beam.PTransform):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StageSteps:
-    """The functions of elements of a stage, in the data's order."""
+    """The DoFns of a stage, in the order of the data flow."""
 
     to_shards: beam.DoFn
     to_partials: beam.DoFn
@@ -115,7 +116,7 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
     Args:
         pcoll: tables of events.
         steps: a ParDo for each field of `StageSteps`.
-        count: how many places there are.
+        count: the number of places.
     """
     keyed = tuple[int, pa.Table]
     contributions = (
@@ -140,10 +141,10 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
 
 @dataclasses.dataclass
 class AttemptOfARun(PrivateAggregate):
-    """The same for `dp_pipelines.jobs` alone: one attempt of a run, which a retry repeats with the same plan.
+    """The same, for `dp_pipelines.jobs` only: one attempt of a run, which a retry repeats with the same plan.
 
-    The driver admits a run once and sees to it that a single attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
-    in several pipelines of one process. Not exported: whoever has no such driver would release two draws for one budget.
+    The driver admits a run once and makes sure that only one attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
+    in several pipelines of one process. Not exported: without such a driver, two draws would be released for one budget.
     """
 
     def _check_payment(self) -> None:
@@ -155,7 +156,7 @@ class AttemptOfARun(PrivateAggregate):
 
 @dataclasses.dataclass
 class SelectPartitions(PrivateAggregate):
-    """Release the partitions of a stage alone: a stage whose query has no metrics.
+    """Release only the partitions of a stage, whose query has no metrics.
 
     Arguments, input and output as for `PrivateAggregate`.
     """
@@ -172,7 +173,7 @@ class SelectPartitions(PrivateAggregate):
 
 @dataclasses.dataclass
 class BoundContributions(beam.PTransform):
-    """Keep what the bounds of a stage allow of each privacy unit. NOT private: for what follows in the same trust boundary.
+    """Keep the rows of each privacy unit that the bounds of a stage allow. NOT private: for use inside the same trust boundary.
 
     Arguments and input as for `PrivateAggregate`. Output: a PCollection of pa.Table in wire form: columns u0.. (unit), p0..
     (partition), v0.. (lattice values of clamped values), c0.. (cells), d0.. (lists of different values), r (row id), s0..
@@ -206,7 +207,7 @@ class BoundContributions(beam.PTransform):
 
 
 def check_input(pcoll: beam.PCollection[Any]) -> None:
-    """Refuse what cannot be released as one batch.
+    """Refuse input that cannot be released as one batch.
 
     Raises:
         RequestError: for an unbounded or windowed PCollection, one with a trigger, or one that is known not to hold Arrow tables.
@@ -218,7 +219,7 @@ def check_input(pcoll: beam.PCollection[Any]) -> None:
             field="input", message="is windowed", hint="partition by a time column instead, in the global window"
         )
     if not isinstance(pcoll.windowing.triggerfn, DefaultTrigger):
-        message = "has a trigger, which may release the same rows again and again"
+        message = "has a trigger, which may release the same rows repeatedly"
         raise RequestError(field="input", message=message, hint="put WindowInto(GlobalWindows()) before it")
     if isinstance(pcoll.element_type, type) and pcoll.element_type not in (pa.Table, object):
         raise RequestError(
@@ -236,13 +237,13 @@ def _check_stage(stage: object) -> None:
     if isinstance(stage.query.partitions, ReleasedPartitions) and not stage.query.partitions.known:
         raise RequestError(
             field=f"stage {stage.name!r}",
-            message="is released over partitions that other pipelines select first",
-            hint="run it with `dp-pipelines run`, or take another strategy than sips",
+            message="releases partitions that other pipelines must select first",
+            hint="run it with `dp-pipelines run`, or choose a strategy other than sips",
         )
     if stage.query.group is not None or isinstance(stage.kind, TrainingKind):
         raise RequestError(
             field=f"stage {stage.name!r}",
-            message="is a part of a train stage, which reads a part of the units alone",
+            message="is a part of a train stage, which reads only some of the units",
             hint="train with dp_pipelines.training.fit.train, or with `dp-pipelines run`",
         )
     if resolve.is_open(stage):
@@ -254,7 +255,7 @@ def _check_stage(stage: object) -> None:
 
 
 def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
-    """A stage is paid for once: drawn twice in one pipeline, two releases would be seen.
+    """Refuse a stage that the pipeline already releases: its plan pays for one draw.
 
     Raises:
         RequestError: this stage of this plan is in the pipeline already.

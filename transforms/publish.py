@@ -1,7 +1,7 @@
 """The end of a stage: one writer, then one rename.
 
-In: released tables. Out: files that are there whole or not at all. Holds: whatever is retried, the first complete attempt is
-the only one that is ever visible.
+In: released tables. Out: files that appear complete or not at all. Holds: whatever is retried, only the first complete
+attempt is ever visible.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ class StageRelease(beam.PTransform):
     """Write the released tables of a stage into one Parquet file of a staging folder.
 
     Args:
-        path: of the file; its folder exists and is private. A file that is there already stays.
+        path: of the file; its folder exists and is private. An existing file stays.
         keys: the partition columns, by which rows are sorted.
 
     Output: a PCollection with the path.
@@ -53,7 +53,7 @@ class PublishRelease(beam.PTransform):
     """Publish the output of `PrivateAggregate` as a folder, by one rename: `<stage>.parquet`, report and manifest.
 
     For pipelines of your own. The manifest says that no ledger remembers the release, and which further runs of the pipeline
-    nobody could see (`once.NOT_COVERED`). A job run by `dp-pipelines run` publishes its stages together, outside the pipeline.
+    cannot be detected (`once.NOT_COVERED`). `dp-pipelines run` publishes the stages of a job together, outside the pipeline.
 
     Args:
         output: the folder; it must not exist.
@@ -143,6 +143,6 @@ class _Publish(beam.DoFn):
         yield os.fspath(pathlib.Path(self._output))
 
     def _published(self) -> bool:
-        """Whether an earlier attempt of this very pipeline has published: then this one is thrown away unseen."""
+        """Whether an earlier attempt of this pipeline has already published; if so, this one is discarded unseen."""
         visible = manifest.read_manifest(self._output)
         return visible is not None and visible.get("attempt") == self._content["attempt"]

@@ -1,8 +1,8 @@
 """Selection and noise, in one step for each place; then the barrier.
 
 In: the partial tables of a place. Out: released tables. Holds: selection and all noise of a partition are decided in one
-call; no later step of the pipeline depends on what was drawn, so a place that is computed again is another whole release of
-its partitions, of which one is ever visible.
+call; no later step of the pipeline depends on what was drawn, so a place that is computed again is another complete
+release of its partitions, and only one is ever visible.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,7 @@
-"""Rows of a bundle, gathered until they are worth a table.
+"""Gathers the rows of a bundle into tables.
 
-In: rows of any kind, a function that makes tables of many. Out: tables, in the global window; one of them is without rows, so
-that types are known where there are none. Holds: nothing is kept from bundle to bundle. Not covered: what a row becomes.
+In: rows of any kind, a function that makes a table from many. Out: tables, in the global window; one of them has no rows, so
+that types are known even without rows. Holds: nothing is carried over between bundles. Not covered: how a row is converted.
 """
 
 from collections.abc import Callable, Iterable, Iterator

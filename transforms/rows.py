@@ -1,8 +1,8 @@
-"""The edge to pipelines of rows: dicts, NamedTuples and Beam rows become Arrow tables.
+"""Converts dicts, NamedTuples and Beam rows to Arrow tables.
 
 In: a PCollection of rows and a public schema. Out: tables. Holds: types come from the declared schema, never from rows; a
-value that does not fit its column is null. Not covered: speed; a row costs about a microsecond, an Arrow source next to
-nothing.
+value that does not fit its column is null. Not covered: speed; a row costs about a microsecond, while an Arrow source
+costs next to nothing.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ class FromRows(beam.PTransform):
 
     Args:
         types: the type of each column, by name, as pyarrow types. Elements are mappings, NamedTuples, Beam rows or any
-            objects with such attributes; what is missing, or raises when it is asked for, is null.
+            objects with such attributes; an attribute that is missing, or raises when it is read, is null.
 
     >>> FromRows(types={"customer": pa.string(), "amount": pa.float64()}).types["amount"]
     DataType(double)
@@ -45,7 +45,7 @@ class FromRows(beam.PTransform):
             )
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
-        """Buffer rows of a bundle and emit tables; and one without rows, so that types are known even where there are none."""
+        """Buffer rows of a bundle and emit tables, plus one without rows, so that types are known even if there are no rows."""
         return tables_of(pcoll, functools.partial(_tables, dict(self.types)), BATCH_ROWS)
 
 

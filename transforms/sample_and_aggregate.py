@@ -2,7 +2,7 @@
 
 In: a PCollection of Arrow tables of events, a stage that `Blocks.query` made, a function. Out: a released table with one row,
 behind the barrier, as `PrivateAggregate` gives it. Holds: a unit is in one block by a keyed hash of the unit alone; every block
-has a result, whatever the data hold; nothing but results leaves the function's process. Not covered: what time shows.
+has a result, whatever the data hold; only results leave the function's process. Not covered: timing.
 """
 
 import dataclasses
@@ -26,14 +26,14 @@ class SampleAndAggregate(beam.PTransform):
     """Release the mean or median of a function's results on disjoint blocks of privacy units.
 
     Args:
-        stage: `plan["name"]`, of a plan whose stage is `blocks.query`.
-        blocks: what the stage was made from.
-        function: of a pyarrow table with `columns`, to one number. It runs in a child process on each block, so it must stand
-            at the top of a module. Its rows come in one fixed order; NaN is null in them.
-        columns: what it reads.
-        memory_mb: address space of a child, in MiB.
-        seconds: of a child, by the clock and by the processor.
-        salt: a 64-bit number for the hash of units; drawn where left out.
+        stage: `plan["name"]`, from a plan whose stage is `blocks.query`.
+        blocks: the `Blocks` that the stage was made from.
+        function: takes a pyarrow table with `columns` and returns one number. It runs in a child process on each block, so it
+            must be defined at the top level of a module. Its rows come in one fixed order, with NaN as null.
+        columns: the columns that it reads.
+        memory_mb: address space of a child process, in MiB.
+        seconds: time limit of a child process, both elapsed and processor time.
+        salt: a 64-bit number for the hash of units; drawn at random by default.
 
     Input: as for `PrivateAggregate`. Output: one table with one row: `blocks`, and the value with its standard deviation.
 

@@ -1,4 +1,4 @@
-"""Rows with a schema of Beam, as Beam YAML and other languages hand them over, to Arrow tables and back.
+"""Converts Beam schema rows, as Beam YAML and other languages use them, to Arrow tables and back.
 
 In: a PCollection whose element type is a row type, or Arrow tables of a public schema. Out: the other of the two. Holds: types
 come from declarations, never from rows; a cell that does not fit is null. Times are UTC, in microseconds. Not covered: columns

@@ -1,4 +1,4 @@
-"""A DoFn each of whose elements is a bundle of its own on a runner that would take all elements of a worker as one.
+"""A DoFn that gets a separate bundle for each element, on runners that would otherwise use one bundle per worker.
 
 In: elements with keys that occur once. Out: what the DoFn makes of each. Holds: nothing is kept between elements. Why: Beam's
 runner for Flink (batch, 1.19) takes what a bundle sends to a shuffle only when the bundle has ended; until then it waits in the

@@ -1,4 +1,4 @@
-"""All configurations of a grid in one pass: rows to their unit, pairs to their partition, errors to one table. NOT private.
+"""Evaluates all configurations of a grid in one pass: rows by unit, pairs by partition, errors into one table. NOT private.
 
 In: tables of events. Out: a Parquet file with sums of errors (`tuning.tally`). Holds: two shuffles of data for any number of
 configurations, columns and metrics, as a release has; nothing but the one small table leaves, and it is written into a private

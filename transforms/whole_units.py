@@ -1,4 +1,4 @@
-"""Whole units in one place: rows of a unit gathered, bounded, and given the columns that look at all of them.
+"""Gathers all rows of a unit in one place, bounds them, and adds the columns that look at all of them.
 
 In: a PCollection of Arrow tables of rows. Out: tables that hold whole units, with the columns of windows over one unit's rows.
 Holds: what is kept of a unit, and what its columns are, depends on that unit's rows alone: removing a unit leaves all other
@@ -170,7 +170,9 @@ def canonical(table: pa.Table, columns: Sequence[str], unit: Sequence[str]) -> p
     """
     for name in columns:
         if len(table.schema.get_all_field_indices(name)) != 1:
-            raise RequestError(field=f"column {name!r}", message="is not a column of the rows, or not a single one")
+            raise RequestError(
+                field=f"column {name!r}", message="is not a column of the rows, or occurs more than once"
+            )
         _check_type(table.schema.field(name).type, name)
     plain = pa.table({name: keys.plain(_short(table.column(name))) for name in columns})
     for name in unit:
@@ -260,5 +262,5 @@ def _check_type(data_type: pa.DataType, name: str) -> None:
     flat = pa.types.is_primitive(plain) or pa.types.is_string(plain) or pa.types.is_binary(plain)
     flat |= pa.types.is_fixed_size_binary(plain) or pa.types.is_decimal(plain) or pa.types.is_null(plain)
     if not flat or pa.types.is_interval(plain):
-        hint = "take out of it what you need with columns: first"
+        hint = "extract what you need from it with columns: first"
         raise RequestError(field=f"column {name!r}", message=f"has type {plain}, which examples cannot have", hint=hint)

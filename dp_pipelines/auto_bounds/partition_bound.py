@@ -62,7 +62,7 @@ def checked(candidates: Any, largest: int) -> tuple[int, ...]:
     """
     field, hint = "partition_candidates", "write e.g. partition_candidates: [1, 2, 4, 8, 16, 32], from public knowledge"
     if candidates is None:
-        raise RequestError(field=field, message="is needed where max_partitions_contributed is auto", hint=hint)
+        raise RequestError(field=field, message="is required if max_partitions_contributed is auto", hint=hint)
     if isinstance(candidates, (str, bytes)) or not isinstance(candidates, (list, tuple)):
         raise RequestError(field=field, message="must be a list of whole numbers", hint=hint)
     if not 2 <= len(candidates) <= MOST_CANDIDATES:
@@ -71,7 +71,9 @@ def checked(candidates: Any, largest: int) -> tuple[int, ...]:
     for index, candidate in enumerate(candidates):
         kept.append(checks.whole(candidate, f"{field}[{index}]", low=1, high=largest))
         if kept[1:] and not kept[-2] < kept[-1]:
-            raise RequestError(field=f"{field}[{index}]", message="must be above the one before", hint="sort them")
+            raise RequestError(
+                field=f"{field}[{index}]", message="must be larger than the previous one", hint="sort them"
+            )
     return tuple(kept)
 
 
@@ -87,10 +89,10 @@ def refuse(strategy: str | None, best: object, columns: Iterable[str], metrics: 
     Raises:
         RequestError: the query cannot have a bound on partitions that is chosen.
     """
-    beside, fixed = "stands beside a bound on partitions that is chosen", f"write {NAME} as a number"
+    beside, fixed = "cannot be combined with a bound on partitions that the run chooses", f"write {NAME} as a number"
     for column in (value_bounds.COLUMN, COLUMN):
         if column in columns:
-            message = f"is chosen, for which no column may be called {column!r}"
+            message = f"is auto, so no column may be called {column!r}"
             raise RequestError(field=NAME, message=message, hint="rename that column")
     if best is not None:
         raise RequestError(field="best", message=beside, hint=fixed)
@@ -103,10 +105,10 @@ def refuse(strategy: str | None, best: object, columns: Iterable[str], metrics: 
             raise RequestError(field=f"{field}.stddev", message=beside, hint=f"write a weight instead, or {fixed}")
         if name == NAME:
             raise RequestError(
-                field=field, message="is what bounds.json calls the bound on partitions", hint="rename it"
+                field=field, message="is the name of the bound on partitions in bounds.json", hint="rename it"
             )
         if not all(s.follows_partitions for s in metric.statistics(Basis(centred=False, nullable=True))):
-            hint = f"{fixed}, or put it into a stage of its own"
+            hint = f"{fixed}, or put it into a separate stage"
             raise RequestError(field=field, message=f"is a choice, or a norm, which {beside}", hint=hint)
 
 

@@ -171,7 +171,7 @@ class BarLists(ListStyle):
 class HistogramLists(BarLists):
     """Counts of bins or categories: what is below zero is noise."""
 
-    name, caption = "histogram", "How the values are spread."
+    name, caption = "histogram", "Distribution of the values."
 
     def declared(self, entry: Mapping[str, Any]) -> bool:
         """See `ListStyle`."""

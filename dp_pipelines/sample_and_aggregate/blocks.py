@@ -99,13 +99,13 @@ class SmoothMedian(Metric):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not np.spacing(max(abs(self.low), abs(self.high))) * STEPS <= self.high - self.low:
-            message = f"is too near to high for {STEPS} steps between them"
-            raise RequestError(field="low", message=message, hint="widen the range, or take method ranks")
+            message = f"is too close to high for {STEPS} steps between them"
+            raise RequestError(field="low", message=message, hint="widen the range, or use method ranks")
 
     def settled(self, *, partitions: int, rows: int) -> "SmoothMedian":
         """Itself, if its record holds under these bounds of one unit."""
         if partitions != 1 or rows != 1:
-            message = "of a median with smooth sensitivity must be 1: one unit has one value"
+            message = "must be 1 for a median with smooth sensitivity: one unit has one value"
             raise RequestError(field="max_contributions_per_partition", message=message, hint="write 1 for both bounds")
         return self
 
@@ -156,7 +156,7 @@ class Blocks:
         for field in ("low", "high"):
             object.__setattr__(self, field, checks.number(getattr(self, field), field, above=-1e300, below=1e300) + 0.0)
         if not self.low < self.high:
-            raise RequestError(field="low", message="must be below high", hint="declare what a result can be")
+            raise RequestError(field="low", message="must be below high", hint="declare the range of a result")
         middle = self.low / 2 + self.high / 2
         default = middle if self.default is None else checks.number(self.default, "default") + 0.0
         if not self.low <= default <= self.high:
@@ -168,7 +168,7 @@ class Blocks:
             raise RequestError(field="method", message="must be one of " + ", ".join(get_args(Method)))
         if self.aggregate != "median" and self.method != "ranks":
             raise RequestError(
-                field="method", message="is for a median", hint='write aggregate="median", or leave it out'
+                field="method", message="applies to a median", hint='write aggregate="median", or leave it out'
             )
         if {BLOCKS, OUTPUT} & set(self.units):
             raise RequestError(field="privacy_unit", message=f"must not be {BLOCKS!r} or {OUTPUT!r}", hint="rename it")
@@ -237,7 +237,7 @@ class Blocks:
         for name in (*self.units, *columns):
             if len(table.schema.get_all_field_indices(name)) != 1:
                 raise RequestError(
-                    field=f"column {name!r}", message="is not a column of the input, or not a single one"
+                    field=f"column {name!r}", message="is not a column of the input, or occurs more than once"
                 )
             keys.check_key_type(table.schema.field(name).type, name, partition=False)
         wire = {f"u{i}": keys.plain_unit(table.column(name)) for i, name in enumerate(self.units)}
@@ -283,7 +283,7 @@ def check_function(function: object) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):
         raise RequestError(field="function", message="cannot be sent to another process", hint=hint) from None
     if getattr(function, "__module__", None) == "__main__" or b"__main__" in pickled:
-        raise RequestError(field="function", message="stands in the script that is run", hint=hint)
+        raise RequestError(field="function", message="is defined in the script that is run", hint=hint)
     if _in_child(pickled, b"", memory_mb=4096, seconds=LOADING) is None:
         # Every block would have the default, and nobody would know why.
         raise RequestError(field="function", message="cannot be imported by another process", hint=hint)

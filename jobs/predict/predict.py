@@ -31,8 +31,8 @@ from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
 
 NOTE = (
-    "note: predictions about single units are not covered by the guarantee of the release: each tells about the rows that it "
-    "is made from; keep them as you keep those rows"
+    "note: the guarantee of the release does not cover predictions about individuals: each one reveals something about the "
+    "rows it is computed from; guard them as you guard those rows"
 )
 
 BATCH_ROWS = 2**17
@@ -95,8 +95,8 @@ def _predict(given: argparse.Namespace) -> Predicted:
     results, examples = _examples(given, model, _input(given, model))
     said = {name for name in artefact.RESULTS if name in results}
     if said:
-        message = f"would have column {said.pop()!r} twice: so is the prediction called"
-        raise RequestError(field=f"output {str(output)!r}", message=message, hint="rename that column of the input")
+        message = f"would have column {said.pop()!r} twice: a prediction has the same name"
+        raise RequestError(field=f"output {str(output)!r}", message=message, hint="rename that column in the input")
 
     def predicted(table: pa.Table) -> pa.Table:
         said = model.predict(table, jax_model=jax_model)
@@ -127,9 +127,9 @@ def model_folder(path: str) -> pathlib.Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        message, hint = "is no folder of a model", f"name the folder that holds {artefact.MODEL}"
+        message, hint = "is not a model folder", f"name the folder that holds {artefact.MODEL}"
     else:
-        message = "is a release with the models " + ", ".join(repr(each.name) for each in found)
+        message = "is a release with several models: " + ", ".join(repr(each.name) for each in found)
         hint = f"name one of them, e.g. {str(found[0])!r}"
     raise RequestError(field=f"model {path!r}", message=message, hint=hint)
 
@@ -143,11 +143,13 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
     files = source_files.find(given.input, pathlib.Path.cwd(), "input")
     as_csv = [path.lower().endswith(".csv") for path in files]
     if any(as_csv) and not all(as_csv):
-        raise RequestError(field=f"input {given.input!r}", message="names CSV files and others", hint="take one kind")
+        raise RequestError(
+            field=f"input {given.input!r}", message="matches both CSV and other files", hint="choose files of one kind"
+        )
     if any(as_csv):
         return _Csv(files, _csv_types(given, model), model.preparation.quoted)
     if given.type:
-        raise RequestError(field="--type", message="is for CSV only; Parquet files have types", hint="leave it out")
+        raise RequestError(field="--type", message="only applies to CSV; Parquet files have types", hint="leave it out")
     return _Parquet(files)
 
 
@@ -250,25 +252,27 @@ def _csv_types(given: argparse.Namespace, model: Artefact) -> dict[str, str]:
 def _examples(
     given: argparse.Namespace, model: Artefact, files: _Files
 ) -> tuple[tuple[str, ...], Callable[[pathlib.Path], Iterator[pa.Table]]]:
-    """The columns that are told with each prediction, and what gives the examples.
+    """The columns written with each prediction, and a function that yields the examples.
 
     Raises:
         RequestError: a column is missing, or does not fit what the model says of it.
     """
     unit = model.task.unit_columns
     features = tuple(dict.fromkeys(feature.column for feature in model.encoder.features.values()))
-    told = f"input {given.input!r}"
+    field = f"input {given.input!r}"
     if given.examples:
         if given.param or given.lookup or given.every_row:
             raise RequestError(
-                field="--examples", message="stands alone: nothing is computed from rows", hint="drop the others"
+                field="--examples",
+                message="cannot be combined with --param, --lookup or --every-row",
+                hint="drop those",
             )
         there = [name for name in unit if name in files.schema.names and not isinstance(files, _Csv)]
         columns = tuple(dict.fromkeys((*there, *given.keep, *features)))
         for name in columns:
             if name not in files.schema.names:
                 hint = nearest(name, files.schema.names, "columns") or "predict from source rows, without --examples"
-                raise RequestError(field=told, message=f"has no column {name!r}, which is needed", hint=hint)
+                raise RequestError(field=field, message=f"has no column {name!r}, which is required", hint=hint)
         files.check(columns)
         return tuple(dict.fromkeys((*there, *given.keep))), lambda _: files.read(columns)
     preparation = model.preparation
@@ -278,7 +282,7 @@ def _examples(
         is_csv = all(path.lower().endswith(".csv") for path in paths)
         table = source_files.read_public(paths, csv_types=None, is_csv=is_csv, field="--lookup")
     elif preparation.lookup is not None:
-        message = f"is missing: the model joins a public table by {preparation.lookup!r}"
+        message = f"is required: the model joins a public table by {preparation.lookup!r}"
         raise RequestError(field="--lookup", message=message, hint="name its file")
     bound = preprocessing.bind(
         preparation,
@@ -289,7 +293,7 @@ def _examples(
         values=preprocessing.parameters(preparation, given.param),
         table=table,
         every=given.every_row,
-        told=told,
+        told=field,
     )
     files.check(bound.columns)
     results = tuple(name for name in bound.results if name in unit or name in given.keep)
@@ -353,7 +357,7 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
         assert writer is not None
         return rows, tuple(writer.schema.names)
     except OSError as error:
-        raise PublishError(f"output: cannot be written: {error.strerror or 'no such place'}") from None
+        raise PublishError(f"output: cannot be written: {error.strerror or 'no such folder'}") from None
     finally:
         if writer is not None:
             writer.close()
@@ -368,7 +372,7 @@ def _private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
     except OSError:
         message = "cannot be created"
         raise RequestError(
-            field=f"output {str(output)!r}", message=message, hint="choose a place that can be written"
+            field=f"output {str(output)!r}", message=message, hint="choose a place where this user may write"
         ) from None
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""How rows become the examples of a trained model once more: what its preparation says, bound to the files that are there.
+"""Turns rows into examples of a trained model again: binds its preparation to the given files.
 
 In: a model's `Preparation`, the schema of a source, the columns that are asked for. Out: `Prepared`, which turns tables of rows
 into tables of examples. Holds: what only the label needs is neither computed nor read, since it tells of what is not known yet;
@@ -131,7 +131,7 @@ def bind(
     read += tuple(name for name in unit if name not in read and name in schema.names)
     for name in read:
         if name not in schema.names:
-            close = nearest(name, schema.names, "columns") or "write it, or predict with --examples"
+            close = nearest(name, schema.names, "columns") or "add it, or predict with --examples"
             raise RequestError(field=told, message=f"has no column {name!r}, which the model needs", hint=close)
         ours, theirs = schema.field(name).type, known.field(name).type if name in known.names else None
         if theirs is not None and _family(ours) != _family(theirs) and not pa.types.is_null(ours):
@@ -159,7 +159,9 @@ def parameters(preparation: Preparation, given: Iterable[str]) -> dict[str, Valu
     kept = [f"{name}={text}" for name, (_, text) in preparation.params.items() if name not in taken]
     kinds = {name: {"str": "string"}.get(kind, kind) for name, (kind, _) in preparation.params.items()}
     if not set(kinds.values()) <= {"string", "int", "float", "date"}:
-        raise RequestError(field=MODEL, message="has a parameter of an unknown type", hint="take a newer version")
+        raise RequestError(
+            field=MODEL, message="has a parameter of an unknown type", hint="use a newer version of dp_pipelines"
+        )
     return job_parameters.take(kinds, [*listed, *kept])
 
 
@@ -181,8 +183,8 @@ def type_of(name: str, text: str) -> pa.DataType:
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         return pa.type_for_alias(text)
     except (ValueError, pa.ArrowException):
-        message = f"holds column {name!r} with type {text!r}, which is none"
-        raise RequestError(field=MODEL, message=message, hint="take a model that this version wrote") from None
+        message = f"holds column {name!r} with the unknown type {text!r}"
+        raise RequestError(field=MODEL, message=message, hint="use a model that this version wrote") from None
 
 
 def _known(preparation: Preparation, schema: pa.Schema) -> pa.Schema:

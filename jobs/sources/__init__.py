@@ -1,1 +1,1 @@
-"""Where rows come from: files, tables in memory, looked up columns, windows of event time."""
+"""Where rows come from: files, tables in memory, lookup columns, windows of event time."""

@@ -1,4 +1,4 @@
-"""A window of event time: the unit of privacy is one user in one window, and a run takes the rows of one window alone.
+"""A window of event time: the privacy unit is one user in one window, and a run reads only the rows of one window.
 
 In: `window` of the job file, the parameter that names its first day. Out: a filter of rows. Holds: windows of one width that
 begin at multiples of it do not overlap, so that a row is in one of them, decided by its own time and never by when it is
@@ -68,7 +68,7 @@ class RowWindow:
         if window is None:
             raise RequestError(
                 field="window",
-                message=f"is not for the account {account!r}, which protects all rows of a unit together",
+                message=f"does not fit the account {account!r}, which protects all rows of a unit together",
                 hint="leave it out, or open another account with --window-column",
             )
         if (window.column, window.days) != (self.column, self.days):
@@ -80,9 +80,9 @@ class RowWindow:
         if (self.first - datetime.date.fromisoformat(window.origin)).days % self.days:
             raise RequestError(
                 field="window",
-                message=f"begins on no first day of the account's windows, which begin every {self.days} days from "
+                message=f"is not the first day of a window of the account; these begin every {self.days} days from "
                 f"{window.origin}",
-                hint="give a first day: windows that overlap would count a row twice",
+                hint="give the first day of a window: overlapping windows would count a row twice",
             )
 
 
@@ -98,13 +98,14 @@ def bind(job: Job, values: Mapping[str, Value], schema: pa.Schema) -> RowWindow 
     if not isinstance(first, datetime.date):
         raise RequestError(
             field="window.param",
-            message=f"names {job.window.param!r}, which params does not declare as a date",
+            message=f"names {job.window.param!r}, which params: does not declare as a date",
             hint=f"write params: {{{job.window.param}: {{type: date}}}}",
         )
     column = job.window.column
     if column not in schema.names or not pa.types.is_temporal(kind := schema.field(column).type):
         raise RequestError(
-            field="window.column", message=f"names {column!r}, which is no column of dates or timestamps in the source"
+            field="window.column",
+            message=f"names {column!r}, which is not a column of dates or timestamps in the source",
         )
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         raise RequestError(

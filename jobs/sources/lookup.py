@@ -105,7 +105,7 @@ def bind(listed: pa.Table, on: str, schema: pa.Schema, *, unit: Sequence[str]) -
     ours, theirs = keys.plain_type(schema.field(on).type), keys.plain_type(listed.schema.field(on).type)
     if _common(ours, theirs) is None:
         message = f"is {ours} in the rows and {theirs} in the lookup table, which cannot be compared"
-        raise RequestError(field="lookup.on", message=message, hint="write the table with the rows' type")
+        raise RequestError(field="lookup.on", message=message, hint="write the lookup table with the type of the rows")
     taken = {name.casefold() for name in (*schema.names, *unit)}
     added = [name for name in listed.column_names if name != on]
     for name in added:
@@ -116,14 +116,14 @@ def bind(listed: pa.Table, on: str, schema: pa.Schema, *, unit: Sequence[str]) -
         column = listed.column(name)
         if (column.nbytes if name != on else row_slices.decoded_bytes(column)) > MOST_TEXT:
             message = f"has more than {MOST_TEXT // 2**20} MiB in column {name!r}"
-            raise RequestError(field="lookup", message=message, hint="leave the column out, or write shorter texts")
+            raise RequestError(field="lookup", message=message, hint="drop the column, or write shorter texts")
     unique = keys.plain(listed.column(on))
     if unique.null_count:
         raise RequestError(field="lookup.on", message=f"has a null in {on!r} of the lookup table", hint="drop that row")
     if len(unique.unique()) != len(unique):
         raise RequestError(
             field="lookup.on",
-            message=f"has keys that stand twice in {on!r} of the lookup table",
+            message=f"has duplicate keys in {on!r} of the lookup table",
             hint="keep one row for each",
         )
     columns = {name: _column(listed.column(name)) for name in added}

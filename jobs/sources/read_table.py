@@ -1,4 +1,4 @@
-"""Reading rows that this process holds, as a pipeline reads files.
+"""Reads rows in memory the way a pipeline reads files.
 
 In: the name of a held table. Out: Arrow tables of moderate size, the first without rows, so that types are known. Holds: what is
 pickled is the name alone. Not covered: runners whose workers are other processes; they do not have the rows.

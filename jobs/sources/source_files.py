@@ -1,4 +1,4 @@
-"""The files of a job: found, and checked by their footers and headers before anything is read.
+"""Finds the files of a job, and checks their footers and headers before anything is read.
 
 In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every file is
 looked at; what is wrong is told by file and column, from names, footers and schemas alone, which are public. Not covered:
@@ -97,7 +97,7 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
     """
     if "://" in pattern:
         if field != "source":
-            message = f"names {pattern!r}, and only a source may lie on other file systems"
+            message = f"names {pattern!r}, but only a source may be on another file system"
             raise RequestError(field=field, message=message, hint="name local files")
         return _find_elsewhere(pattern, field)
     found = sorted({os.path.abspath(path) for path in glob.glob(str(glob_under(folder, pattern)), recursive=True)})
@@ -111,7 +111,9 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
             message = "has a name that is not UTF-8"
             raise RequestError(field=f"file {path!r}", message=message, hint="rename the file or its folder") from None
         if not os.path.isfile(path):
-            raise RequestError(field=f"file {path!r}", message="is not a file", hint="let the pattern match files only")
+            raise RequestError(
+                field=f"file {path!r}", message="is not a file", hint="change the pattern so that it only matches files"
+            )
     return tuple(found)
 
 
@@ -125,7 +127,7 @@ def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
     try:
         _file_systems().get_filesystem(pattern)
     except ValueError:
-        message = f"names {pattern!r}, and none of the file systems here knows {scheme}"
+        message = f"names {pattern!r}, but no file system here supports {scheme}"
         hint = "for gs:// install the extra `dataflow`, or name local files"
         raise RequestError(field=field, message=message, hint=hint) from None
     try:
@@ -181,16 +183,16 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     """The common schema of Parquet files, from every footer.
 
     Raises:
-        RequestError: a file is no whole Parquet file.
+        RequestError: a file is not a complete Parquet file.
     """
     schemas: dict[str, pa.Schema] = {}
     sizes: dict[str, int] = {}
     problems = []
     for path, footer in zip(files, _each(_footer, files), strict=True):
         if footer is None:
-            message = "is not a whole Parquet file: its footer cannot be read"
+            message = "is not a complete Parquet file: its footer cannot be read"
             problems.append(
-                RequestError(field=f"file {path!r}", message=message, hint="write it again or leave it out")
+                RequestError(field=f"file {path!r}", message=message, hint="write it again, or leave it out")
             )
         else:
             schemas[path] = footer[0]
@@ -221,7 +223,7 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
             problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
     for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
         if header is None:
-            message = "has no header line that can be read"
+            message = "has no readable header line"
             hint = "write CSV with column names, in UTF-8, each line ended by a line feed"
             problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
             continue
@@ -234,7 +236,11 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
         for name in absent:
             # No cell of the line is repeated, and none guessed from: where the header is missing, it is somebody's row.
             alike = any(name.casefold() == other.strip().casefold() for other in header)
-            hint = "it has it with other capitals, or spaces around it; write the same in types:" if alike else _LOOK
+            hint = (
+                "the file has it with different capitals, or with spaces around it; write types: the same way"
+                if alike
+                else _LOOK
+            )
             problems.append(RequestError(field=f"file {path!r}", message=f"has no column {name!r}", hint=hint))
     raise_all(problems[:MOST_ERRORS])
     size = sum(_each(_size, files))
@@ -270,8 +276,8 @@ def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.T
         raise ValueError("a file without a header")
     number = csv_lines.not_rows(content)
     if number is not None:
-        message = f"has a line {number} in {path!r} that is no row of the header's columns"
-        hint = "a line feed ends a row, in quotation marks too; give each row as many cells as the header"
+        message = f"has a line {number} in {path!r} that does not fit the columns of the header"
+        hint = "a line feed ends a row, even inside quotation marks; give each row as many cells as the header"
         raise RequestError(field=field, message=message, hint=hint)
     whole = pa.csv.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
     convert = pa.csv.ConvertOptions(column_types=kinds)
@@ -331,7 +337,9 @@ def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, Requ
             elif keys.plain_type(schema.field(at[0]).type) != kind:
                 other = keys.plain_type(schema.field(at[0]).type)
                 message = f"has column {name!r} as {other}, but {os.path.basename(first)!r} has it as {kind}"
-                error = RequestError(field=f"file {path!r}", message=message, hint="write all files with one type")
+                error = RequestError(
+                    field=f"file {path!r}", message=message, hint="give the column one type in all files"
+                )
             if error is not None:
                 missing[name] = error
                 del fields[name]

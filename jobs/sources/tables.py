@@ -1,4 +1,4 @@
-"""Rows that this process holds, as a source of jobs: Arrow tables, and data frames of pandas and Polars.
+"""Rows in memory as a source of jobs: Arrow tables, and data frames of pandas and Polars.
 
 In: an object with the Arrow stream protocol, or a pandas frame. Out: a `Source` that names it, and its columns when a pipeline
 asks. Holds: types are those that the frame declares, never guessed from its rows: a pandas column of Python objects is text
@@ -50,9 +50,9 @@ class Table:
         untyped = [name for name in names if self._pandas and _is_untyped(self._data[name])]
         for name, kind in types.items():
             if name not in untyped:
-                message = "has a type of its own" if name in names else "is no column"
+                message = "already has a type" if name in names else "is not a column"
                 raise RequestError(
-                    field=f"types[{name!r}]", message=message, hint="declare columns of dtype object only"
+                    field=f"types[{name!r}]", message=message, hint="declare types only for columns of dtype object"
                 )
             if not isinstance(kind, pa.DataType):
                 raise RequestError(
@@ -149,8 +149,8 @@ def _arrow(data: Any) -> pa.Table:
     try:
         return pa.table(data)
     except Exception:  # its words may quote a row
-        message = "cannot be taken over as an Arrow table"
-        raise RequestError(field="data", message=message, hint="give each column one of Arrow's types") from None
+        message = "cannot be converted to an Arrow table"
+        raise RequestError(field="data", message=message, hint="give each column an Arrow type") from None
 
 
 def _pointers(data: Any) -> dict[str, RequestError]:
@@ -171,8 +171,8 @@ def _pointers(data: Any) -> dict[str, RequestError]:
 def _refuse_names(names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
-            message = "has a column whose name is no text"
-            raise RequestError(field="data", message=message, hint="name its columns, each by one text")
+            message = "has a column whose name is not a string"
+            raise RequestError(field="data", message=message, hint="give each column a string as its name")
         if list(names).count(name) > 1:
             raise RequestError(field="data", message=f"has column {name!r} twice", hint="rename one")
 

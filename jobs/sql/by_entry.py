@@ -1,4 +1,4 @@
-"""An expression of one dictionary-encoded column, evaluated once for each entry and not once for each row.
+"""Evaluates an expression over one dictionary-encoded column once per entry instead of once per row.
 
 In: rows, an expression. Out: its values, or None where rows must be evaluated one by one. Holds: the same values: an expression
 is a function of its own row, and all that it reads of a row is the entry. A text of a megabyte that a file holds once and a

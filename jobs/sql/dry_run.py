@@ -1,4 +1,4 @@
-"""Trying an expression out before a row is read, so that a mistake in it is an error now and not a null in every row.
+"""Dry run of an expression before a row is read, so that a mistake is an error now and not a null in every row.
 
 In: what an expression uses, sample values made from types. Out: nothing, or DuckDB's error. Holds: only the text, the types and
 the parameters are looked at, all of them public; nothing is refused that could give a value in some row. Not covered:

@@ -61,18 +61,16 @@ def bind(
         try:
             condition = _bind_one("where", where, schema, absent, columns, values, calculator.connection)
             if condition.type != pa.bool_():
-                problems.append(
-                    _refused("where", f"must be true or false, not {condition.type}", "compare with something")
-                )
+                problems.append(_refused("where", f"must be true or false, not {condition.type}", "write a comparison"))
         except RequestError as error:
             problems.append(error)
     defined = []
     for name, sql in columns.items():
         field = f"columns.{name}"
         if name.casefold() in units:
-            problems.append(_refused(field, "would define a column of the privacy unit", "take another name"))
+            problems.append(_refused(field, "would define a column of the privacy unit", "choose another name"))
         elif name.casefold() in taken:
-            hint = "take another name"
+            hint = "choose another name"
             problems.append(_refused(field, f"would shadow column {taken[name.casefold()]!r} of the source", hint))
         elif not name or name.startswith("__"):
             problems.append(_refused(field, "must be a name that does not start with two underscores", "rename it"))
@@ -113,22 +111,24 @@ def _bind_one(
         raise _refused(field, error.message, error.hint) from None
     if uses.params != placeholders:
         name = next(name for name in placeholders if uses.params.get(name, 0) != placeholders[name])
-        hint = f"write {{{name}}} without quotes around it: it is a value of its own"
-        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would stay text", hint)
+        hint = f"write {{{name}}} without quotes around it: it is already a value"
+        raise _refused(field, f"has {{{name}}} inside quotes or a comment, where it would be plain text", hint)
     columns = tuple(uses.columns)
     reads = {name: schema.field(name).type for name in columns}
     try:
         dry_run.register_nulls(reads, connection)
     except (duckdb.Error, pa.ArrowException) as error:
         names = ", ".join(f"{name} ({kind})" for name, kind in reads.items())
-        raise _refused(field, f"reads a column whose type expressions cannot read: {names}", _first(error)) from None
+        raise _refused(
+            field, f"reads a column of a type that expressions do not support: {names}", _first(error)
+        ) from None
     try:
         kind = row_calculator.query(connection, row_calculator.statement([sql]), values).schema.types[0]
         bound = guards.TypingContext(connection, values)
         sql, growth = _spelled(sql, root, bound), guards.growth(root, bound)
         dry_run.try_out(sql, reads, uses, values, connection)
     except duckdb.Error as error:
-        raise _refused(field, f"is wrong: {_first(error)}", "") from None
+        raise _refused(field, f"is invalid: {_first(error)}", "") from None
     except RequestError as error:
         raise _refused(field, error.message, error.hint) from None
     except RecursionError:
@@ -149,11 +149,11 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
         raise _refused(field, "cannot be parsed", "simplify it") from None
     if tree.get("error"):
         missing = job_parameters.undeclared(sql, declared)
-        hint = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        hint = "check the SQL; a column named like an SQL keyword needs double quotes"
         if missing and field == "where":
-            hint = f"declare {{{missing[0]}}} in params"
+            hint = f"declare {{{missing[0]}}} in params:"
         elif missing:
-            hint = "parameters can be used in source and where only"
+            hint = "parameters can only be used in source and where"
         message = str(tree.get("error_message"))
         if "depth" in message:
             raise _refused(field, "is nested too deeply", "split it")
@@ -166,7 +166,7 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
     alone = row_calculator.parse(connection, f"SELECT (\n{sql}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
     if [_stripped(item) for item in items] != [_stripped(node)]:
-        raise _refused(field, "must be one SQL expression", "write an expression, not a part of a query")
+        raise _refused(field, "must be one SQL expression", "write an expression, not a fragment of a query")
     return node
 
 
@@ -189,7 +189,9 @@ def _spelled(sql: str, root: whitelist.Node, bound: guards.TypingContext) -> str
         return text
     if changed:
         raise RequestError(
-            field="", message="cannot be told apart from what bounds its work", hint="write it another way"
+            field="",
+            message="cannot be told apart from the limits that this program adds to it",
+            hint="write it differently",
         )
     return sql
 
@@ -213,13 +215,13 @@ def _plain_result(field: str, kind: pa.DataType) -> pa.DataType:
         or kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
     )
     if not known or isinstance(kind, pa.BaseExtensionType):
-        raise _refused(field, f"gives values of type {kind}", "cast them, e.g. CAST(.. AS VARCHAR)")
+        raise _refused(field, f"has values of type {kind}", "cast them, e.g. CAST(.. AS VARCHAR)")
     return keys.plain_type(kind)
 
 
 def _first(error: Exception) -> str:
     """The first line of a message about public text, without DuckDB's name for its kind."""
-    line = (str(error).strip().splitlines() or ["DuckDB refuses it"])[0]
+    line = (str(error).strip().splitlines() or ["DuckDB rejects it"])[0]
     return line.partition("Error: ")[2] or line
 
 

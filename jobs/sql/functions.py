@@ -1,4 +1,4 @@
-"""What `where` and `columns` may say, as data: the functions, operators and types of one row.
+"""The functions, operators and types that `where` and `columns` may use, as data.
 
 Holds: every function here is deterministic, looks at one row alone, reads no file, setting, clock or environment, and takes
 and gives at most a constant times what it gets, with the guards of `guards` (no repeat, no padding by a column; a function
@@ -101,10 +101,10 @@ NOT_OF_ONE_ROW = {
     "SUBQUERY": "a subquery, which reads more than one row",
     "WINDOW": "a window function, which reads other rows",
     "LAMBDA": "a lambda or the arrow ->, which is not allowed (for JSON write ->>)",
-    "STAR": "a star, which is not one value",
+    "STAR": "a star, which is not a single value",
     "COLLATE": "a collation, which is not allowed",
-    "POSITIONAL_REFERENCE": "a column's number, which is not its name",
-    "DEFAULT": "DEFAULT, which means nothing here",
+    "POSITIONAL_REFERENCE": "a column number instead of a name",
+    "DEFAULT": "DEFAULT, which has no meaning here",
     "PARAMETER": "a prepared parameter, which is not allowed (write {name})",
     "TYPE": "a type as a value, which is not allowed",
 }

@@ -1,4 +1,4 @@
-"""What keeps one row's work in proportion to its bytes: parts of an expression rewritten or refused, and how far texts grow.
+"""Keeps the work for a row in proportion to its bytes: rewrites or refuses parts of expressions, and limits how texts grow.
 
 In: the tree of an expression that `whitelist` has let through, its constants. Out: the tree that runs, and a bound on the bytes
 of its value. Holds: what is refused is refused by the text alone; what is rewritten gives null on a row that would take more
@@ -100,7 +100,7 @@ def _guarded(node: Any, bound: TypingContext) -> Any:
     if name in _PATTERNS and len(bound.text(arguments[1])) > LONGEST_PATTERN:
         raise _refused(f"gives {name!r} a pattern of more than {LONGEST_PATTERN} characters", "split it")
     if name in _JSON and ".." in bound.text(arguments[1]):
-        raise _refused(f"gives {name!r} a path with '..', whose values overlap", "write the path out")
+        raise _refused(f"gives {name!r} a path with '..', whose values can overlap", "write the path out")
     if name in _MAKES_TIME and bound.is_time(node):
         return _put(_parsed(_IN_RANGE), below)
     if name == "nfc_normalize":
@@ -172,8 +172,8 @@ def growth(node: Node, bound: TypingContext) -> Growth:
     """
     found = _growth(node, bound)
     if found.times > MOST_GROWTH:
-        message = f"can make a text more than {MOST_GROWTH} times as long as what it reads"
-        raise _refused(message, "replace by shorter texts, or in fewer steps")
+        message = f"can make a text more than {MOST_GROWTH} times as long as its input"
+        raise _refused(message, "use shorter replacements, or fewer of them")
     return found
 
 

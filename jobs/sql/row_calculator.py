@@ -1,4 +1,4 @@
-"""DuckDB as a calculator for single rows: a locked connection in memory, and an evaluation in which no row can do harm.
+"""DuckDB as a calculator for single rows: a locked in-memory connection, and an evaluation that no row can harm.
 
 In: an Arrow table and SQL expressions. Out: one array for each expression, as long as the table, in its order; null where an
 expression fails on a row. Holds: the connection reads no file, loads no extension, keeps no state; one thread, a fixed time

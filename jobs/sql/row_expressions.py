@@ -1,4 +1,4 @@
-"""A job's condition and defined columns, checked, and how they are applied to rows.
+"""Applies the checked condition and defined columns of a job to rows.
 
 In: expressions that `expressions.bind` has checked; tables of rows. Out: the rows that stay, with the defined columns. Holds:
 picklable; DuckDB is loaded only where there is something to evaluate, so that a job without SQL never loads it. Not covered:

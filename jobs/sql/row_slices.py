@@ -1,4 +1,4 @@
-"""Rows cut by bytes, so that no step over text comes near the 2 GiB that Arrow's 32-bit offsets hold.
+"""Splits rows by bytes, so that no step over text comes near the 2 GiB limit of Arrow's 32-bit offsets.
 
 In: a table, the columns that a step reads. Out: ranges of rows whose values take at most `SLICE_BYTES` once dictionaries are
 decoded; a row that is larger stands alone. Holds: sizes are computed from lengths, nothing is decoded to find them; where a cut

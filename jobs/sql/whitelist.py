@@ -1,4 +1,4 @@
-"""Which expressions are allowed: a whitelist over DuckDB's own parse tree.
+"""Decides which expressions are allowed: a whitelist over DuckDB's own parse tree.
 
 In: the tree that DuckDB's parser made of the very statement that will run. Out: what it uses (columns, parameters, constant
 parts), or an error. Holds: what is not plainly allowed is refused, down to the fields of a node, so that a form that a later
@@ -156,7 +156,7 @@ class _Walk:
         kind = str(node.get("class")) if isinstance(node, dict) else ""
         if kind not in _PARTS or (kind == "PARAMETER" and not str(node.get("identifier")).startswith(SQL_PREFIX)):
             form = functions.NOT_OF_ONE_ROW.get(kind, "a form that is not allowed")
-            raise _refused(f"holds {form}", "use functions of one row only")
+            raise _refused(f"holds {form}", "only use functions of one row")
         self._check_fields(node, kind)
         look = getattr(self, f"_look_{kind.lower()}", None)
         if look is not None:
@@ -181,15 +181,15 @@ class _Walk:
             wanted = allowed.get(key, "unknown")
             if key not in allowed or (wanted == "nothing" and value is not None):
                 raise _refused(
-                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "use functions of one row only"
+                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "only use functions of one row"
                 )
             if wanted is not None and wanted != "nothing" and value != wanted:
                 raise _refused(
-                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "use functions of one row only"
+                    f"holds {_FORBIDDEN.get(key, 'a form that is not allowed')}", "only use functions of one row"
                 )
         if node.get("alias") or node.get("type") not in _TYPES[kind]:
             raise _refused(
-                f"holds a form that is not allowed ({str(node.get('type')).lower()})", "use functions of one row only"
+                f"holds a form that is not allowed ({str(node.get('type')).lower()})", "only use functions of one row"
             )
 
     def _look_column_ref(self, node: Node) -> None:
@@ -202,14 +202,14 @@ class _Walk:
         if name in self.names.columns:
             return name
         if name in self.names.absent:
-            raise _refused(f"names column {name!r}: {self.names.absent[name]}", "write all files alike")
+            raise _refused(f"names column {name!r}: {self.names.absent[name]}", "give all files the same columns")
         alike = [column for column in self.names.columns if column.casefold() == name.casefold()]
         if len(alike) == 1:
             return alike[0]
         if name in self.names.defined:
-            hint = "columns and where see the source's columns only: write the expression out"
+            hint = "columns and where only see the columns of the source: write the expression out"
         elif alike:
-            hint = "write it exactly as one of " + ", ".join(map(repr, alike))
+            hint = "choose one of these, spelled exactly: " + ", ".join(map(repr, alike))
         else:
             hint = nearest(name, self.names.columns, "columns")
         raise _refused(f"names column {name!r}, which the source does not have", hint)
@@ -218,7 +218,7 @@ class _Walk:
         name = node["identifier"].removeprefix(SQL_PREFIX)
         if name not in self.names.params:
             raise _refused(
-                f"uses {{{name}}}, which params does not declare", nearest(name, self.names.params, "declared")
+                f"uses {{{name}}}, which params: does not declare", nearest(name, self.names.params, "declared")
             )
         self.uses.params[name] = self.uses.params.get(name, 0) + 1
 
@@ -235,23 +235,24 @@ class _Walk:
         name = str(node["function_name"]).lower()
         path = node.get("qualified_name", {"path": [name]}).get("path")
         if node.get("schema") not in ("", "main") or [str(step).lower() for step in path or []][-1:] != [name]:
-            raise _refused("calls a function with a schema before its name", "write the function's name alone")
+            raise _refused("calls a function with a schema prefix", "write only the name of the function")
         if name not in functions.FUNCTIONS:
             hint = nearest(name, functions.FUNCTIONS)
             hint = (
-                hint if hint.startswith("did") else "use functions of one row only, such as lower, round or date_trunc"
+                hint if hint.startswith("did") else "only use functions of one row, such as lower, round or date_trunc"
             )
             raise _refused(f"uses {name!r}, which is not one of the allowed functions of one row", hint)
         for argument in node.get("arguments", []):
             if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
-                raise _refused("names an argument, which is not allowed", "give arguments by position")
+                raise _refused("passes an argument by name, which is not allowed", "pass arguments by position")
 
     def _check_arguments(self, name: str, parts: list[Node], constant: list[bool]) -> None:
         wanted = functions.CONSTANT_ARGUMENTS.get(name, ())
         for position in wanted:
             if position < len(parts) and not constant[position]:
                 raise _refused(
-                    f"gives {name!r} a column where a constant must stand (argument {position + 1})", "write a constant"
+                    f"gives {name!r} a column where a constant is required (argument {position + 1})",
+                    "write a constant",
                 )
         if name in ("lpad", "rpad") and not _whole(parts[1:2]) <= functions.MOST_PADDING:
             most = functions.MOST_PADDING
@@ -321,7 +322,7 @@ def _parts(node: Node, kind: str) -> list[Node]:
                 continue
             if kind == "CASE" and key == "case_checks":
                 if set(part) != {"when_expr", "then_expr"}:
-                    raise _refused("holds a form of CASE that is not allowed", "use functions of one row only")
+                    raise _refused("holds a form of CASE that is not allowed", "only use functions of one row")
                 found += [part["when_expr"], part["then_expr"]]
             elif kind == "FUNCTION" and key == "arguments":
                 found.append(part["expression"])
@@ -338,5 +339,5 @@ _FORBIDDEN = {
     "filter": "FILTER, which belongs to aggregates",
     "order_bys": "ORDER BY, which belongs to aggregates",
     "distinct": "DISTINCT, which belongs to aggregates",
-    "catalog": "a function with a catalog before its name",
+    "catalog": "a function with a catalog prefix",
 }

@@ -37,7 +37,7 @@ def shop(folder: pathlib.Path) -> None:
         "PRICE": made.random(ROWS) * 300,
         "STORE": made.integers(1, 4, ROWS),
         "ORDER_LINE": np.arange(ROWS),
-        "EMBEDDING": pa.array(list(made.random((ROWS, 64), np.float32)), pa.list_(pa.float32(), 64)),
+        "EMBEDDING": pa.array(list(made.random((ROWS, 16), np.float32)), pa.list_(pa.float32(), 16)),
         "day": days,
         "weekday": days % 7 + 1,
         "price": made.random(ROWS) * 300,

@@ -87,7 +87,7 @@ def test_files_that_disagree_are_told_as_such_beside_unit_columns(shop: Shop, ca
     pa.parquet.write_table(other, shop.folder / "data" / "more.parquet")
     said = call("plan", shop.write(stages={"weekly": stage(where="price > 0")}))
     assert said.code == 2
-    assert "write all files with one type" in said.err
+    assert "give the column one type in all files" in said.err
 
 
 @pytest.mark.parametrize("kind", ["approximate", "weights"])

@@ -145,7 +145,7 @@ def test_no_column_of_a_table_says_who_is_held_out():
         label=BinaryLabel(column="y"),
         features={"x": Number(column="x", min_value=0, max_value=1)},
     )
-    with pytest.raises(RequestError, match="a name of ours"):
+    with pytest.raises(RequestError, match="a reserved name"):
         BoundedExamples(task, folder=".", max_rows_per_unit=9, reads=["who", "y", "x", COLUMN])
 
 

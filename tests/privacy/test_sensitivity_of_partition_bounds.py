@@ -395,7 +395,7 @@ def test_a_bound_that_is_not_kept_is_found() -> None:
     + [{"metrics": {"q": dp.Quantile("n0", quantile=0.5, candidates=[1, 2, 3], method="exponential")}}],
 )  # fmt: skip
 def test_what_does_not_follow_the_bound_is_refused(changes: dict[str, object]) -> None:
-    with pytest.raises(RequestError, match="stands beside a bound on partitions that is chosen"):
+    with pytest.raises(RequestError, match="cannot be combined with a bound on partitions that the run chooses"):
         query([1, 4], **changes)
 
 

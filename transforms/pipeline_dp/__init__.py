@@ -1,4 +1,4 @@
-"""A drop-in for PipelineDP: change `import pipeline_dp` to `from dp_pipelines.transforms import pipeline_dp`, keep the program.
+"""A drop-in for PipelineDP: change `import pipeline_dp` to `from dp_pipelines.transforms import pipeline_dp`.
 
 In: programs written for PipelineDP 0.3 (DPEngine with BeamBackend or LocalBackend, or `private_beam`). Out: results of the
 same form, on the path of dp_pipelines: rows are batched into Arrow as they come out of the extractors, contributions are
@@ -11,7 +11,7 @@ import importlib.util
 
 if importlib.util.find_spec("pipeline_dp") is None:
     raise ModuleNotFoundError(
-        "dp_pipelines.transforms.pipeline_dp: needs PipelineDP, whose parameters it reads; "
+        "dp_pipelines.transforms.pipeline_dp: needs PipelineDP, because it reads its parameters; "
         "install dp-pipelines[pipeline-dp] (Python 3.11 to 3.13)",
         name="pipeline_dp",
     )

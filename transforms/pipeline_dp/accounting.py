@@ -78,7 +78,7 @@ class BudgetAccountant(original.BudgetAccountant):
             RequestError: the budgets are not computed yet.
         """
         if self._plan is None:
-            raise RequestError(field="plan", message="is not made yet", hint="call compute_budgets() first")
+            raise RequestError(field="plan", message="does not exist yet", hint="call compute_budgets() first")
         return self._plan
 
     def register(self, query: dp.Query, weight: float) -> Planned:
@@ -105,7 +105,7 @@ class BudgetAccountant(original.BudgetAccountant):
         """Refused: what a mechanism outside of the plan does with a budget, no plan can account for."""
         raise RequestError(
             field="request_budget",
-            message="gives budget to a mechanism that the plan does not know",
+            message="requests budget for a mechanism that the plan does not know",
             hint="use metrics, or SampleAndAggregate for a function of your own",
         )
 
@@ -123,7 +123,7 @@ class BudgetAccountant(original.BudgetAccountant):
             )
         self._finalize()
         if not self._collected:
-            _log.warning("compute_budgets: no aggregation has asked for budget")
+            _log.warning("compute_budgets: no aggregation has requested budget")
             return
         self._plan = dp.Plan(
             epsilon=self.total_epsilon,
@@ -171,6 +171,6 @@ def refuse_foreign(accountant: object) -> None:
     if not isinstance(accountant, BudgetAccountant):
         raise RequestError(
             field="budget_accountant",
-            message="is not of this package, so that no plan can be made",
+            message="is not from this package, so no plan can be made",
             hint="import NaiveBudgetAccountant or PLDBudgetAccountant from dp_pipelines.transforms.pipeline_dp",
         )

@@ -1,4 +1,4 @@
-"""DPEngine: PipelineDP's engine over the path of dp_pipelines.
+"""DPEngine: PipelineDP's engine, implemented with dp_pipelines.
 
 In: a collection of rows (a PCollection, or an iterable with LocalBackend), parameters, extractors. Out: a collection of pairs
 (partition key, MetricsTuple), as PipelineDP gives them. Holds: see `extract`, `metrics`, `accounting`; a local result is computed
@@ -81,7 +81,7 @@ class DPEngine:
         asked = metrics.asked(params, public=public, has_ids=unit is not None)
         if asked.reads_value and value is None:
             raise RequestError(
-                field="value_extractor", message="is needed by the metrics", hint="add it to DataExtractors"
+                field="value_extractor", message="is required by the metrics", hint="add it to DataExtractors"
             )
         reader = RowReader(
             unit=unit,
@@ -104,8 +104,8 @@ class DPEngine:
         if local == isinstance(col, beam.PCollection) or not isinstance(col, (beam.PCollection, Iterable)):
             raise RequestError(
                 field="col",
-                message=f"is not what {type(self._backend).__name__} works on",
-                hint="give a PCollection with BeamBackend, an iterable with LocalBackend",
+                message=f"cannot be processed by {type(self._backend).__name__}",
+                hint="pass a PCollection to BeamBackend, an iterable to LocalBackend",
             )
         planned = self._accountant.register(asked.query, params.budget_weight)
         self._explanations.append(Explanation(params, public, planned, self._accountant, report))
@@ -130,7 +130,7 @@ class DPEngine:
         """Refused here: `dp-pipelines run` has it, under the plan's budget."""
         raise RequestError(
             field="calculate_private_contribution_bounds",
-            message="spends budget outside of the accountant",
+            message="spends budget outside the accountant",
             hint="write max_partitions_contributed: auto in a job file (docs/guide.md), or declare the bound",
         )
 
@@ -185,7 +185,7 @@ def _extractors(given: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any] 
     if isinstance(given, MultiValueDataExtractors):
         raise RequestError(
             field="data_extractors",
-            message="gives several values for a row, of which a metric reads one",
+            message="returns several values for a row, but a metric reads only one",
             hint="aggregate once for each value, or use dp_pipelines.Query, whose metrics name their columns",
         )
     if given.partition_extractor is None:
@@ -202,8 +202,8 @@ def listed(partitions: Any) -> list[Any]:
     if isinstance(partitions, (beam.PCollection, str, bytes)) or not isinstance(partitions, Iterable):
         raise RequestError(
             field="public_partitions",
-            message="must be known before the pipeline runs, as the plan is",
-            hint="give a list; one that a pipeline makes from the data would not be public",
+            message="must be known before the pipeline runs, because the plan is made before",
+            hint="pass a list; a list that a pipeline computes from the data would not be public",
         )
     return list(partitions)
 
@@ -229,7 +229,7 @@ def check_row(data_extractors: Any, row: Any) -> tuple[Any, Any, Any]:
         except keys.NoKeyError as error:
             raise RequestError(
                 field=field,
-                message=f"gives a {type(key).__name__}, which {error}",
+                message=f"returns a {type(key).__name__}, which {error}",
                 hint="use text, bytes, numbers, dates, None or tuples of these",
             ) from None
     return (

@@ -1,4 +1,4 @@
-"""Rows through extractors into Arrow tables, tens of thousands at a time.
+"""Runs extractors over rows and collects the results in Arrow tables, tens of thousands at a time.
 
 In: rows of any kind, functions of one row. Out: tables with the columns `privacy_id`, `partition_key` and, where it is read,
 `value`; their types are public. Holds: each row is judged alone, by functions that are called once for it. What an extractor

@@ -136,14 +136,16 @@ def asked(params: Any, *, public: Iterable[Any] | None, has_ids: bool) -> Asked:
     wanted = list(params.metrics or ())
     if not wanted:
         raise RequestError(
-            field="metrics", message="must name at least one", hint="use select_partitions for the partitions alone"
+            field="metrics",
+            message="must name at least one",
+            hint="use select_partitions to release only the partitions",
         )
     if not has_ids:
         rows = params.max_contributions or params.max_contributions_per_partition
         summed = params.bounds_per_partition_are_set or _M.VECTOR_SUM in wanted
         if _M.PRIVACY_ID_COUNT in wanted:
             raise RequestError(
-                field="metrics", message="counts privacy ids, which there are none", hint="give an extractor"
+                field="metrics", message="counts privacy ids, but there are none", hint="add an extractor"
             )
         _check_without_ids(params, rows, summed=summed, public=public is not None)
     with _their_names():
@@ -230,7 +232,7 @@ def _metrics(params: Any, wanted: list[Any]) -> tuple[dict[str, dp.Metric], list
     if percentiles and _M.VECTOR_SUM in wanted:
         raise RequestError(
             field="metrics",
-            message="have percentiles beside VECTOR_SUM, whose values are no numbers",
+            message="combine percentiles with VECTOR_SUM, whose values are not numbers",
             hint="aggregate twice",
         )
     if percentiles:
@@ -249,7 +251,7 @@ def _fields(name: str, stddev: bool) -> list[Field]:
 
 def _quantile(percentile: Any) -> float:
     if isinstance(percentile, bool) or not isinstance(percentile, (int, float)) or not 0 <= percentile <= 100:
-        raise RequestError(field="metrics", message="names a percentile that is no number from 0 to 100")
+        raise RequestError(field="metrics", message="has a percentile that is not a number from 0 to 100")
     return percentile / 100
 
 
@@ -276,7 +278,7 @@ def _private(params: Any) -> dp.PrivatePartitions:
         if _M.PRIVACY_ID_COUNT not in params.metrics:
             raise RequestError(
                 field="post_aggregation_thresholding",
-                message="compares the noisy PRIVACY_ID_COUNT",
+                message="needs the noisy PRIVACY_ID_COUNT for comparison",
                 hint="add it to metrics, or drop the flag",
             )
         strategy = "laplace" if params.noise_kind == original.NoiseKind.LAPLACE else "gaussian"
@@ -304,13 +306,13 @@ def _check_flags(params: Any, public: bool) -> None:
     if params.public_partitions_already_filtered and not public:
         raise RequestError(
             field="public_partitions_already_filtered",
-            message="would publish every partition of the data as it is: which there are is private",
+            message="would publish every partition of the data: which partitions exist is private",
             hint="list public_partitions, or drop the flag",
         )
     if params.post_aggregation_thresholding and public:
         raise RequestError(
             field="post_aggregation_thresholding",
-            message="selects partitions, which public ones are not",
+            message="applies to selected partitions, but these are public",
             hint="drop the flag, or public_partitions",
         )
 
@@ -320,21 +322,23 @@ def _check_without_ids(params: Any, rows: int, *, summed: bool, public: bool) ->
     if not params.contribution_bounds_already_enforced:
         raise RequestError(
             field="privacy_id_extractor",
-            message="is missing, so that nobody's contributions can be bounded",
-            hint="give one, or declare contribution_bounds_already_enforced=True",
+            message="is missing, so nobody's contributions can be bounded",
+            hint="add one, or declare contribution_bounds_already_enforced=True",
         )
     if rows > 1 and (summed or not public):
         raise RequestError(
             field="privacy_id_extractor",
-            message="is missing, and one person may have several rows in a partition: "
+            message="is missing, but one person may have several rows in a partition: "
             + ("their sum cannot be clipped" if summed else "people cannot be counted for the selection"),
-            hint="give one" + ("" if summed else ", list public_partitions") + ", or have one row of each person there",
+            hint="give one"
+            + ("" if summed else ", list public_partitions")
+            + ", or have only one row per person there",
         )
     if not public and params.partition_selection_strategy.is_weighted_gaussian:
         raise RequestError(
             field="privacy_id_extractor",
-            message="is missing, and a person's weight cannot be spread over that person's partitions",
-            hint="give one, or take another partition_selection_strategy",
+            message="is missing, so a person's weight cannot be spread over that person's partitions",
+            hint="add one, or choose another partition_selection_strategy",
         )
 
 

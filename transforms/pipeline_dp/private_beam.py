@@ -1,4 +1,4 @@
-"""PipelineDP's transforms of private collections, over the path of dp_pipelines.
+"""PipelineDP's transforms of private collections, implemented with dp_pipelines.
 
 In: a PCollection, a budget accountant, a function that gives the privacy id. Out: a `PrivatePCollection`, from which only
 released numbers come out. How: `Map` and `FlatMap` add no step to the pipeline; their functions run where rows become tables.
@@ -45,7 +45,7 @@ class PrivatePCollection:
         if not isinstance(transform, PrivatePTransform):
             raise RequestError(
                 field="private collection",
-                message=f"cannot be given to {type(transform).__name__}",
+                message=f"cannot be passed to {type(transform).__name__}",
                 hint="use the transforms of dp_pipelines.transforms.pipeline_dp.private_beam",
             )
         return transform.of(self._rows)

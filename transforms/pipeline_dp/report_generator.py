@@ -1,4 +1,4 @@
-"""What an aggregation does, in words, once it is planned.
+"""Describes a planned aggregation in words.
 
 In: parameters, a planned stage. Out: text. Holds: public numbers only.
 """
@@ -27,7 +27,7 @@ class ExplainComputationReport:
             ValueError: no aggregation was given this object.
         """
         if self._generator is None:
-            raise ValueError("this report was not given to an aggregation: pass it as out_explain_computation_report")
+            raise ValueError("this report was not passed to an aggregation: pass it as out_explain_computation_report")
         return self._generator.report()
 
 
@@ -78,5 +78,7 @@ class Explanation:
         lines += [f" {number}. {step}" for number, step in enumerate(steps, 1)]
         accounted = self._accountant.plan.accounted
         total = f"({accounted['epsilon']:.6g}, {accounted['delta']:.6g})-differentially private"
-        lines.append(f"All aggregations of this accountant together: {total}, by privacy loss distributions")
+        lines.append(
+            f"All aggregations of this accountant together: {total}, accounted with privacy loss distributions"
+        )
         return "\n".join(lines)

@@ -93,7 +93,7 @@ def refuse_name(columns: Sequence[str], field: str) -> None:
         RequestError: one has.
     """
     if COLUMN in columns:
-        raise RequestError(field=field, message=f"has a column {COLUMN!r}, a name of ours", hint="rename it")
+        raise RequestError(field=field, message=f"has a column {COLUMN!r}, which is a reserved name", hint="rename it")
 
 
 def refuse_foreign(schema: pa.Schema) -> None:
@@ -105,7 +105,7 @@ def refuse_foreign(schema: pa.Schema) -> None:
     if any(field.name == COLUMN and not field.equals(_DECIDED, check_metadata=True) for field in schema) or (
         schema.names.count(COLUMN) > 1
     ):
-        message = "is a name of ours, and this is no column that BoundedExamples wrote: it cannot say who is held out"
+        message = "is a reserved name, and this is no column that BoundedExamples wrote, so it cannot say who is held out"
         raise RequestError(field=f"column {COLUMN!r}", message=message, hint="rename it or leave it out")
 
 

@@ -1,4 +1,4 @@
-"""Exact sums over frames: numbers as integers of several 32-bit digits, which no order of adding and no neighbour changes.
+"""Exact sums over frames, with numbers as integers of several 32-bit digits: independent of order and neighbours.
 
 In: an array of numbers, frames. Out: 128-bit sums, as decimals or as the nearest float. Holds: integers and decimals are
 added as they are; a float counts as the nearest multiple of 2**-64, and as null where it is infinite or beyond 2**63 in size.

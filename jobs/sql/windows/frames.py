@@ -1,4 +1,4 @@
-"""The rows of each privacy unit in places: unit by unit, in an order that the unit alone decides; and each row's frame.
+"""Orders the rows of each privacy unit, by that unit alone, and finds the frame of each row.
 
 In: unit columns, all columns of the rows, the values that windows partition and order by. Out: places, and for each place the
 places of its frame. Holds: `UnitRows` puts the rows of each unit in the order of their content (by hash, equal hashes by the

@@ -1,4 +1,4 @@
-"""`unit_columns` and `where` of a train stage: columns that look at all rows of the same privacy unit, for examples to train on.
+"""`unit_columns` and `where` of a train stage: columns that look at all rows of the same privacy unit, for training examples.
 
 In: definitions in SQL with windows, a condition, the columns that a row has by then. Out: `UnitExpressions`, which turns a
 table of whole units into the rows that become examples, with the defined columns.
@@ -207,7 +207,7 @@ def bind(
     problems: list[RequestError] = []
     for name in unit:
         if name not in schema.names:
-            message, hint = f"names column {name!r}, which is not there", nearest(name, schema.names, "columns")
+            message, hint = f"names column {name!r}, which does not exist", nearest(name, schema.names, "columns")
             problems.append(RequestError(field="privacy_unit", message=message, hint=hint))
             continue
         try:
@@ -259,7 +259,7 @@ def bind(
 def _check_name(name: str, unit: Sequence[str], known: Mapping[str, str], refused: Mapping[str, str]) -> None:
     """The name of a unit column is its own."""
     taken = refused.get(name.casefold(), known.get(name.casefold()))
-    message, hint = "", "take another name"
+    message, hint = "", "choose another name"
     if name.casefold() in {item.casefold() for item in unit}:
         message = "would define a column of the privacy unit"
     elif taken is not None:
@@ -280,7 +280,7 @@ def _condition(
             check.connection, row_calculator.statement([job_parameters.into_sql(where, values)[0]])
         )
     if window_whitelist.windows_of(node):
-        message, hint = "holds a window", "define it as a unit column, and name that in where"
+        message, hint = "holds a window", "define it as a unit column, and use that in where"
         raise RequestError(field="", message=message, hint=hint)
     if _names(node, refused):
         return None

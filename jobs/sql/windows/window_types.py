@@ -1,4 +1,4 @@
-"""The windows of a definition checked and typed, and the expressions in and around them, before a row is read.
+"""Checks and types the windows of a definition, and the expressions in and around them, before a row is read.
 
 In: a definition's text, the columns that it may name. Out: a `UnitColumn`. Holds: three layers, none of which can fail for what
 rows hold: expressions of one row that windows read, windows over their values, an expression of one row around the windows;
@@ -88,8 +88,8 @@ class Check:
         for name in names:
             kind = (schema or self.schema).field(name).type
             if not is_plain(kind):
-                message = f"reads column {name!r} of type {kind}, which unit columns cannot read"
-                raise _refused(message, "take what you need out of it in columns")
+                message = f"reads column {name!r} of type {kind}, which unit columns do not support"
+                raise _refused(message, "extract what you need from it in columns")
 
     def definition(self, name: str, node: Node, text: str) -> UnitColumn:
         """One definition, from its tree.
@@ -144,16 +144,16 @@ class Check:
         argument = self._part(window.arguments[0]) if window.arguments else None
         condition = self._part(window.condition) if window.condition is not None else None
         if condition is not None and condition.type != pa.bool_():
-            raise _refused(f"has a FILTER that is {condition.type}", "compare with something")
+            raise _refused(f"has a FILTER that is {condition.type}", "write a comparison")
         orders = tuple(
             OrderBy(expression=self._part(node), descending=descending, nulls_first=nulls_first)
             for node, descending, nulls_first in window.orders
         )
         number, default = 1, None
         if len(window.arguments) > 1:
-            number = self._whole(window.arguments[1], f"how far {name!r} goes")
+            number = self._whole(window.arguments[1], f"the second argument of {name!r}")
             if number < (1 if name == "nth_value" or window.ignore_nulls else 0):
-                raise _refused(f"says 0 for how far {name!r} goes", "write 1 or more")
+                raise _refused(f"has 0 as the second argument of {name!r}", "write 1 or more")
         if len(window.arguments) > 2:
             assert argument is not None
             default = self._default(argument, window.arguments[2])
@@ -192,7 +192,7 @@ class Check:
         text = window_whitelist.spell(node, self.connection)
         default = self._of_one_row(f"CAST((\n{text}\n) AS {kinds.column(0)[0]})", self.schema)
         if default.type != argument.type:
-            raise _refused("gives a default of another type than the values", "cast it")
+            raise _refused("has a default whose type differs from the values", "cast it")
         return default
 
     def _bound(self, edge: Edge, by_rows: bool, orders: tuple[OrderBy, ...]) -> FrameEnd:
@@ -203,7 +203,7 @@ class Check:
         assert edge.offset is not None
         distance: int | float
         if by_rows:
-            distance = self._whole(edge.offset, "how many rows a frame reaches")
+            distance = self._whole(edge.offset, "the distance of a frame")
         elif len(orders) != 1:
             raise _refused("has a RANGE frame with a distance", "give OVER exactly one ORDER BY, or use ROWS")
         else:
@@ -225,7 +225,7 @@ class Check:
             )
         except (RequestError, duckdb.Error):
             raise _refused(
-                "has a frame or a distance that is no constant", "write e.g. 3 or INTERVAL 30 DAYS"
+                "has a frame or a distance that is not constant", "write e.g. 3 or INTERVAL 30 DAYS"
             ) from None
         return table.column(0)[0].as_py()
 
@@ -266,7 +266,9 @@ def _distance(value: Any, kind: pa.DataType) -> int | float:
     distance = _in_units(value, kind)
     if isinstance(distance, decimal.Decimal):
         if distance != distance.to_integral_value():
-            raise _refused(f"has a RANGE distance finer than the values of ORDER BY ({kind})", "write a coarser one")
+            raise _refused(
+                f"has a RANGE distance that is finer than the values of ORDER BY ({kind})", "write a coarser distance"
+            )
         distance = int(distance)
     if not 0 <= distance <= (MOST_OFFSET if isinstance(distance, int) else math.inf) or distance == math.inf:
         raise _refused("has a RANGE distance that is negative or too large", "write PRECEDING or FOLLOWING instead")
@@ -293,7 +295,7 @@ def _in_units(value: Any, kind: pa.DataType) -> decimal.Decimal | float:
     if isinstance(value, pa.MonthDayNano) and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         months, days, nanoseconds = value
         if months:
-            raise _refused("has a RANGE distance in months, which are not equally long", "write INTERVAL 30 DAYS")
+            raise _refused("has a RANGE distance in months, which differ in length", "write INTERVAL 30 DAYS")
         unit = _DAY if pa.types.is_date(kind) else _NANOSECONDS[kind.unit]
         return exact.divide(decimal.Decimal(days * _DAY + nanoseconds), decimal.Decimal(unit))
     raise _refused(

@@ -1,4 +1,4 @@
-"""Which windows the definition of a unit column may hold: a whitelist over DuckDB's own parse tree, as `whitelist`.
+"""Decides which windows a unit column may use: a whitelist over DuckDB's own parse tree, like `whitelist`.
 
 In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds:
 what is not plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a
@@ -55,8 +55,8 @@ _ONLY: Mapping[str, Any] = {
 _SPOKEN = {
     "exclude_clause": "EXCLUDE, which is not allowed",
     "arg_orders": "ORDER BY among the arguments of a window function, which is not allowed",
-    "schema": "a function with a schema before its name",
-    "catalog": "a function with a catalog before its name",
+    "schema": "a function with a schema prefix",
+    "catalog": "a function with a catalog prefix",
 }
 
 _EDGES = {
@@ -120,16 +120,16 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
         raise _refused("cannot be parsed", "simplify it") from None
     if tree.get("error"):
         message = str(tree.get("error_message")).splitlines()[0]
-        hint = "check the SQL; a column whose name is a word of SQL needs double quotes"
+        hint = "check the SQL; a column named like an SQL keyword needs double quotes"
         if job_parameters.undeclared(text, ()):
-            hint = "parameters can be used in source and where only"
+            hint = "parameters can only be used in source and where"
         raise _refused("is nested too deeply" if "depth" in message else f"is not an SQL expression: {message}", hint)
     node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
     # As in `expressions`: nothing of the text may have closed a bracket and belonged to what stands around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{text}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
     if [_stripped(item) for item in items] != [_stripped(node)]:
-        raise _refused("must be one SQL expression", "write an expression, not a part of a query")
+        raise _refused("must be one SQL expression", "write an expression, not a fragment of a query")
     return node
 
 
@@ -138,7 +138,7 @@ def spell(node: Node, connection: duckdb.DuckDBPyConnection) -> str:
     text = row_calculator.unparse(connection, node)
     tree = row_calculator.parse(connection, row_calculator.statement([text]))
     if tree.get("error") or _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) != _stripped(node):
-        raise _refused("holds a part that cannot be told apart from the windows around it", "write it another way")
+        raise _refused("holds a part that cannot be distinguished from the windows around it", "write it differently")
     return text
 
 
@@ -221,10 +221,12 @@ def written(node: Node) -> Written:
     if node["distinct"] and (name != "count" or not arguments):
         raise _refused(f"uses DISTINCT in {name!r}; only count(DISTINCT x) is allowed", "")
     if node["filter_expr"] is not None and name not in AGGREGATES:
-        raise _refused(f"uses FILTER with {name!r}, which is no aggregate", "use it with count, sum, avg, min or max")
+        raise _refused(
+            f"uses FILTER with {name!r}, which is not an aggregate", "use it with count, sum, avg, min or max"
+        )
     of_values = name.endswith("_value") or name in ("lag", "lead")
     if node["has_ignore_nulls"] and not of_values:
-        raise _refused(f"says what {name!r} does with nulls", "leave IGNORE NULLS or RESPECT NULLS out")
+        raise _refused(f"specifies how {name!r} treats nulls", "remove IGNORE NULLS or RESPECT NULLS")
     start, end = str(node["start"]), str(node["end"])
     return Written(
         function=name,
@@ -242,7 +244,7 @@ def written(node: Node) -> Written:
 
 def _argument(argument: Any) -> Node:
     if not isinstance(argument, dict) or argument.get("name") or set(argument) - {"name", "expression"}:
-        raise _refused("names an argument, which is not allowed", "give arguments by position")
+        raise _refused("passes an argument by name, which is not allowed", "pass arguments by position")
     node: Node = argument["expression"]
     return node
 

@@ -272,7 +272,7 @@ REFUSED = {
     "a folder in a file": ({"output": f"{__file__}/out"}, "output: cannot be created; choose"),
     "too long a folder": ({"output": "x" * 300}, "output: cannot be created; choose"),
     "columns that are none": ({"columns": 0}, "columns: "),
-    "no name": ({"name": "a/b"}, "name: must not start with a dot or hold a slash"),
+    "no name": ({"name": "a/b"}, "name: must not start with a dot or contain a slash"),
     "private without delta": ({"delta": 0.0}, "delta: must be above 0 where partitions are selected privately"),
 }
 
@@ -354,7 +354,7 @@ def test_rows_with_a_trigger_are_refused_since_each_pane_would_be_a_draw():
     panes = beam.WindowInto(
         GlobalWindows(), trigger=Repeatedly(AfterCount(1)), accumulation_mode=AccumulationMode.ACCUMULATING
     )
-    with pytest.raises(RequestError, match="input: has a trigger, which may release the same rows again"):
+    with pytest.raises(RequestError, match="input: has a trigger, which may release the same rows repeatedly"):
         _ = rows(beam.Pipeline()) | panes.with_output_types(typed) | transforms.DpAggregate(**SETTINGS)
 
 
@@ -425,7 +425,7 @@ def test_a_file_that_is_no_pipeline_is_refused(text, told, tmp_path, monkeypatch
 
 def test_options_that_show_rows_are_refused(shop, capfd):
     assert run_pipeline.main(["weekly.yaml", "--runtime_type_check"]) == 2
-    assert "--runtime_type_check: prints values of rows" in capfd.readouterr().err
+    assert "--runtime_type_check: prints row values" in capfd.readouterr().err
 
 
 def test_the_command_says_how_it_is_used(capfd):

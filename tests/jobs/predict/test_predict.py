@@ -114,7 +114,7 @@ def test_rows_are_prepared_as_for_training_without_what_only_the_label_needs(
     assert [pair[:2] for pair in ours] == [pair[:2] for pair in theirs]
     assert [pair[2] for pair in ours] == pytest.approx([pair[2] for pair in theirs], abs=1e-12)
     assert f"{found.num_rows} predictions" in said.out
-    assert "not covered by the guarantee of the release" in said.err
+    assert "the guarantee of the release does not cover predictions" in said.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.parquet", "rows"]
 
 
@@ -249,7 +249,7 @@ def test_what_is_wrong_is_named_by_file_and_column(tmp_path: pathlib.Path, shop_
     folder, output = tmp_path / "model", tmp_path / "out.parquet"
     rows(tmp_path)
     source, given = tmp_path / "rows/*", ("--output", output)
-    assert "no folder of a model" in refused(call, tmp_path / "nowhere", source, *given)
+    assert "not a model folder" in refused(call, tmp_path / "nowhere", source, *given)
     assert "matches no file" in refused(call, folder, tmp_path / "none/*", *given)
     pa.parquet.write_table(purchases(0).drop_columns(["price"]), tmp_path / "lean.parquet")
     error = refused(call, folder, tmp_path / "lean.parquet", *given)
@@ -282,7 +282,7 @@ def test_of_several_models_in_a_release_one_must_be_named(tmp_path: pathlib.Path
     for name in ("a", "b"):
         model(tmp_path / name)
     rows(tmp_path)
-    assert "the models 'a', 'b'" in refused(call, tmp_path, tmp_path / "rows/*", "--output", tmp_path / "out")
+    assert "several models: 'a', 'b'" in refused(call, tmp_path, tmp_path / "rows/*", "--output", tmp_path / "out")
 
 
 def test_a_column_called_like_the_prediction_is_refused(

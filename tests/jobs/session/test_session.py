@@ -360,9 +360,9 @@ REFUSED = {
     "lazy frame": ({"data": pl.LazyFrame({"customer": [1]})}, r"data: is a LazyFrame"),
     "no file": ({"data": "nothing"}, "source: matches no file"),
     "column twice": ({"data": pa.table([[1], [2]], ["customer", "customer"])}, "data: has column 'customer' twice"),
-    "numbers as names": ({"data": pd.DataFrame({0: [1]})}, "data: has a column whose name is no text"),
+    "numbers as names": ({"data": pd.DataFrame({0: [1]})}, "data: has a column whose name is not a string"),
     "types of Parquet": ({"data": "events", "types": {"price": pa.int64()}}, "types: is for columns of pandas"),
-    "types of typed": ({"types": {"price": pa.int64()}}, r"types\['price'\]: has a type of its own"),
+    "types of typed": ({"types": {"price": pa.int64()}}, r"types\['price'\]: already has a type"),
     "no cap": ({"epsilon": None}, "epsilon: is needed: the account is new"),
     "no delta": ({"delta": None}, "delta: is needed: the account is new"),
     "bad cap": ({"epsilon": float("nan")}, "epsilon: must be"),
@@ -387,7 +387,7 @@ def test_a_named_ledger_must_have_the_account():
     session(dataset="shop")
     with pytest.raises(dp.RequestError, match="dataset 'shp': has no account") as refused:
         session(dataset="shp", ledger=DEFAULT_NAME)
-    assert "there are: shop" in refused.value.hint
+    assert "existing accounts: shop" in refused.value.hint
     assert session(ledger=DEFAULT_NAME).cap.epsilon == 3
 
 
@@ -472,7 +472,7 @@ def test_an_account_that_another_ledger_has_had_is_told(capsys, monkeypatch, tmp
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     session(dataset="twice")
-    assert "was charged before, in the ledger" in capsys.readouterr().err
+    assert "were charged before, in the ledger" in capsys.readouterr().err
 
 
 def test_the_library_names_the_session_without_loading_it():

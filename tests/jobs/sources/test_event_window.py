@@ -146,13 +146,13 @@ def test_a_window_with_room_in_its_budget_may_be_released_again(shop: Shop, call
 @pytest.mark.parametrize(
     ("changes", "week", "words"),
     [
-        ({}, "2025-01-14", "begins on no first day of the account's windows, which begin every 7 days from 2025-01-06"),
+        ({}, "2025-01-14", "is not the first day of a window of the account; these begin every 7 days from 2025-01-06"),
         ({"window": {**WEEK, "days": 14}}, "2025-01-06", "is not that of the account 'shop': 7 days of paid_at"),
         ({"window": None}, "2025-01-06", "protects each unit in one window of 7 days"),
-        ({"window": {**WEEK, "column": "product"}}, "2025-01-06", "which is no column of dates or timestamps"),
-        ({"window": {**WEEK, "column": "none"}}, "2025-01-06", "which is no column of dates or timestamps"),
-        ({"window": {**WEEK, "param": "day"}}, "2025-01-06", "which params does not declare as a date"),
-        ({"params": {"week": {"type": "string"}}}, "2025-01-06", "which params does not declare as a date"),
+        ({"window": {**WEEK, "column": "product"}}, "2025-01-06", "which is not a column of dates or timestamps"),
+        ({"window": {**WEEK, "column": "none"}}, "2025-01-06", "which is not a column of dates or timestamps"),
+        ({"window": {**WEEK, "param": "day"}}, "2025-01-06", "which params: does not declare as a date"),
+        ({"params": {"week": {"type": "string"}}}, "2025-01-06", "which params: does not declare as a date"),
     ],
 )
 def test_a_window_that_is_not_the_accounts_is_refused(
@@ -184,7 +184,7 @@ def test_a_window_is_refused_by_an_account_without_windows(shop: Shop, call: Cal
     shop.write(params=PARAMS, window=WEEK, stages=LISTED)
     said = release(shop, call, "2025-01-06")
     assert said.code == 2
-    assert "is not for the account 'shop', which protects all rows of a unit together" in said.err
+    assert "does not fit the account 'shop', which protects all rows of a unit together" in said.err
 
 
 def test_an_account_made_from_a_job_has_the_jobs_windows(shop: Shop, call: Call) -> None:

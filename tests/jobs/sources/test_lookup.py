@@ -48,7 +48,7 @@ def test_a_lookup_travels() -> None:
 @pytest.mark.parametrize(
     ("listed", "on", "words"),
     [
-        (pa.table({"store": [1, 1], "city": ["a", "b"]}), "store", "stand twice"),
+        (pa.table({"store": [1, 1], "city": ["a", "b"]}), "store", "duplicate keys"),
         (pa.table({"store": [1, None], "city": ["a", "b"]}), "store", "null"),
         (pa.table({"store": ["1"], "city": ["a"]}), "store", "int64 in the rows and string in the lookup table"),
         (pa.table({"store": [1], "user": [1]}), "store", "shadow column 'user'"),

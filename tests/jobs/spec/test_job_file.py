@@ -280,7 +280,7 @@ def test_a_split_or_a_noise_level_that_cannot_be_is_refused_with_its_line(
 @pytest.mark.parametrize(
     ("look", "words"),
     [
-        ({"stage": "a\x1b[2J", "date": "2026-01-05"}, "must not hold line breaks, control characters"),
+        ({"stage": "a\x1b[2J", "date": "2026-01-05"}, "must not contain line breaks, control characters"),
         ({"stage": "weekly", "date": "2026-02-30"}, "must be a date"),
         ({"stage": "weekly", "date": "2026-13-01"}, "must be a date"),
     ],

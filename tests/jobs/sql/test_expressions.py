@@ -381,7 +381,7 @@ def test_expressions_travel_without_their_connection_and_give_the_same() -> None
         (None, {"a": "chr(text)"}, ["columns.a", "chr"]),
         (None, {"a": "lowr(text)"}, ["columns.a", "did you mean 'lower'?"]),
         (None, {"a": "moment - moment"}, ["columns.a", "interval", "CAST"]),
-        (None, {"a": "n = {week}"}, ["columns.a", "source and where only"]),
+        (None, {"a": "n = {week}"}, ["columns.a", "only be used in source and where"]),
     ],
 )
 def test_a_wrong_expression_is_refused_with_its_place_and_a_hint(

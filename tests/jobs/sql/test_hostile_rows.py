@@ -269,7 +269,7 @@ def evaluated(sql: str, rows: pa.Table, monkeypatch: pytest.MonkeyPatch) -> floa
             or "Cannot" in error.message
         ):
             return None
-        if "gives values of type" in error.message:
+        if "has values of type" in error.message:
             return evaluated(f"({sql}) IS NULL", rows, monkeypatch)
         raise
 

@@ -169,12 +169,12 @@ def test_a_row_that_breaks_duckdb_costs_no_new_database(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
-        ("json_extract_string(t, '$..a')", "values overlap"),
-        ("t->>'$..a'", "values overlap"),
+        ("json_extract_string(t, '$..a')", "values can overlap"),
+        ("t->>'$..a'", "values can overlap"),
         (f"regexp_matches(t, '{'a' * 1001}')", "more than 1000 characters"),
         ("replace(replace(t, 'a', repeat('b', 3)), 'b', 'c')", "'repeat'"),
         (f"replace(replace(t, 'a', '{'b' * 100}'), 'b', '{'c' * 100}')", "4096 times as long"),
-        ("time_bucket(INTERVAL 1 DAY, z, t)", "a constant must stand"),
+        ("time_bucket(INTERVAL 1 DAY, z, t)", "a constant is required"),
         ("isodow(to_days(n))", "not recognized"),
         ("t[1:2:2]", "not been implemented"),
     ],

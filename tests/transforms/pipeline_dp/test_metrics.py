@@ -227,7 +227,7 @@ def test_what_cannot_be_done_is_refused(field: str, request_: Any) -> None:
 
 def test_a_row_that_was_invented_is_judged_aloud() -> None:
     assert ours.check_row(extractors(), Row("ann", "north", 3)) == ("ann", "north", 3)
-    with pytest.raises(RequestError, match="partition_extractor: gives a list, which cannot be a key; use text"):
+    with pytest.raises(RequestError, match="partition_extractor: returns a list, which cannot be a key; use text"):
         ours.check_row(extractors(), Row("ann", ["north"], 3))
     with pytest.raises(AttributeError):
         ours.check_row(extractors(), "no row")
@@ -265,9 +265,9 @@ def test_the_order_of_calls_is_checked() -> None:
 
 def test_nothing_to_plan_is_no_error(caplog) -> None:
     ours.NaiveBudgetAccountant(1, 1e-6).compute_budgets()
-    assert "no aggregation has asked for budget" in caplog.text
+    assert "no aggregation has requested budget" in caplog.text
 
 
 def test_a_report_that_was_given_to_nothing_says_so() -> None:
-    with pytest.raises(ValueError, match="was not given to an aggregation"):
+    with pytest.raises(ValueError, match="was not passed to an aggregation"):
         ours.ExplainComputationReport().text()

@@ -168,7 +168,7 @@ def test_rows_without_ids_count_each_for_itself() -> None:
         ("transforms of dp_pipelines", lambda rows: rows | beam.Map(print)),
         ("MakePrivate", lambda rows: rows._rows.pcoll | private_beam.Count(ABOUT["count"][1])),
         ("SampleAndAggregate", lambda rows: rows | private_beam.CombinePerKey(None, None)),
-        ("give a list", lambda rows: rows | private_beam.Count(ABOUT["count"][1], public_partitions=rows._rows.pcoll)),
+        ("pass a list", lambda rows: rows | private_beam.Count(ABOUT["count"][1], public_partitions=rows._rows.pcoll)),
         ("import NaiveBudget", lambda rows: private_beam.MakePrivate(theirs.NaiveBudgetAccountant(1, 1e-6), None)),
     ],
 )
