@@ -201,7 +201,7 @@ class HistogramLists(BarLists):
 class PlainLists(BarLists):
     """Other lists: their numbers may be of either sign."""
 
-    name, caption, each = "list", "The numbers of each list.", "each list"
+    name, caption, each = "list", "The numbers in each list.", "each list"
 
     def declared(self, entry: Mapping[str, Any]) -> bool:
         """See `ListStyle`."""

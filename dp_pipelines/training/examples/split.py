@@ -105,7 +105,9 @@ def refuse_foreign(schema: pa.Schema) -> None:
     if any(field.name == COLUMN and not field.equals(_DECIDED, check_metadata=True) for field in schema) or (
         schema.names.count(COLUMN) > 1
     ):
-        message = "is a reserved name, and this is no column that BoundedExamples wrote, so it cannot say who is held out"
+        message = (
+            "is a reserved name, and this is no column that BoundedExamples wrote, so it cannot say who is held out"
+        )
         raise RequestError(field=f"column {COLUMN!r}", message=message, hint="rename it or leave it out")
 
 
