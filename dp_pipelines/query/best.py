@@ -60,7 +60,7 @@ class Best:
             )
         if by.auto:
             raise RequestError(
-                field="best.by", message="has bounds that are chosen", hint="write its bounds as numbers"
+                field="best.by", message="has bounds that the run chooses", hint="write its bounds as numbers"
             )
         if by.stddev is not None:
             raise RequestError(field="best.by", message="gets no noise, so no stddev", hint="drop it")

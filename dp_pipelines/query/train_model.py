@@ -354,7 +354,7 @@ class TrainModel:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
         for column in OURS & set(self.privacy_unit):
             raise RequestError(
-                field="privacy_unit", message=f"has a column {column!r}, a name of ours", hint="rename it"
+                field="privacy_unit", message=f"has a column {column!r}, which is a reserved name", hint="rename it"
             )
         if not isinstance(self.label, Label):
             raise RequestError(field="label", message="must be a BinaryLabel, ClassLabel or NumberLabel")
@@ -366,7 +366,9 @@ class TrainModel:
                 raise RequestError(field=f"features.{name}", message="must be a Number or a Category")
             if feature.column == COLUMN:
                 raise RequestError(
-                    field=f"features.{name}", message=f"is column {COLUMN!r}, a name of ours", hint="rename it"
+                    field=f"features.{name}",
+                    message=f"is column {COLUMN!r}, which is a reserved name",
+                    hint="rename it",
                 )
             if feature.column == self.label.column:
                 raise RequestError(

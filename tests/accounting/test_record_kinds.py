@@ -134,7 +134,7 @@ def test_each_kind_says_in_words_what_a_record_says() -> None:
         "200 sums over samples of 0.02 of the units, 64 steps in the L2 norm each",
         "16 steps in each of 3 partitions, 40 in all",
         "3 decisions of epsilon 0.25, delta 1e-08",
-        "3 choices of bounded range, epsilon 0.25",
+        "3 bounded-range selections, epsilon 0.25",
         "fails with probability 1e-07",
     ]
 

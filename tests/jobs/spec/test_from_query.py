@@ -55,7 +55,7 @@ def test_a_query_becomes_a_job_and_the_same_query_again(case: str, monkeypatch: 
     [
         ({"epsilon": float("inf")}, "^epsilon: must be a finite number"),
         ({"epsilon": float("nan")}, "^epsilon: must be"),
-        ({"dataset": "a\x1b[2J"}, "^dataset: must not hold line breaks"),
+        ({"dataset": "a\x1b[2J"}, "^dataset: must not contain line breaks"),
         ({"columns": {"a": 3}}, "^columns.a: must be text"),
         ({"columns": {"a": object()}}, "^columns.a: holds a value that no job file can hold; use numbers"),
         ({"where": "half \ud800"}, "^where: holds a value that no job file can hold"),
