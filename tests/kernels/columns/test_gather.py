@@ -152,6 +152,7 @@ def test_one_dictionary_value_in_so_many_rows_that_offsets_of_32_bits_would_wrap
     assert decoded[rows - 1].as_py() == "a" * 2**20
 
 
+@pytest.mark.slow  # it takes more than 2 GiB
 def test_arrow_itself_still_wraps_so_that_this_room_is_needed():
     rows = 2**31 // 2**20 + 8
     try:
