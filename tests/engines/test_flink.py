@@ -179,7 +179,7 @@ def test_a_cluster_that_is_not_there_is_found_before_anything_is_charged(tmp_pat
     options = ["--runner", "flink", f"--flink_master=localhost:{port}", f"--flink_job_server_jar={jar}"]
     said = command("run", cases.empty_shards(tmp_path), "--output", tmp_path / "out", *options)
     assert said.returncode == 2
-    assert f"nothing answers like Flink at http://localhost:{port}" in said.stderr
+    assert f"nothing at http://localhost:{port} answers like Flink" in said.stderr
     assert not (tmp_path / DEFAULT_NAME).exists()
 
 
