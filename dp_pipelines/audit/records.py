@@ -18,7 +18,7 @@ from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.sensitivity import LatticeSteps
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
-from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.by_statistic import by_mechanism
 from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
 from dp_pipelines.mechanisms.rank_choice import RankChoice
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
@@ -197,7 +197,7 @@ def _of_statistic(stage: StagePlan, place: int | None, noise: Noise, vectors: Cl
     law = "laplace" if isinstance(noise.law, FlooredLaplace) else "gaussian"
     fields: Fields = {"name": name, "kind": law, "scale": noise.law.scale}
     audited = _Audited(stage=stage, statistic=statistic, name=name, noise=noise, vectors=vectors)
-    return fields | inherited(FIELDS, type(mechanism_of(statistic)))(audited)
+    return fields | by_mechanism(FIELDS, statistic)(audited)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

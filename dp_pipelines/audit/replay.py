@@ -24,7 +24,7 @@ from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.statistics import Statistic, TrainingSums
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
-from dp_pipelines.mechanisms.by_statistic import inherited, mechanism_of
+from dp_pipelines.mechanisms.by_statistic import by_mechanism
 from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
 from dp_pipelines.mechanisms.rank_choice import RankChoice
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
@@ -132,7 +132,7 @@ def cost(stage: StagePlan, task: TrainModel | None) -> int:
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is None:
             continue
-        total += inherited(COSTS, type(mechanism_of(statistic)))(stage, statistic, noise)
+        total += by_mechanism(COSTS, statistic)(stage, statistic, noise)
     if stage.selection is not None and not stage.selection.released:
         total += stage.layout.max_partitions
     kind = stage.kind
@@ -252,7 +252,7 @@ def _decisions(watch: _Watch, stage: StagePlan) -> None:
     """Choices, coins, thresholds."""
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None and statistic.decided:
-            inherited(DECISIONS, type(mechanism_of(statistic)))(watch, stage, place)
+            by_mechanism(DECISIONS, statistic)(watch, stage, place)
     kind = stage.kind
     if isinstance(kind, BestKind):
         watch.decided("choice of the best", decisions.best(stage, kind.choice, watch.replays))
@@ -291,7 +291,7 @@ DECISIONS: Mapping[type[Mechanism], Callable[[_Watch, StagePlan, int], None]] = 
 def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     """Sums of clipped vectors."""
     ((key, chosen),) = stage.choices.noises.items()
-    (vectors,) = stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values()
+    (vectors,) = stage.sums
     record = watch.record(key)
     multiplier = training_noise.multiplier(stage)
     claimed = float(multiplier)

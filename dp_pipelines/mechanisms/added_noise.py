@@ -9,11 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Floats, Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import WEIGHT_BITS
-from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Noise, Sources
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.selection import thresholds
 
@@ -24,21 +23,12 @@ class AddedNoise(Mechanism):
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return noise_record(stage, name, calibration.law, calibration.noise.law.scale, calibration.moved)
 
-    def draw(
-        self,
-        calibration: Calibration,
-        totals: Totals,
-        place: int,
-        partitions: Integers,
-        steps: Integers | None,
-        sources: Sources,
-    ) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         noise = calibration.noise
-        if steps is None:
-            exact = totals.coarse_lists(place, partitions, shift=noise.fine_bits, step=noise.step)
-            found = sources.add_noise(exact, noise.law)
+        if exact.noisy is None:
+            found = sources.add_noise(exact.lists(shift=noise.fine_bits, step=noise.step), noise.law)
         else:
-            found = steps[partitions]
+            found = exact.noisy[exact.partitions]
         return Noisy(values=_published(found, noise), stddev=noise.stddev)
 
 

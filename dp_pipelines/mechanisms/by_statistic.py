@@ -35,6 +35,11 @@ def mechanism_of(statistic: Statistic) -> Mechanism:
     return inherited(MECHANISMS, type(statistic))
 
 
+def by_mechanism(table: Mapping[type[Mechanism], Value], statistic: Statistic) -> Value:
+    """What a table by class of mechanism says of the mechanism of a statistic."""
+    return inherited(table, type(mechanism_of(statistic)))
+
+
 def inherited(table: Mapping[type[Any], Value], known: type[Any]) -> Value:
     """What a table by class says of a class, or of the nearest that it inherits from.
 

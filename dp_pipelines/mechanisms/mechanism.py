@@ -119,6 +119,27 @@ class Calibration:
         return self.moved.linf / self.noise.law.scale
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exact:
+    """The exact totals of one statistic in the partitions that are released.
+
+    Args:
+        totals: of the stage.
+        place: of the statistic among those of the stage.
+        partitions: rising codes.
+        noisy: steps of all partitions with their noise, where selection may have compared them; else None.
+    """
+
+    totals: Totals
+    place: int
+    partitions: Integers
+    noisy: Integers | None
+
+    def lists(self, *, shift: int = 0, step: int = 1) -> Integers:
+        """The integers of each partition, rounded as `Totals.coarse_lists` rounds."""
+        return self.totals.coarse_lists(self.place, self.partitions, shift=shift, step=step)
+
+
 class Mechanism(abc.ABC):
     """How statistics of some kind are released. Stateless; `mechanisms.by_statistic` says which statistics have which."""
 
@@ -143,22 +164,11 @@ class Mechanism(abc.ABC):
         return shape.unit
 
     @abc.abstractmethod
-    def draw(
-        self,
-        calibration: Calibration,
-        totals: Totals,
-        place: int,
-        partitions: Integers,
-        steps: Integers | None,
-        sources: Sources,
-    ) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         """Release a statistic of some partitions, once.
 
         Args:
             calibration: of the statistic.
-            totals: of the stage.
-            place: of the statistic among those of the stage.
-            partitions: rising codes.
-            steps: of all partitions with their noise, where selection may have compared them; else None.
+            exact: its totals in these partitions.
             sources: of noise and coins.
         """

@@ -10,10 +10,8 @@ import math
 import numpy as np
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Around
-from dp_pipelines.kernels.lattice import Integers
-from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.selection.exponential import permute_and_flip
 
@@ -27,21 +25,13 @@ class RankChoice(Mechanism):
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=0.0)
 
-    def draw(
-        self,
-        calibration: Calibration,
-        totals: Totals,
-        place: int,
-        partitions: Integers,
-        steps: Integers | None,
-        sources: Sources,
-    ) -> Noisy:
-        if not len(partitions):
+    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
+        if not len(exact.partitions):
             return Noisy(values=np.zeros(0), stddev=0.0)
         cells = calibration.statistic.cells
         assert isinstance(cells, Around)
         chosen = permute_and_flip(
-            cells.scores(totals.coarse_lists(place, partitions, shift=0, step=1)),
+            cells.scores(exact.lists()),
             spread=spread(cells, calibration.max_rows_per_partition),
             epsilon=calibration.decision_epsilon,
             words=sources.words,

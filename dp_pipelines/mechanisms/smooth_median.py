@@ -8,10 +8,8 @@ Holds: each number has the epsilon and delta of its record, or less; nothing tel
 import numpy as np
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.cells import Points
-from dp_pipelines.kernels.lattice import Integers
-from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
 from dp_pipelines.mechanisms.rank_choice import decision_record
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise import smooth_sensitivity
@@ -26,20 +24,12 @@ class MedianByPoints(Mechanism):
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=calibration.delta)
 
-    def draw(
-        self,
-        calibration: Calibration,
-        totals: Totals,
-        place: int,
-        partitions: Integers,
-        steps: Integers | None,
-        sources: Sources,
-    ) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         found, points = smoothing(calibration), calibration.statistic.cells
         assert isinstance(points, Points)
-        if not len(partitions):
+        if not len(exact.partitions):
             return Noisy(values=np.zeros(0), stddev=0.0)
-        counted = totals.coarse_lists(place, partitions, shift=0, step=1)
+        counted = exact.lists()
         known: dict[bytes, smooth_sensitivity.NoisyMedian] = {}  # replays of an audit are many times the same
         drawn = np.empty(len(counted))
         for row, counts in enumerate(counted):

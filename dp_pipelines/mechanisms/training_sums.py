@@ -10,10 +10,8 @@ import math
 from fractions import Fraction
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.lattice import Integers
-from dp_pipelines.mechanisms.mechanism import Calibration, Mechanism, Sources
+from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
 
 DRAWS = 2
@@ -30,15 +28,7 @@ class NoisyTrainingSums(Mechanism):
         assert isinstance(vectors, ClippedVectors)
         return sums_record(stage, name, calibration.noise.law.scale, calibration.steps, vectors)
 
-    def draw(
-        self,
-        calibration: Calibration,
-        totals: Totals,
-        place: int,
-        partitions: Integers,
-        steps: Integers | None,
-        sources: Sources,
-    ) -> Noisy:
+    def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         raise NotImplementedError("dp_pipelines.training releases these sums")
 
 

@@ -90,7 +90,7 @@ def _typed(value: Any) -> Any:
 
 def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dict[str, Any]:
     """A stage of clipped sums as `plan --json` shows it: the steps of a train stage, or what prepares them."""
-    (vectors,) = stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values()
+    (vectors,) = stage.sums
     described: dict[str, Any] = {
         "name": stage.name,
         "kind": "aggregate" if task is None else "train",

@@ -28,7 +28,7 @@ def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
         BudgetError: it names the stage.
     """
     for name, stage in stages.items():
-        for vectors in stage.kind.sums({statistic.name: statistic for statistic in stage.statistics}).values():
+        for vectors in stage.sums:
             if not fits(vectors.size, multiplier(stage)):
                 raise BudgetError(
                     field=f"stages.{name}",

@@ -14,6 +14,7 @@ from typing import Any
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.clipped_vectors import ClippedVectors
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
@@ -96,6 +97,11 @@ class StagePlan:
     def kind(self) -> StageKind:
         """Whether it releases aggregates, chooses the best partitions, or trains."""
         return kind_of(self.query)
+
+    @property
+    def sums(self) -> tuple[ClippedVectors, ...]:
+        """What training sums up in it."""
+        return tuple(self.kind.sums({statistic.name: statistic for statistic in self.statistics}).values())
 
     def calibration(self, place: int) -> Calibration:
         """What was settled about a statistic with noise.
@@ -245,12 +251,17 @@ def _calibration(key: str, statistic: Statistic, query: Query, choices: StageCho
         noise=noise,
         law=choice.law,
         steps=choice.steps,
-        shape=None if statistic == WEIGHTS else shape_of(statistic, query),
+        shape=_whole_units(statistic, query),
         is_open=query.bounds.auto or key in auto_statistics(query, choices.centred),
         max_partitions=query.bounds.max_partitions,
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         delta=choices.selection_delta,
     )
+
+
+def _whole_units(statistic: Statistic, query: Query) -> Shape | None:
+    """The shape of a statistic; None of weights, of which an L2 norm is bounded."""
+    return None if statistic == WEIGHTS else shape_of(statistic, query)
 
 
 def grouped(record: MechanismRecord, query: Query) -> MechanismRecord:
@@ -260,7 +271,7 @@ def grouped(record: MechanismRecord, query: Query) -> MechanismRecord:
 
 def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -> Noise:
     """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
-    unit = mechanism_of(statistic).unit(None if statistic == WEIGHTS else shape_of(statistic, query))
+    unit = mechanism_of(statistic).unit(_whole_units(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
     step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)
     if asked is not None:

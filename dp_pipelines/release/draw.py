@@ -16,7 +16,7 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Noise, Sources
+from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Exact, Noise, Sources
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
@@ -104,10 +104,8 @@ def _table(
     noisy = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
         if noise is not None:
-            of_all = steps.get(statistic)
-            noisy[statistic] = mechanism_of(statistic).draw(
-                stage.calibration(place), totals, place, kept, of_all, sources
-            )
+            exact = Exact(totals=totals, place=place, partitions=kept, noisy=steps.get(statistic))
+            noisy[statistic] = mechanism_of(statistic).draw(stage.calibration(place), exact, sources)
     # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     columns = dict(zip(stage.query.partition_columns, totals.keys(kept), strict=True))
     for name, metric in stage.query.metrics.items():
