@@ -136,6 +136,7 @@ bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other librari
 	$(BIN)/python benchmarks/block_median.py
 	$(BIN)/python benchmarks/tune.py
 	$(BIN)/python benchmarks/drop_in.py
+	$(BIN)/python benchmarks/drop_in_noise.py
 
 bench-training: $(VENV) $(OPACUS)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py

@@ -239,15 +239,17 @@ def _of_median(audited: _Audited) -> Fields:
 
 def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> LatticeSteps:
     """How far a unit moves a statistic in the steps of its noise, by the bounds that kernels are given."""
+    choice = stage.choices.noises.get(name)
     if stage.query.bounds.auto or name in auto_statistics(stage.query, stage.choices.centred):
-        return shape_of(statistic, stage.query).ideally(stage.choices.noises[name].steps)
+        assert choice is not None
+        return shape_of(statistic, stage.query).ideally(choice.steps, choice.units)
     layout = stage.layout
     shape = statistic.shape(
         max_partitions=layout.max_partitions,
         max_rows_per_partition=layout.max_rows_per_partition,
         max_rows=layout.max_rows,
     )
-    return shape.steps(noise.step)
+    return shape.steps(noise.step, joined=choice is not None and choice.units > 1)
 
 
 def _of_sums(audited: _Audited) -> Fields:

@@ -39,10 +39,6 @@ COLUMN = "_all"
 MOST_ROWS = 4
 """Rows of one unit in the histogram: noise grows with it, and what it shows, for most data, does not."""
 
-PART = 0.1
-"""The part of its stage's budget that the histogram has. Squared noise adds up to about 1 - 2 * PART of it for Gaussian noise, so
-that the stage's own noise grows by less than a hundredth."""
-
 APART = 0.15
 """How far partitions are taken to differ in what clamping does to them, where groups have not been looked at yet, or where there
 is one alone. It settles where they are looked at: at the bounds that would be chosen."""

@@ -7,6 +7,7 @@ change of `floor((a + step // 2) / step)` in each coordinate, in number of coord
 
 import dataclasses
 import math
+from fractions import Fraction
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,17 +52,26 @@ class Shape:
         # Hoelder: the squares add up to at most the largest times the sum.
         return self.per_coordinate * self.in_total if self.squares is None else self.squares
 
-    def steps(self, step: int) -> LatticeSteps:
+    def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
         """The change in steps of `step` fine lattice steps.
+
+        Args:
+            step: fine lattice steps.
+            joined: whether all units of change that fall on one integer are rounded together, which is never more than each
+                rounded alone (docs/proofs/sensitivity.md, lemma 6c). Plans of 0.1.0 have records of the latter.
 
         >>> Shape(unit=100, coordinates=8, per_coordinate=1, in_total=8).steps(30)
         LatticeSteps(l0=8, linf=4, l1=32, l2_squared=128)
+        >>> Shape(unit=100, coordinates=8, per_coordinate=8, in_total=8).steps(60, joined=True)
+        LatticeSteps(l0=8, linf=14, l1=16, l2_squared=196)
         >>> Shape(unit=100, coordinates=8, per_coordinate=1, in_total=3, squares=1).steps(1).l2_squared
         10000
         """
         if self.squares is None:
             # Rounding turns r units in one partition into at most r * ceil(unit / step) steps.
             whole = -(-self.unit // step)
+            if joined and self.joins:
+                return self._joined(Fraction(self.unit, step))
             linf, l1 = self.per_coordinate * whole, self.in_total * whole
             return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=linf * l1)
         linf = -(-self.per_coordinate * self.unit // step)
@@ -73,10 +83,31 @@ class Shape:
             l0=self.coordinates, linf=linf, l1=max(l1, linf), l2_squared=max(1, min(l2_squared, linf * l1))
         )
 
-    def ideally(self, steps: int) -> LatticeSteps:
-        """The change where one unit is so many steps exactly, and rounding adds nothing: to compare plans with."""
+    @property
+    def joins(self) -> bool:
+        """Whether all of the change may fall on one integer, so that units of it are better rounded together."""
+        return self.squares is None and self.per_coordinate == self.in_total > 1
+
+    def ideally(self, steps: int, units: int = 1) -> LatticeSteps:
+        """The change where so many units are so many steps exactly, and rounding adds nothing: to compare plans with.
+
+        Args:
+            steps: of the lattice of a release.
+            units: 1, or `per_coordinate` where the shape `joins`.
+        """
+        if units > 1:
+            return self._joined(Fraction(steps, units))
         linf, l1 = self.per_coordinate * steps, self.in_total * steps
         return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=self.l2_squared * steps**2)
+
+    def _joined(self, steps: Fraction) -> LatticeSteps:
+        """The change where one unit of it is so many steps, and rounding is to the next one (lemma 6c)."""
+        most = self.per_coordinate
+        linf, l1 = math.ceil(most * steps), most * math.ceil(steps)
+        l2_squared = linf**2
+        if steps < 1:
+            l2_squared = min(math.ceil(max((most * steps + 1) ** 2, most * (steps + 1) ** 2)), linf * l1)
+        return LatticeSteps(l0=self.coordinates, linf=linf, l1=l1, l2_squared=l2_squared)
 
     def rounding(self, law: str) -> float:
         """How many steps a unit of change must have so that rounding to the release lattice may double it; 0: it cannot."""

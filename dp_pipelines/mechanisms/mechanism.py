@@ -89,7 +89,8 @@ class Calibration:
         statistic: the statistic.
         noise: its noise.
         law: the name of the law: `laplace` or `gaussian`.
-        steps: release steps of one unit of change, at most.
+        steps: release steps of `units` units of change, at most.
+        units: see `planning.stage_choices.Choice`.
         shape: how far one unit moves the statistic; None for one that has no shape in whole units.
         is_open: whether its lattice follows bounds that the run chooses: one unit is then `steps` steps on any of them.
         max_partitions: of one unit.
@@ -101,6 +102,7 @@ class Calibration:
     noise: Noise
     law: str
     steps: int
+    units: int
     shape: Shape | None
     is_open: bool
     max_partitions: int
@@ -111,7 +113,9 @@ class Calibration:
     def moved(self) -> LatticeSteps:
         """How far one unit moves the statistic, in steps of its noise (docs/proofs/sensitivity.md, lemmas 6a and 6b)."""
         assert self.shape is not None
-        return self.shape.ideally(self.steps) if self.is_open else self.shape.steps(self.noise.step)
+        if self.is_open:
+            return self.shape.ideally(self.steps, self.units)
+        return self.shape.steps(self.noise.step, joined=self.units > 1)
 
     @property
     def decision_epsilon(self) -> Fraction:

@@ -120,8 +120,8 @@ class Sum(_OverColumn):
 
     Args:
         column: the column that is summed.
-        min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a tenth
-            of the stage's budget, by `dp-pipelines run`.
+        min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a
+            fiftieth of the stage's budget (a tenth where delta is 0), by `dp-pipelines run`.
         within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
         min_sum_per_partition, max_sum_per_partition: instead of bounds of single values: the sum of one unit's values in one
             partition is clipped to this range (all its rows count; a single value is first clamped to 65,536 times the larger

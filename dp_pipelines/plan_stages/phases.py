@@ -28,13 +28,11 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.plan_stages import one_partition, partition_groups, training_parts
+from dp_pipelines.plan_stages import one_partition, partition_groups, sharing, training_parts
 from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitPartitionCounts
+from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
-
-SIPS_PARTS = (0.3, 0.55, 1.0)
-"""How the rounds share the budget of a selection: each has some three tenths of the next one's part in squared noise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,12 +62,15 @@ class Expanded:
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
-def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float]) -> Expanded:
+def expand(
+    asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float], rule: Sharing = sharing.NOW
+) -> Expanded:
     """The plain queries of what is asked.
 
     Args:
         asked: by name.
         shares: of the budget, by name.
+        rule: how the parts of a stage share what the stage has.
 
     Raises:
         RequestError: a name is taken.
@@ -84,7 +85,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
     queries: dict[str, Query] = {}
     parts: dict[str, float] = {}
     reads: dict[str, Reads] = {}
-    rounds: list[list[str]] = [[] for _ in SIPS_PARTS]
+    rounds: list[list[str]] = [[] for _ in rule.rounds]
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
     auto_partitions: dict[str, str] = {}
@@ -93,7 +94,7 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
     training_parts.check_together(trained, tuple(asked))
     for name, query in asked.items():
         if isinstance(query, TrainModel):
-            for part, asked_of in training_parts.parts(name, query, shares[name]).items():
+            for part, asked_of in training_parts.parts(name, query, shares[name], rule).items():
                 if part in asked and part != name:
                     raise RequestError(
                         field=f"stages.{part}", message=f"is what a part of {name!r} is called", hint="rename it"
@@ -115,13 +116,13 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
                     field=f"stages.{before}", message=f"is what the bounds of {name!r} are called", hint="rename it"
                 )
             queries[before], reads[before] = released, read
-            parts[before] = shares[name] * value_bounds.PART
-            shares[name] *= 1 - value_bounds.PART
+            parts[before] = shares[name] * rule.histogram
+            shares[name] *= 1 - rule.histogram
             rounds[0].append(before)
         if not isinstance(partitions, PrivatePartitions) or partitions.strategy != "sips":
             queries[name], parts[name] = query, shares[name]
             continue
-        names = tuple(f"{name}.select{number}" for number in range(1, len(SIPS_PARTS) + 1))
+        names = tuple(f"{name}.select{number}" for number in range(1, len(rule.rounds) + 1))
         for selection in names:
             if selection in asked:
                 raise RequestError(
@@ -130,10 +131,10 @@ def expand(asked: Mapping[str, Query | TrainModel], shares: Mapping[str, float])
         of_metrics = math.fsum(metric.weight for metric in query.metrics.values() if metric.stddev is None)
         of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)
         alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
-        for place, (selection, of_round) in enumerate(zip(names, SIPS_PARTS, strict=True)):
+        for place, (selection, of_round) in enumerate(zip(names, rule.rounds, strict=True)):
             queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
             reads[selection] = Rows(of=name)
-            parts[selection] = of_selection * of_round / math.fsum(SIPS_PARTS)
+            parts[selection] = of_selection * of_round / math.fsum(rule.rounds)
             rounds[place].append(selection)
         selections[name] = names
         if query.metrics:

@@ -15,19 +15,14 @@ from dp_pipelines.metrics.clipped_sums import ClippedSums
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.quantiles import Quantiles
-from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.plan_stages import one_partition, sharing
+from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
 from dp_pipelines.query.train_model import Category, Number, NumberLabel, TrainModel
 
 TRAINING, HELD_OUT = "training", "held out"
 """The groups of units."""
-
-PARTS = {"bins": 0.15, "vocabulary": 0.1, "users": 0.05, "moments": 0.3, "steps": 0.6}
-"""How the parts share a stage's budget. What prepares the features is needed once and roughly, the steps are many: of squared
-noise, which is what adds up, a twentieth goes to bins, a fifth to moments, three quarters to steps. A part that releases several
-numbers of one unit gets the root of their number more, since the weights of a stage are split evenly over its statistics, and
-Gaussian noise adds up by its squares."""
 
 BIN_EXAMPLES = 8
 """Examples of one unit that the bins of features are made from."""
@@ -81,13 +76,15 @@ def chosen(task: TrainModel) -> dict[str, Category]:
     return {name: f for name, f in found.items() if f.most is not None}
 
 
-def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
+def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW) -> dict[str, Part]:
     """All parts of a train stage, in the order in which they run.
 
     Args:
         name: of the stage.
         task: what is learnt.
         share: of the budget.
+        rule: how the parts share it. Those that prepare nothing for this model leave theirs to the others, where shares of the
+            rule are parts of what adds up.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel
     >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
@@ -108,31 +105,38 @@ def parts(name: str, task: TrainModel, share: float) -> dict[str, Part]:
         }
         wanted.append(
             (
-                share * PARTS["bins"],
+                share * rule.training["bins"],
                 bins_of(name),
                 _over_all(task, metrics, min(BIN_EXAMPLES, task.max_examples_per_unit)),
             )
         )
     for feature, category in chosen(task).items():
         wanted.append(
-            (share * PARTS["vocabulary"] / len(chosen(task)), vocabulary_of(name, feature), _votes(task, category))
+            (
+                share * rule.training["vocabulary"] / len(chosen(task)),
+                vocabulary_of(name, feature),
+                _votes(task, category),
+            )
         )
     sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
-    wanted.append((share * PARTS["users"], users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
+    wanted.append((share * rule.training["users"], users_of(name), _over_all(task, sizes, task.max_examples_per_unit)))
     if task.whiten:
         size = task.width * (task.width + 1) // 2
         wanted.append(
-            (share * PARTS["moments"], moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)}))
+            (share * rule.training["moments"], moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)}))
         )
     steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
-    wanted.append((share * PARTS["steps"], name, _over_all(task, {"steps": steps})))
+    wanted.append((share * rule.training["steps"], name, _over_all(task, {"steps": steps})))
     queries = {stage: query for _, stage, query in wanted}
     effective = {stage: part for part, stage, _ in wanted}
+    if rule.power == 1:
+        whole = math.fsum(effective.values())
+        effective = {stage: share * part / whole for stage, part in effective.items()}
     # Held-out units meet this part alone, so that it may cost what all others together do.
     queries[evaluation_of(name)] = evaluation_query(task)
-    effective[evaluation_of(name)] = math.sqrt(math.fsum(part**2 for part in effective.values()))
+    effective[evaluation_of(name)] = rule.together(effective.values())
     made = {
-        stage: Part(query=query, share=effective[stage] * math.sqrt(_statistics(query)))
+        stage: Part(query=query, share=rule.of_statistics(effective[stage], _statistics(query)))
         for stage, query in queries.items()
     }
     return made

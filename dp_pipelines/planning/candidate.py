@@ -77,6 +77,7 @@ class Candidate:
         laws: the law of each statistic with noise; `selection` for one that only selection uses.
         weights: the part of the whole budget of each of these, and of `coin` (truncated geometric, choices of the best); none
             for fixed noise.
+        of_weight: what a weight of 1 among the stage's own is of the whole budget.
         shapes: how far one unit moves each of them; for weighted selection an L2 norm of one unit.
         centred: families of metrics whose sums are centred.
         fixed: standard deviations that were asked for, of their statistics, in units of change (`Shape.unit`).
@@ -87,6 +88,7 @@ class Candidate:
     strategy: str | None
     laws: FrozenMapping[str]
     weights: FrozenMapping[float]
+    of_weight: float
     shapes: FrozenMapping[Shape]
     centred: Families
     fixed: FrozenMapping[float]
@@ -94,15 +96,18 @@ class Candidate:
     medians: bool = False
 
     def multiplier(self, item: str, level: float, budget: TotalBudget) -> float:
-        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan)."""
+        """Noise scale per unit of change at a noise level (about 1 / epsilon of the whole plan).
+
+        A weight is a part of what adds up: of epsilon for Laplace noise, of the inverse of the variance for Gaussian noise. So
+        the weighted logarithms of the deviations have the least sum (`choose`).
+        """
         if item in self.fixed:
             return self.fixed[item] / (math.sqrt(2) if self.laws[item] == "laplace" else 1.0)
         shape, weight = self.shapes[item], self.weights[item]
-        if item in self.sums:
-            return training_sums.influence(self.sums[item]) * budget.gaussian_exchange * level / weight
         if self.laws[item] == "laplace":
             return shape.in_total * level / weight
-        return math.sqrt(shape.l2_squared) * budget.gaussian_exchange * level / weight
+        moved = training_sums.influence(self.sums[item]) if item in self.sums else math.sqrt(shape.l2_squared)
+        return moved * budget.gaussian_exchange * level / math.sqrt(weight)
 
     @property
     def selects(self) -> bool:

@@ -35,6 +35,9 @@ from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import PrivatePartitions, Query
 
+GAIN = 2e-4
+"""By how much a statistic's other law must lower the score, the mean logarithm of expected errors, to be taken."""
+
 
 def search(queries: Queries, shares: Mapping[str, float], budget: TotalBudget, split: Split) -> Calibrated:
     """Choices for all stages (for round 1), with the smallest expected error among the candidates.
@@ -96,6 +99,7 @@ def _candidate(query: Query, share: float, law: str, strategy: str | None, centr
         strategy=strategy,
         laws=FrozenMapping(laws),
         weights=FrozenMapping({item: share * weight / whole for item, weight in weights.items()}),
+        of_weight=share / whole if whole else share,
         shapes=FrozenMapping(shapes),
         centred=centred,
         fixed=FrozenMapping(
@@ -150,7 +154,7 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) ->
             laws = FrozenMapping({**chosen[name].laws, item: "laplace" if law == "gaussian" else "gaussian"})
             attempt = {**chosen, name: dataclasses.replace(chosen[name], laws=laws)}
             score = _score(queries, attempt, budget)
-            if score < best - 1e-3:
+            if score < best - GAIN:
                 chosen, best = attempt, score
     return chosen
 
@@ -161,8 +165,9 @@ def _score(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
         level = _level(queries, chosen, budget)
     except BudgetError:
         return math.inf
-    score = 0.0
+    total = 0.0
     for name, candidate in chosen.items():
+        score = 0.0
         for item, law in candidate.laws.items():
             if item != "selection":
                 noise = candidate.multiplier(item, level, budget) * (math.sqrt(2) if law == "laplace" else 1)
@@ -173,7 +178,8 @@ def _score(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
             score += partitions.weight * math.log(
                 expected_half_keep(queries[name], candidate, level, budget, len(queries))
             )
-    return score
+        total += candidate.of_weight * score
+    return total
 
 
 def expected_half_keep(query: Query, candidate: Candidate, level: float, budget: TotalBudget, stages: int) -> float:

@@ -5,7 +5,7 @@ for as it will run, all records of all runs together, and meets the budget.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from dp_pipelines.planning.candidate import (
     SCALE_GRID,
     TARGET_SCALE,
     Calibrated,
+    Candidate,
     Chosen,
     Queries,
     TotalBudget,
@@ -33,6 +34,13 @@ Real = TypeVar("Real", int, float)
 
 FINENESS = 64
 """Rounding the vectors of a unit to the release lattice is to add at most about a part in so many to the noise."""
+
+FINEST_STEPS = 52
+"""Release steps that a privacy unit can move one number by, at least, where a noise table can be so large: whole steps then meet
+the weights of metrics to within half a part in so many."""
+
+FITTED = 256
+"""Scales that are compared where no table is as large as `FINEST_STEPS` wants."""
 
 FINE = 8192
 """The last calibration moves both scales together in steps of 1/8192."""
@@ -114,6 +122,32 @@ def _exact_level(queries: Queries, chosen: Chosen, budget: TotalBudget, start: f
     return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=start, tolerance=2e-3, factor=1.05))
 
 
+def _units(candidate: Candidate, item: str) -> int:
+    """The units of change that are rounded together: all that one privacy unit may put into one number, or each alone."""
+    joined = candidate.laws[item] == "gaussian" and item not in candidate.fixed and candidate.shapes[item].joins
+    return candidate.shapes[item].per_coordinate if joined else 1
+
+
+def _fitting(law: str, multipliers: Sequence[float]) -> float:
+    """Of the largest scales of a law the one in whose whole steps these multipliers come nearest to what they are.
+
+    Args:
+        law: of the noise.
+        multipliers: scale per unit of change.
+    """
+    largest = float(LARGEST_SCALE[law])
+    least = max([largest / 2, *multipliers])
+    if not multipliers or least >= largest:
+        return max(least, largest)
+    scales = [largest - (largest - least) * place / FITTED for place in range(FITTED + 1)]
+
+    def misfit(scale: float) -> float:
+        met = [round(scale / m) * m for m in multipliers]
+        return max(met) / min(met)
+
+    return min(scales, key=misfit)
+
+
 def _choices(
     queries: Queries, chosen: Chosen, budget: TotalBudget, level: float, hint: str = HINT
 ) -> Callable[[int], Calibrated]:
@@ -127,10 +161,11 @@ def _choices(
         for name, candidate in chosen.items()
         for item in candidate.laws
     }
+    units = {key: _units(chosen[key[0]], key[1]) for key in multipliers}
     scales: dict[str, float] = {}
     for law in ("gaussian", "laplace"):
         of_law = [
-            m
+            m / units[name, item]
             for (name, item), m in multipliers.items()
             if chosen[name].laws[item] == law and item not in chosen[name].fixed
         ]
@@ -142,7 +177,9 @@ def _choices(
             if of_item == law
         ]
         finer += [m * FINEST for (n, i), m in multipliers.items() if i in chosen[n].sums and law == "gaussian"]
-        scales[law] = max([TARGET_SCALE, *of_law, min(max(finer, default=0.0), LARGEST_SCALE[law])])
+        finer += [m * FINEST_STEPS / units[key] for key, m in multipliers.items() if chosen[key[0]].laws[key[1]] == law]
+        wanted = max([TARGET_SCALE, *of_law, *finer])
+        scales[law] = wanted if wanted <= LARGEST_SCALE[law] else _fitting(law, of_law)
         if scales[law] > LARGEST_SCALE[law]:
             raise BudgetError(
                 field="budget",
@@ -160,7 +197,8 @@ def _choices(
                 "leaves long vectors, or a wide list of candidates, with noise hundreds of times the effect of one unit"
             )
             raise BudgetError(field="budget", message=message, hint=f"{hint}; or fewer coordinates, or candidates")
-        steps[name, item] = max(1, round(allowed))
+        whole = units[name, item]
+        steps[name, item] = max(1, round(allowed * whole))
 
     def choices(fine: int) -> Calibrated:
         of_stages = {}
@@ -170,7 +208,12 @@ def _choices(
                 epsilon = candidate.coin_epsilon(level, queries[name]) * FINE / fine
             of_stages[name] = StageChoices(
                 strategy=candidate.strategy,
-                noises=FrozenMapping({i: Choice(law=law, steps=steps[name, i]) for i, law in candidate.laws.items()}),
+                noises=FrozenMapping(
+                    {
+                        item: Choice(law=law, steps=steps[name, item], units=units[name, item])
+                        for item, law in candidate.laws.items()
+                    }
+                ),
                 selection_delta=selection_delta(budget, len(queries)) if candidate.takes_delta else 0.0,
                 selection_epsilon=epsilon,
                 centred=candidate.centred,

@@ -21,7 +21,8 @@ from dp_pipelines.accounting import accountant, comparison
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.plan_stages import phases
+from dp_pipelines.plan_stages import phases, sharing
+from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
@@ -89,7 +90,8 @@ class Plan:
         delta: of all runs together, from 0 (public partitions only) to below 1.
         stages: queries and models by name, all with the same columns as privacy unit, in the same order: the total is that of
             one such unit.
-        shares: weight of each stage in the budget; equal where left out.
+        shares: weight of each stage in the budget. None, or left out: 1, or 1/4 of a stage that chooses the best partitions, whose
+            choices cost the other stages much.
         runs: how often the plan will be run under this budget.
         split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
             `exponential` (see `rounds.GROWTH`). The noise of a round is in inverse proportion to its part, but for noise that a
@@ -120,12 +122,12 @@ class Plan:
         epsilon: float,
         delta: float = 0.0,
         stages: Mapping[str, Query | TrainModel],
-        shares: Mapping[str, float] | None = None,
+        shares: Mapping[str, float | None] | None = None,
         runs: int = 1,
         split: Split = "constant",
         expect: Expectation | None = None,
     ) -> None:
-        self._take(epsilon, delta, stages, shares, runs, split, expect)
+        self._take(epsilon, delta, stages, shares, runs, split, expect, None)
         self._finish(self._calibrate(self._budget.epsilon))
         noise_limit.refuse_unfit(
             {name: stage for number in (1, self.runs) for name, stage in self.round(number).stages.items()}
@@ -140,10 +142,11 @@ class Plan:
         epsilon: Any,
         delta: Any,
         stages: Mapping[str, Query | TrainModel],
-        shares: Mapping[str, float] | None,
+        shares: Mapping[str, float | None] | None,
         runs: Any,
         split: Any,
         expect: Expectation | None,
+        rule: Sharing | None,
     ) -> None:
         self.epsilon = checks.number(epsilon, "epsilon", above=1e-6, below=LARGEST, hint="write e.g. epsilon: 1.0")
         if delta == 0 and not isinstance(delta, bool):
@@ -165,12 +168,13 @@ class Plan:
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", message="must be a Query or a TrainModel")
         _refuse_several_units(stages)
-        given = dict.fromkeys(stages, 1.0) if shares is None else dict(shares)
+        self._rule = sharing.rule_of(self.delta) if rule is None else rule
+        given = dict.fromkeys(stages) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", message="must name exactly the stages")
-        asked = {n: checks.number(given[n], f"shares.{n}", above=0, below=1e6) for n in stages}
+        asked = {n: _share(n, query, given[n], self._rule) for n, query in stages.items()}
         self._asked = asked
-        expanded = phases.expand(stages, asked)
+        expanded = phases.expand(stages, asked, self._rule)
         self.queries, self.shares, self.reads = expanded.queries, expanded.shares, expanded.reads
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
@@ -301,7 +305,8 @@ class Plan:
 
     def frozen(self) -> dict[str, Any]:
         """What `restore` needs beside the queries, as JSON values."""
-        return {
+        known = {} if self._rule == sharing.FIRST else {"sharing": self._rule.number, "shares": self._asked}
+        return known | {
             "split": self.split,
             "calibrated": {
                 "choices": {name: dataclasses.asdict(c) | _noises(c) for name, c in self.calibrated.choices.items()},
@@ -318,7 +323,7 @@ class Plan:
         epsilon: float,
         delta: float = 0.0,
         stages: Mapping[str, Query | TrainModel],
-        shares: Mapping[str, float] | None = None,
+        shares: Mapping[str, float | None] | None = None,
         runs: int = 1,
         split: Split = "constant",
         expect: Expectation | None = None,
@@ -329,7 +334,18 @@ class Plan:
             RequestError: the choices are not of this query, or cost more than the budget.
         """
         plan = cls.__new__(cls)
-        plan._take(epsilon, delta, stages, shares, runs, split, expect)
+        rule = sharing.RULES.get(frozen.get("sharing", sharing.FIRST.number))
+        if rule is None:
+            message = "was made by a later version of dp_pipelines"
+            raise RequestError(field="plan", message=message, hint="install that version, or plan anew")
+        plan._take(epsilon, delta, stages, shares, runs, split, expect, rule)
+        for name, share in frozen.get("shares", {}).items():
+            if plan._asked.get(name) != share:
+                raise RequestError(
+                    field=f"stages.{name}.share",
+                    message=f"is {plan._asked.get(name)}, and {share} in the plan that the ledger has frozen for this job",
+                    hint=f"write share: {share}; or change the job in another way too, which makes a plan of its own",
+                )
         if frozen.get("split", "constant") != split:
             raise RequestError(field="plan", message="was made for another split over its runs", hint="plan anew")
         stored = frozen["calibrated"]
@@ -365,7 +381,7 @@ class Plan:
         }
 
     def _described(self, stage: StagePlan) -> dict[str, Any]:
-        # Parts of a train stage have weights of their own (train_stages.PARTS); what is told is the share of the stage.
+        # Parts of a train stage have weights of their own (plan_stages.sharing); what is told is the share of the stage.
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
@@ -377,9 +393,16 @@ class Plan:
         return described
 
 
+def _share(name: str, asked: Query | TrainModel, given: Any, rule: Sharing) -> float:
+    """The share that is given, or the default of the rule."""
+    if given is not None:
+        return checks.number(given, f"shares.{name}", above=0, below=1e6)
+    return rule.best if isinstance(asked, Query) and asked.best is not None else 1.0
+
+
 def _noises(choices: StageChoices) -> dict[str, Any]:
     # Pairs, not an object: whoever stores them may sort names, and records have the order of the choices.
-    return {"noises": [[key, dataclasses.asdict(choice)] for key, choice in choices.noises.items()]}
+    return {"noises": [[key, choice.to_json()] for key, choice in choices.noises.items()]}
 
 
 def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:

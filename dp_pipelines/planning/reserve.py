@@ -23,7 +23,7 @@ class Reserved(Shape):
     In L1 and L2 as far as with that one, but in one number as far as the smallest candidate leaves to each.
     """
 
-    def steps(self, step: int) -> LatticeSteps:
+    def steps(self, step: int, *, joined: bool = False) -> LatticeSteps:
         """Not on a lattice that is known: see `ideally`."""
         raise AssertionError("the lattice follows from the bound on partitions, which is not chosen yet")
 

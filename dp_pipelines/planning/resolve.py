@@ -97,9 +97,10 @@ def resolve(stage: StagePlan, bounds: Mapping[str, Ends]) -> StagePlan:
         if noise is not None and old != new:
             choice, shape = stage.choices.noises[old.name], shape_of(new, query)
             noise = dataclasses.replace(
-                noise, step=-(-shape.unit // choice.steps), fine_bits=new.fine_bits, fine_step=new.fine_step
+                noise, step=choice.step(shape.unit), fine_bits=new.fine_bits, fine_step=new.fine_step
             )
-            made.append(noise_record(stage.name, new.name, choice.law, noise.law.scale, shape.steps(noise.step)))
+            moved = shape.steps(noise.step, joined=choice.units > 1)
+            made.append(noise_record(stage.name, new.name, choice.law, noise.law.scale, moved))
             if not _dominates(planned[old.name], made[-1]):
                 raise AssertionError("bounds that were chosen cost more than the plan says")
         noises.append(noise)

@@ -218,7 +218,7 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
     fits &= not query.takes_delta or 0 < choices.selection_delta < 1
     # A choice by ranks, and a median, have their epsilon from the scale of the Laplace law.
     fits &= all(mechanism_of(s).law in (None, laws.get(key)) for key, s in released.items())
-    if not (fits and all(choice.steps >= 1 for choice in choices.noises.values())):
+    if not (fits and all(min(choice.steps, choice.units) >= 1 for choice in choices.noises.values())):
         raise RequestError(field="plan", message="was made for another query", hint="plan anew")
 
 
@@ -251,6 +251,7 @@ def _calibration(key: str, statistic: Statistic, query: Query, choices: StageCho
         noise=noise,
         law=choice.law,
         steps=choice.steps,
+        units=choice.units,
         shape=_whole_units(statistic, query),
         is_open=query.bounds.auto or key in auto_statistics(query, choices.centred),
         max_partitions=query.bounds.max_partitions,
@@ -273,7 +274,7 @@ def _noise(statistic: Statistic, query: Query, choice: Choice, scales: Scales) -
     """The noise of a statistic, on a lattice where its unit of change is at most `choice.steps` steps, or as it was asked for."""
     unit = mechanism_of(statistic).unit(_whole_units(statistic, query))
     scale = scales.gaussian_scale if choice.law == "gaussian" else scales.laplace_scale
-    step, asked = -(-unit // choice.steps), fixed_noise(query).get(statistic.name)
+    step, asked = choice.step(unit), fixed_noise(query).get(statistic.name)
     if asked is not None:
         spread = asked / statistic.fine_step / (1.0 if choice.law == "gaussian" else math.sqrt(2))
         step = min(unit, max(1, round(spread / FIXED_SCALE)))

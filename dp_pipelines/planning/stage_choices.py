@@ -19,10 +19,24 @@ class Choice:
         law: `laplace` or `gaussian`.
         steps: release-lattice steps of one unit of change (`Shape.unit`) at most. Where a metric asks for a noise level it is not
             read: noise and lattice follow from the query.
+        units: the units of change that `steps` are for. More than one where one privacy unit may put that many into one number:
+            one step more or less is then a small part of the noise.
     """
 
     law: str
     steps: int
+    units: int = 1
+
+    def step(self, unit: int) -> int:
+        """The width of a release step, in fine lattice steps, where one unit of change is `unit` of these."""
+        return -(-unit * self.units // self.steps)
+
+    def to_json(self) -> dict[str, str | int]:
+        """The choice as a plan stores it; those of 0.1.0 have no `units`."""
+        fields = dataclasses.asdict(self)
+        if self.units == 1:
+            del fields["units"]
+        return fields
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -302,7 +302,7 @@ def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
     content = {
         "queries": {name: asked_to_json(asked) for name, asked in stages.items()},
         "budget": file.job.budget.model_dump(),
-        "shares": {name: stage.share for name, stage in file.job.stages.items()},
+        "shares": {name: stage.declared_share for name, stage in file.job.stages.items()},
         "expect": file.job.expect.model_dump() if file.job.expect else None,
     }
     name = plan_cache.key(content, plan_cache.code())

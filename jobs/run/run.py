@@ -70,7 +70,7 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         "epsilon": job.budget.epsilon,
         "delta": job.budget.delta,
         "stages": asked,
-        "shares": {name: stage.share for name, stage in job.stages.items()},
+        "shares": {name: stage.declared_share for name, stage in job.stages.items()},
         "runs": job.budget.runs,
         "split": job.budget.split,
         "expect": Expectation(**dict(job.expect)) if job.expect is not None else None,

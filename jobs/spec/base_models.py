@@ -7,7 +7,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from dp_pipelines import checks
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[Positive, Field(description="Weight of this stage in the budget.")]
+Share = Annotated[
+    Positive,
+    Field(
+        description="Weight of this stage in the budget; left out: 1, or 1/4 for a stage that chooses the best partitions."
+    ),
+]
 Scalar = Annotated[Any, WithJsonSchema({"type": ["string", "number", "boolean", "null"]})]
 
 
@@ -41,3 +46,9 @@ class OverUnits(JobModel):
     max_rows_per_unit: Annotated[
         int, Field(ge=1, le=2**20, description="Rows of one unit that its windows see; others are dropped by a hash.")
     ] = 10_000
+
+    @property
+    def declared_share(self) -> float | None:
+        """The share that the job declares, or None: the plan then takes its default for the kind of stage."""
+        share: float = getattr(self, "share")  # noqa: B009 - each kind of stage has it
+        return share if "share" in self.model_fields_set else None

@@ -64,5 +64,5 @@ def _seen_by_calibration(request: Request, name: str, option: Option) -> dict[st
     return {
         "query": whole,
         "budget": job.budget.model_dump(mode="json"),
-        "shares": {key: stage.share for key, stage in job.stages.items()},
+        "shares": {key: stage.declared_share for key, stage in job.stages.items()},
     }

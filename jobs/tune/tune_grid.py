@@ -150,7 +150,7 @@ def options(request: Request, name: str, grid: Sequence[Sequence[GridSetting]]) 
 
 
 def _same_budget(one: JobFile, other: JobFile) -> bool:
-    shares = [[stage.share for stage in file.job.stages.values()] for file in (one, other)]
+    shares = [[stage.declared_share for stage in file.job.stages.values()] for file in (one, other)]
     return one.job.budget == other.job.budget and shares[0] == shares[1]
 
 

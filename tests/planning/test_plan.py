@@ -1,5 +1,6 @@
 """Plans: what they promise, what they choose, and what they refuse."""
 
+import dataclasses
 import json
 import math
 import pickle
@@ -123,11 +124,14 @@ def test_a_metric_with_more_weight_gets_less_noise():
     assert stddev(heavy, "units") > stddev(even, "units")
 
 
-def test_shares_of_stages_move_the_noise_between_them():
-    stages = {"a": query({"rows": Count()}, PUBLIC), "b": query({"rows": Count()}, PUBLIC)}
+@pytest.mark.parametrize(("partitions", "law", "ratio"), [(1, "laplace", 3.0), (30, "gaussian", 3.0**0.5)])
+def test_shares_of_stages_move_the_noise_between_them(partitions, law, ratio):
+    bounds = ContributionBounds(max_partitions_contributed=partitions, max_contributions_per_partition=1)
+    stages = {name: dataclasses.replace(query({"rows": Count()}, PUBLIC), bounds=bounds) for name in ("a", "b")}
     planned = Plan(epsilon=1.0, delta=1e-6, stages=stages, shares={"a": 3, "b": 1})
-    first, second = (stage["metrics"]["rows"]["stddev"] for stage in planned.to_json()["stages"])
-    assert second / first == pytest.approx(3, rel=0.05)
+    first, second = (stage["metrics"]["rows"] for stage in planned.to_json()["stages"])
+    assert first["noise"] == second["noise"] == law
+    assert second["stddev"] / first["stddev"] == pytest.approx(ratio, rel=0.02)
 
 
 @pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1), (3, 0.4, 1.6)])

@@ -1,0 +1,78 @@
+"""How the parts of a stage share its budget, by the rule that a plan was made with.
+
+In: the number of a rule. Out: the shares of histograms, rounds of selection and parts of a train stage. Holds: a plan keeps the
+rule that it was made with, so that a plan which a ledger has frozen has the shares that its digest names. Not covered: how weights
+become noise (planning.candidate).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable
+
+from dp_pipelines.frozen import FrozenMapping
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """One rule.
+
+    Args:
+        number: by which a plan keeps it.
+        power: shares add up by this power: 1 where a share is a part of what adds up, epsilon or the inverse of a variance.
+        histogram: of a stage's budget, for each noisy histogram by which the run chooses bounds.
+        rounds: of selection in rounds, as weights.
+        training: of a train stage, by part, as weights.
+        best: the weight of a stage that chooses the best partitions, where it declares none, beside 1 for others.
+    """
+
+    number: int
+    power: int
+    histogram: float
+    rounds: tuple[float, ...]
+    training: FrozenMapping[float]
+    best: float
+
+    def together(self, shares: Iterable[float]) -> float:
+        """The share that costs as much as all of these."""
+        total = math.fsum(share**self.power for share in shares)
+        return total if self.power == 1 else math.sqrt(total)
+
+    def of_statistics(self, share: float, number: int) -> float:
+        """The share of a stage that is split evenly over so many statistics and is to cost `share`."""
+        return share if self.power == 1 else share * math.sqrt(number)
+
+
+FIRST = Sharing(
+    number=1,
+    power=2,
+    histogram=0.1,
+    rounds=(0.3, 0.55, 1.0),
+    training=FrozenMapping({"bins": 0.15, "vocabulary": 0.1, "users": 0.05, "moments": 0.3, "steps": 0.6}),
+    best=1.0,
+)
+"""The rule of plans of 0.1.0, in which a weight was a part of the inverse of the deviation, whatever the law of the noise."""
+
+PURE = Sharing(
+    number=2,
+    power=1,
+    histogram=0.1,
+    rounds=(0.09, 0.3, 1.0),
+    training=FrozenMapping({"bins": 0.05, "vocabulary": 0.02, "users": 0.005, "moments": 0.185, "steps": 0.74}),
+    best=0.25,
+)
+"""The rule of plans with delta 0, all of whose noise is Laplace's: the stage's own noise grows by a tenth."""
+
+NOW = dataclasses.replace(PURE, number=3, histogram=0.02)
+"""The rule of all other plans. What prepares the features of a model is needed once and roughly, the steps are many. A histogram
+has a fiftieth, so that the stage's own noise grows by a hundredth (docs/benchmarks/bounds.md)."""
+
+RULES = {rule.number: rule for rule in (FIRST, PURE, NOW)}
+
+
+def rule_of(delta: float) -> Sharing:
+    """The rule of a plan that is made now.
+
+    >>> rule_of(0.0) == PURE, rule_of(1e-6) == NOW
+    (True, True)
+    """
+    return NOW if delta > 0 else PURE
