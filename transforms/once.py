@@ -41,7 +41,7 @@ class _Draws:
         if self._run:
             raise RequestError(
                 field=f"stage {drawn[0].name!r}",
-                message="is released by another run already, and its plan pays for it once",
+                message="has already been released by another run, and its plan pays for it only once",
                 hint="build the pipeline again with a new plan: the two budgets add up",
             )
         payment.pay((stage.name, stage.payment) for stage in drawn)

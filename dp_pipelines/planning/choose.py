@@ -215,7 +215,7 @@ def _level(queries: Queries, chosen: Chosen, budget: TotalBudget) -> float:
     if not any(candidate.weights for candidate in chosen.values()):
         if cost(1.0) <= budget.epsilon:
             return 1 / budget.epsilon
-        raise BudgetError(field="budget", message="is exceeded by the noise that metrics ask for")
+        raise BudgetError(field="budget", message="is too small for the noise that metrics ask for")
     return searched(lambda: noise_search.least_level(cost, budget.epsilon, start=1 / budget.epsilon, tolerance=1e-3))
 
 

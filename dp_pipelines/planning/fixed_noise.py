@@ -42,8 +42,8 @@ def check(name: str, query: Query) -> None:
         if seen.setdefault(statistic.name, metric.stddev) != metric.stddev:
             raise RequestError(
                 field=field,
-                message="differs from that of a metric with the same noise",
-                hint="ask for the same, or drop one",
+                message="differs from the stddev of a metric that shares its noise",
+                hint="write the same stddev for both, or drop one",
             )
         most = LARGEST_SCALE["gaussian"]
         if not in_units(statistic, query, metric.stddev) <= most:
@@ -51,7 +51,7 @@ def check(name: str, query: Query) -> None:
             raise RequestError(
                 field=field,
                 message="is thousands of times the effect of one unit",
-                hint=f"ask for at most {at_most}, or for a weight",
+                hint=f"write at most {at_most}, or set a weight instead",
             )
 
 
@@ -83,7 +83,7 @@ def refuse_above(queries: Queries, budget: TotalBudget) -> None:
         message="asks for less noise than the budget can pay for"
         if len(metrics) == 1
         else f"and {len(metrics) - 1} more ask for less noise than the budget can pay for",
-        hint=f"{fits} would fit" + ("" if alone else " and leave half of epsilon to the rest"),
+        hint=f"{fits} would fit" + ("" if alone else " and leave half of epsilon for the rest"),
     )
 
 

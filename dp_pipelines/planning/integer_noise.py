@@ -85,14 +85,14 @@ def settle(queries: Queries, chosen: Chosen, budget: TotalBudget, split: Split, 
     if not any(candidate.weights for candidate in chosen.values()):
         calibrated = _choices(queries, chosen, budget, 1.0)(FINE)
         if not _cost(queries, calibrated, budget, split) <= budget.epsilon:
-            raise BudgetError(field="budget", message="is exceeded by the noise that metrics ask for", hint=HINT)
+            raise BudgetError(field="budget", message="is too small for the noise that metrics ask for", hint=HINT)
         return calibrated
     level = _exact_level(queries, chosen, budget, start)
     if split != "constant" and budget.runs > 1:
         # Losses add up between linearly and by their squares: two steps of a proportion come near enough.
         parts = [float(rounds.ratio(split, budget.runs, number)) for number in range(1, budget.runs + 1)]
         level *= math.sqrt(math.fsum(part * part for part in parts) / len(parts))
-        hint = f"{HINT}; the first round of a split gets the smallest part: write split: constant"
+        hint = f"{HINT}; with this split the first round gets the smallest part: write split: constant"
         for _ in range(2):
             cost = _cost(queries, _choices(queries, chosen, budget, level, hint)(FINE), budget, split)
             level *= min(max(cost / budget.epsilon, 0.25), 4.0)
@@ -196,7 +196,7 @@ def _choices(
             message = (
                 "leaves long vectors, or a wide list of candidates, with noise hundreds of times the effect of one unit"
             )
-            raise BudgetError(field="budget", message=message, hint=f"{hint}; or fewer coordinates, or candidates")
+            raise BudgetError(field="budget", message=message, hint=f"{hint}; or use fewer coordinates or candidates")
         whole = units[name, item]
         steps[name, item] = max(1, round(allowed * whole))
 

@@ -32,8 +32,8 @@ def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
             if not fits(vectors.size, multiplier(stage)):
                 raise BudgetError(
                     field=f"stages.{name}",
-                    message=f"has sums of {vectors.size} coordinates, too long for the noise that the budget leaves",
-                    hint="train a smaller model, with fewer steps or features, or with a larger budget",
+                    message=f"has sums of {vectors.size} coordinates, too many for the noise that the budget allows",
+                    hint="train a smaller model, use fewer steps or features, or raise the budget",
                 )
 
 
@@ -67,9 +67,11 @@ def refuse_noise(
             middle = math.sqrt(low * high)
             low, high = (middle, high) if noise_of(name, calibrate(middle)) > limit else (low, middle)
         wanted = math.ceil(high * 100) / 100
-        hint = f"epsilon {wanted:g} would do" if high < most else "no epsilon that protects anybody would do"
+        hint = (
+            f"epsilon {wanted:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
+        )
         raise BudgetError(
             field=f"stages.{name}.fit.max_noise_multiplier",
             message=f"is {limit:g}, but the budget leaves noise of {noise_of(name, calibrated):.4g} times the norm",
-            hint=f"{hint}; or give the stage a larger share, fewer steps, or allow more noise",
+            hint=f"{hint}; or give the stage a larger share or fewer steps, or allow more noise",
         )

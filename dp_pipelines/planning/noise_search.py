@@ -39,12 +39,12 @@ def least_level(
         while cost(low) <= epsilon:
             low, high, factor = low / factor, low, factor**1.5
             if high < start * 2.0**-DOUBLINGS:
-                raise BudgetError(field="budget", message="is met by no noise at all; nothing is released")
+                raise BudgetError(field="budget", message="is met without any noise, because nothing is released")
     else:
         while cost(high) > epsilon:
             low, high, factor = high, high * factor, factor**1.5
             if high > start * 2.0**DOUBLINGS:
-                raise BudgetError(field="budget", message="cannot be met by any amount of noise")
+                raise BudgetError(field="budget", message="cannot be met with any amount of noise")
     while high > low * (1 + tolerance):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if cost(middle) > epsilon else (low, middle)
@@ -73,7 +73,7 @@ def least_integer(cost: Callable[[int], float], epsilon: float, *, start: int, h
     else:
         while known(above) > epsilon:
             if above >= high:
-                raise BudgetError(field="budget", message="cannot be met by any amount of noise")
+                raise BudgetError(field="budget", message="cannot be met with any amount of noise")
             below, above, step = above, min(above + step, high), 2 * step
     turn = 0
     while above - below > 1:

@@ -40,13 +40,13 @@ def named_run(stage: str, payment: Payment | None) -> None:
 
     >>> named_run("weekly", Payment(plan="...", run=0))
     Traceback (most recent call last):
-    dp_pipelines.errors.RequestError: stage 'weekly': is of a plan for several runs; say which: plan['weekly', 1], or the next one
+    dp_pipelines.errors.RequestError: stage 'weekly': belongs to a plan for several runs; name the run: plan['weekly', 1]
     """
     if payment is not None and payment.run == 0:
         raise RequestError(
             field=f"stage {stage!r}",
-            message="is of a plan for several runs",
-            hint=f"say which: plan[{stage!r}, 1], or the next one",
+            message="belongs to a plan for several runs",
+            hint=f"name the run: plan[{stage!r}, 1]",
         )
 
 
@@ -59,8 +59,8 @@ def refuse_paid(stage: str, payment: Payment | None) -> None:
     if payment is not None and (payment.plan, payment.run, stage) in _paid:
         raise RequestError(
             field=f"stage {stage!r}",
-            message="is released by another run already, and its plan pays for it once",
-            hint="take the output of that run, or make a new plan: the two budgets add up",
+            message="has already been released by another run, and its plan pays for it only once",
+            hint="use the output of that run, or make a new plan: the two budgets add up",
         )
 
 

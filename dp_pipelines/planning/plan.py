@@ -152,17 +152,17 @@ class Plan:
         if delta == 0 and not isinstance(delta, bool):
             self.delta = 0.0
         else:
-            hint = "write e.g. delta: 1.0e-6, well below one in the number of people"
+            hint = "write e.g. delta: 1.0e-6, well below 1 divided by the number of people"
             self.delta = checks.number(delta, "delta", above=1e-50, below=1, hint=hint)
         self.runs = checks.whole(runs, "runs", low=1, high=10**6)
         self.split = rounds.check(split, self.runs)
         if not isinstance(stages, Mapping) or not stages:
-            raise RequestError(field="stages", message="must map names to queries, at least one")
+            raise RequestError(field="stages", message="must map at least one name to a query")
         checks.stage_names(stages, "stages")
         for name, query in stages.items():
             if isinstance(query, Query):
                 if query.group is not None:
-                    message = "belongs to a group of units, which only a part of a train stage can"
+                    message = "is only for parts of a train stage"
                     raise RequestError(field=f"stages.{name}.group", message=message, hint="leave it out")
                 fixed_noise.check(name, query)
             elif not isinstance(query, TrainModel):
@@ -171,7 +171,7 @@ class Plan:
         self._rule = sharing.rule_of(self.delta) if rule is None else rule
         given = dict.fromkeys(stages) if shares is None else dict(shares)
         if set(given) != set(stages):
-            raise RequestError(field="shares", message="must name exactly the stages")
+            raise RequestError(field="shares", message="must name every stage and nothing else")
         asked = {n: _share(n, query, given[n], self._rule) for n, query in stages.items()}
         self._asked = asked
         expanded = phases.expand(stages, asked, self._rule)
@@ -257,7 +257,7 @@ class Plan:
             RequestError: the records cost more than the budget.
         """
         if not self.accounted["epsilon"] <= self.epsilon:
-            raise RequestError(field="plan", message="costs more than its budget", hint="plan anew")
+            raise RequestError(field="plan", message="costs more than its budget", hint="make a new plan")
 
     @property
     def mechanisms(self) -> tuple[MechanismRecord, ...]:
@@ -337,7 +337,7 @@ class Plan:
         rule = sharing.RULES.get(frozen.get("sharing", sharing.FIRST.number))
         if rule is None:
             message = "was made by a later version of dp_pipelines"
-            raise RequestError(field="plan", message=message, hint="install that version, or plan anew")
+            raise RequestError(field="plan", message=message, hint="install that version, or make a new plan")
         plan._take(epsilon, delta, stages, shares, runs, split, expect, rule)
         for name, share in frozen.get("shares", {}).items():
             if plan._asked.get(name) != share:
@@ -347,7 +347,7 @@ class Plan:
                     hint=f"write share: {share}; or change the job in another way too, which makes a plan of its own",
                 )
         if frozen.get("split", "constant") != split:
-            raise RequestError(field="plan", message="was made for another split over its runs", hint="plan anew")
+            raise RequestError(field="plan", message="was made with another split", hint="make a new plan")
         stored = frozen["calibrated"]
         choices = {}
         for name in plan.queries:
@@ -419,7 +419,7 @@ def _refuse_several_units(stages: Mapping[str, Query | TrainModel]) -> None:
         if tuple(stages[name].unit_columns) != unit:
             raise RequestError(
                 field=f"stages.{name}.privacy_unit",
-                message=f"is {', '.join(stages[name].unit_columns)}, and that of stage {first!r} {', '.join(unit)}: "
+                message=f"is {', '.join(stages[name].unit_columns)}, but that of stage {first!r} is {', '.join(unit)}: "
                 "a plan states its total for one privacy unit",
                 hint="write the same columns in the same order, or make two plans, whose budgets add up",
             )

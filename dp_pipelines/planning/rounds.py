@@ -47,8 +47,8 @@ def check(split: Any, runs: int) -> Split:
     if split != "constant" and runs > MOST_ROUNDS:
         raise RequestError(
             field="split",
-            message=f"is {split}, which is for at most {MOST_ROUNDS} runs",
-            hint="write split: constant, or fewer runs",
+            message=f"is {split}, which allows at most {MOST_ROUNDS} runs",
+            hint="write split: constant, or ask for fewer runs",
         )
     known: Split = split
     return known
@@ -63,7 +63,8 @@ def number_in(number: Any, runs: int) -> int:
     >>> number_in(52, 52)
     52
     """
-    hint = f"the plan is for {runs} runs: plan anew for more" if runs > 1 else "the plan is for one run: plan anew"
+    covers = f"{runs} runs" if runs > 1 else "one run"
+    hint = f"the plan covers {covers}; make a new plan for more"
     return checks.whole(number, "round", low=1, high=runs, hint=hint)
 
 

@@ -219,7 +219,7 @@ def _refuse_misfit(query: Query, choices: StageChoices, released: dict[str, Stat
     # A choice by ranks, and a median, have their epsilon from the scale of the Laplace law.
     fits &= all(mechanism_of(s).law in (None, laws.get(key)) for key, s in released.items())
     if not (fits and all(min(choice.steps, choice.units) >= 1 for choice in choices.noises.values())):
-        raise RequestError(field="plan", message="was made for another query", hint="plan anew")
+        raise RequestError(field="plan", message="was made for another query", hint="make a new plan")
 
 
 @functools.lru_cache(maxsize=1024)

@@ -89,7 +89,7 @@ class AggregateKind(StageKind):
         strategies = self._strategies(delta)
         if self.query.takes_delta and delta == 0:
             message = "must be above 0 for a median with smooth sensitivity"
-            raise RequestError(field="delta", message=message, hint="set it, e.g. delta: 1.0e-6, or take method ranks")
+            raise RequestError(field="delta", message=message, hint="set it, e.g. delta: 1.0e-6, or use method: ranks")
         laws = ["gaussian", "laplace"]
         if delta == 0:
             laws = ["laplace"]
@@ -106,7 +106,7 @@ class AggregateKind(StageKind):
         if delta == 0:
             raise RequestError(
                 field="delta",
-                message="must be above 0 where partitions are selected privately",
+                message="must be above 0 to select partitions privately",
                 hint="set it, e.g. delta: 1.0e-6, or list public partitions",
             )
         if partitions.strategy != "auto":
@@ -190,7 +190,7 @@ class TrainingKind(AggregateKind):
 
     def ways(self, delta: float) -> Iterator[Way]:
         if delta == 0:
-            message, hint = "must be above 0 where a model is trained", "set it, e.g. delta: 1.0e-6"
+            message, hint = "must be above 0 to train a model", "set it, e.g. delta: 1.0e-6"
             raise RequestError(field="delta", message=message, hint=hint)
         yield "gaussian", None
 

@@ -55,15 +55,15 @@ class Best:
         if by.many or len(_statistics(by)) != 1 or _statistics(by)[0].width is not None:
             raise RequestError(
                 field="best.by",
-                message="must be a metric that is one count or sum",
-                hint="take a count, a sum, or a count of users",
+                message="must be a single count or sum",
+                hint="use a count, a sum, or a count of users",
             )
         if by.auto:
             raise RequestError(
                 field="best.by", message="has bounds that the run chooses", hint="write its bounds as numbers"
             )
         if by.stddev is not None:
-            raise RequestError(field="best.by", message="gets no noise, so no stddev", hint="drop it")
+            raise RequestError(field="best.by", message="gets no noise, so it takes no stddev", hint="drop it")
 
     @property
     def metric(self) -> Metric:
@@ -86,7 +86,7 @@ class Best:
             raise RequestError(field="best.k", message="must be at most the number of partitions", hint="lower it")
         if candidates > MOST_CANDIDATES:
             raise RequestError(
-                field="best", message=f"chooses among at most {MOST_CANDIDATES} partitions", hint="list fewer"
+                field="best", message=f"can choose among at most {MOST_CANDIDATES} partitions", hint="list fewer"
             )
 
 

@@ -61,14 +61,14 @@ class ContributionBounds:
         elif self.partition_candidates is not None:
             raise RequestError(
                 field="partition_candidates",
-                message="is for a bound that is chosen",
+                message="is only for a bound that the run chooses",
                 hint="drop it, or write max_partitions_contributed: auto",
             )
         if self.max_contributions is not None:
             if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
                 raise RequestError(
                     field="max_contributions",
-                    message="bounds a unit's rows in all and stands alone",
+                    message="bounds all rows of a unit and cannot be combined with other bounds",
                     hint="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
                 )
         elif self.max_partitions_contributed is None:
@@ -139,7 +139,7 @@ class PrivatePartitions:
             raise RequestError(
                 field="min_users",
                 message=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
-                hint="take another strategy, or leave min_users out",
+                hint="choose another strategy, or leave out min_users",
             )
 
 
@@ -260,12 +260,12 @@ class Query:
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
-            message = "has neither metrics nor private partitions: it would publish the list alone"
+            message = "are missing, and with public partitions only their list would be published"
             raise RequestError(field="metrics", message=message, hint="add a metric")
         if set(self.unit_columns) <= set(self.partition_columns):
             raise RequestError(
                 field="partition_by",
-                message="holds the whole privacy unit, so that each partition would be one unit",
+                message="contains the whole privacy unit, so each partition would be a single unit",
                 hint="partition by something that many units share",
             )
         if isinstance(self.partitions, PublicPartitions):
@@ -307,13 +307,13 @@ class Query:
             raise RequestError(
                 field=field,
                 message=f"{metric.per_partition}, which max_contributions does not bound",
-                hint="bound with max_partitions_contributed",
+                hint="set max_partitions_contributed instead",
             )
 
     def _check_auto(self) -> None:
         auto = [name for name, metric in self.metrics.items() if metric.auto]
         if auto and value_bounds.COLUMN in self.columns:
-            message = f"has bounds that are chosen, for which no column may be called {value_bounds.COLUMN!r}"
+            message = f"has bounds that the run chooses, so no column may be called {value_bounds.COLUMN!r}"
             raise RequestError(field=f"metrics.{auto[0]}", message=message, hint="rename that column")
         declared = ("min_value", "max_value", "within")
         for name in auto:
@@ -322,8 +322,8 @@ class Query:
                 if same and any(getattr(metric, f) != getattr(self.metrics[name], f) for f in declared):
                     raise RequestError(
                         field=f"metrics.{name}.within",
-                        message=f"declares the range of {other!r} over the same column in another way",
-                        hint="write the same bounds for both, or another range",
+                        message=f"declares the range of {other!r} on the same column differently",
+                        hint="write the same bounds for both, or give one another range",
                     )
 
     def _check_top(self) -> None:
@@ -333,8 +333,8 @@ class Query:
             raise RequestError(field="top", message="must be a Top", hint='write Top(k=20, by="...")')
         if self.top.by not in self.metrics or self.metrics[self.top.by].many:
             numbers = [name for name, metric in self.metrics.items() if not metric.many]
-            hint = "name one of " + ", ".join(numbers) if numbers else "add e.g. a count"
-            raise RequestError(field="top.by", message="must be a metric that is a single number", hint=hint)
+            hint = "name one of " + ", ".join(numbers) if numbers else "add a count, for example"
+            raise RequestError(field="top.by", message="must name a metric that is a single number", hint=hint)
 
     def _check_best(self) -> None:
         if self.best is None:
@@ -344,15 +344,15 @@ class Query:
         if not isinstance(self.partitions, PublicPartitions):
             raise RequestError(
                 field="best",
-                message="chooses among public partitions",
-                hint="list them, or take top, which compares released values",
+                message="needs public partitions",
+                hint="list them, or use top, which compares released values",
             )
         if self.metrics or self.top is not None:
-            message = "publishes no values and stands beside no metrics and no top"
-            raise RequestError(field="best", message=message, hint="put them into a stage of their own")
+            message = "publishes no values, so it cannot be combined with metrics or top"
+            raise RequestError(field="best", message=message, hint="put them in a separate stage")
         if RANK in self.partition_columns:
             message = f"would publish column {RANK!r} twice"
-            raise RequestError(field="best", message=message, hint="give the partition column another name")
+            raise RequestError(field="best", message=message, hint="rename the partition column")
         self.best.check(len(self.partitions.keys))
         self._check_bounds("best.by", self.best.metric)
 

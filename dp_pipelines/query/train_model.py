@@ -70,7 +70,7 @@ class Number:
         if not self.min_value < self.max_value:
             raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         if self.edges is not None and self.bins is not None:
-            raise RequestError(field="edges", message="stand beside bins", hint="write one of the two")
+            raise RequestError(field="edges", message="cannot be combined with bins", hint="write one or the other")
         if not isinstance(self.scaled, bool):
             raise RequestError(field="scaled", message="must be true or false")
         if self.edges is None:
@@ -78,7 +78,7 @@ class Number:
                 object.__setattr__(self, "bins", BINS)
             checks.declared(self)
             if self.bins == 1 and not self.scaled:
-                message = "is 1 without scaled: the model would see only whether there is a value"
+                message = "is 1 and scaled is not set: the model would see only whether there is a value"
                 raise RequestError(
                     field="bins", message=message, hint="write scaled: true for a straight line, or bins: 2"
                 )
@@ -87,7 +87,7 @@ class Number:
             raise RequestError(field="edges", message="must be a list of numbers")
         cuts = tuple(checks.number(edge, "edges", above=self.min_value, below=self.max_value) for edge in self.edges)
         if not 1 <= len(cuts) < 100 or any(not a < b for a, b in itertools.pairwise(cuts)):
-            raise RequestError(field="edges", message="must be 1 to 99 rising numbers inside the range")
+            raise RequestError(field="edges", message="must be 1 to 99 increasing numbers inside the range")
         object.__setattr__(self, "edges", cuts)
 
     @property
@@ -126,8 +126,8 @@ class Category:
     def __post_init__(self) -> None:
         checks.name(self.column, "column")
         if (self.categories is None) == (self.most is None):
-            hint = "list the categories, or say how many are found privately: most: 50"
-            raise RequestError(field="categories", message="or most must be given, one of the two", hint=hint)
+            hint = "list the categories, or say how many to find privately, e.g. most: 50"
+            raise RequestError(field="categories", message="or most must be given, but not both", hint=hint)
         if self.most is not None:
             checks.declared(self)
             return
@@ -359,7 +359,7 @@ class TrainModel:
         if not isinstance(self.label, Label):
             raise RequestError(field="label", message="must be a BinaryLabel, ClassLabel or NumberLabel")
         if not isinstance(self.features, Mapping) or not self.features:
-            raise RequestError(field="features", message="must map names to features, at least one")
+            raise RequestError(field="features", message="must map at least one name to a feature")
         for name, feature in self.features.items():
             checks.plain(checks.name(name, "features"), "features")
             if not isinstance(feature, Feature):
@@ -383,8 +383,8 @@ class TrainModel:
             raise RequestError(field="whiten", message="must be true or false")
         checks.declared(self)
         if self.width > MOST_WIDTH:
-            message = f"become {self.width} columns, more than {MOST_WIDTH}"
-            raise RequestError(field="features", message=message, hint="take fewer, or fewer bins")
+            message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
+            raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -414,5 +414,5 @@ def _distinct(values: Sequence[Any], field: str, least: int) -> None:
     if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
         raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
     if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
-        hint = "leave it out: no column of text can hold it"
-        raise RequestError(field=field, message="has half of a character, which is no text", hint=hint)
+        hint = "leave it out: no text column can hold it"
+        raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)

@@ -72,7 +72,7 @@ def write_whole(path: pathlib.Path, content: bytes) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise PublishError(f"file {str(path)!r}: cannot be written: {error.strerror or 'no such place'}") from None
+        raise PublishError(f"file {str(path)!r}: cannot be written: {error.strerror or 'no such folder'}") from None
 
 
 def attempt_name() -> str:
@@ -139,7 +139,7 @@ def refuse_existing(target: pathlib.Path) -> None:
     """Raise RequestError where something stands at the output's place."""
     if os.path.lexists(target):
         raise RequestError(
-            field=f"output {str(target)!r}", message="exists already", hint="choose a new folder, or remove it"
+            field=f"output {str(target)!r}", message="already exists", hint="choose a new folder, or remove it"
         )
 
 

@@ -249,7 +249,7 @@ class DpReadParquet(beam.PTransform):
                 raise self._source.missing[column]
             if column not in self._source.schema.names:
                 hint = nearest(column, self._source.schema.names, "columns")
-                raise RequestError(field="columns", message=f"names column {column!r}, which is not there", hint=hint)
+                raise RequestError(field="columns", message=f"names column {column!r}, which does not exist", hint=hint)
         wanted = self._source.schema.names if columns is None else columns
         rows = ToSchemaRows(pa.schema([self._source.schema.field(column) for column in wanted]))
         left_out = [column for column in columns or () if column not in rows.names]

@@ -51,7 +51,7 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             problems.append(file.error(_place_of(error.field, place), error))
             continue
         if file.job.budget.delta == 0 and isinstance(query.partitions, PrivatePartitions):
-            message, hint = "must be above 0 where partitions are selected privately", "write e.g. delta: 1.0e-6"
+            message, hint = "must be above 0 to select partitions privately", "write e.g. delta: 1.0e-6"
             wrong_delta = RequestError(field="delta", message=message, hint=f"{hint}, or list public partitions")
             problems.append(file.error(("budget",), wrong_delta))
         if schemas is not None:
@@ -87,8 +87,8 @@ def _compared(stage: Stage) -> dict[str, Any]:
     if stage.best is None:
         return {}
     if list(stage.metrics) != [stage.best.by]:
-        message = "must name the one metric of its stage, which is compared and not published"
-        raise RequestError(field="best.by", message=message, hint="put other metrics into a stage of their own")
+        message = "must name the only metric of its stage, which is compared but not published"
+        raise RequestError(field="best.by", message=message, hint="put other metrics in a separate stage")
     return {"best": Best(by=stage.metrics[stage.best.by].build(), **stage.best.arguments()), "metrics": {}}
 
 
@@ -113,17 +113,19 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any,
     )
     for column in columns:
         if table.column_names.count(column) != 1:
-            message = f"must have column {column!r} once"
+            message = f"must have exactly one column {column!r}"
             raise RequestError(
                 field="partitions.public_file", message=message, hint="name its columns as in partition_by"
             )
     if table.num_rows > MOST_PUBLIC:
         message = f"lists more than {MOST_PUBLIC} partitions"
-        raise RequestError(field="partitions.public_file", message=message, hint="publish fewer, or private partitions")
+        raise RequestError(
+            field="partitions.public_file", message=message, hint="list fewer, or select partitions privately"
+        )
     try:
         return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
     except (ValueError, OverflowError):
-        message = "lists times with nanoseconds, or days that no calendar has"
+        message = "lists times with nanoseconds, or dates outside the calendar"
         raise RequestError(
             field="partitions.public_file", message=message, hint="cast them to microseconds or text"
         ) from None

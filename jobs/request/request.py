@@ -227,7 +227,7 @@ def _check_names(
             hint = nearest(name, names, "columns")
             problems.append(
                 file.error(
-                    path, RequestError(field="", message=f"names column {name!r}, which is not there", hint=hint)
+                    path, RequestError(field="", message=f"names column {name!r}, which does not exist", hint=hint)
                 )
             )
     raise_all(list({str(problem): problem for problem in problems}.values()))

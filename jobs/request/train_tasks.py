@@ -116,7 +116,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
         except RequestError as error:
             problems.append(file.error(("stages", name), error))
     if found and file.job.budget.delta == 0:
-        message, hint = "must be above 0 where a model is trained", "write e.g. delta: 1.0e-6"
+        message, hint = "must be above 0 to train a model", "write e.g. delta: 1.0e-6"
         problems.append(file.error(("budget",), RequestError(field="delta", message=message, hint=hint)))
     raise_all(problems)
     return found
@@ -133,8 +133,8 @@ def refuse_nested(file: JobFile, units: Mapping[str, Unit]) -> None:
         for column in unit.columns:
             kind = keys.plain_type(unit.expressions.schema.field(column).type)
             if pa.types.is_nested(kind) or pa.types.is_interval(kind):
-                message = f"looks at whole units, and so cannot read column {column!r} of type {kind}"
-                hint = "take out of it what you need with columns: first, or leave unit_columns and where out"
+                message = f"looks at whole units, so it cannot read column {column!r} of type {kind}"
+                hint = "extract what you need with columns: first, or leave out unit_columns and where"
                 problems.append(file.error(("stages", name), RequestError(field="", message=message, hint=hint)))
     raise_all(problems)
 
@@ -174,7 +174,7 @@ def _wrong_columns(
     for path, column in named:
         if schema.names.count(column) != 1:
             hint = nearest(column, schema.names, "columns")
-            problem = RequestError(field="", message=f"names column {column!r}, which is not there", hint=hint)
+            problem = RequestError(field="", message=f"names column {column!r}, which does not exist", hint=hint)
             problems.append(file.error(path, problem))
     if problems:
         return problems

@@ -230,5 +230,5 @@ def test_candidates_that_are_not_rising_whole_numbers_are_refused(candidates: ob
 
 
 def test_candidates_stand_beside_a_bound_that_is_chosen_alone() -> None:
-    with pytest.raises(RequestError, match="is for a bound that is chosen"):
+    with pytest.raises(RequestError, match="is only for a bound that the run chooses"):
         dp.ContributionBounds(max_partitions_contributed=4, partition_candidates=[1, 4])

@@ -333,7 +333,7 @@ def test_a_job_asks_for_vectors_and_moments(job: Any) -> None:
         ),
         (
             {"kind": "second_moments", "columns": ["a", "c"], "max_norm": 1.0},
-            r"metrics\.m\.columns: names column 'c', which is not there",
+            r"metrics\.m\.columns: names column 'c', which does not exist",
         ),
         (
             {"kind": "second_moments", "columns": ["a"], "bounds": {"a": [2.0, 1.0]}},

@@ -134,7 +134,7 @@ def test_contradicting_and_useless_noise_levels_are_refused_by_name():
     with pytest.raises(RequestError, match=r"^stages\.weekly\.metrics\.b\.stddev: differs"):
         plan(query(a=Count(stddev=20), b=Count(stddev=30)))
     assert stddev(plan(query(a=Count(stddev=20), b=Count(stddev=20))), "b") == pytest.approx(20, rel=1e-4)
-    with pytest.raises(RequestError, match="thousands of times the effect of one unit; ask for at most 16300"):
+    with pytest.raises(RequestError, match="thousands of times the effect of one unit; write at most 16300"):
         plan(query(a=Count(stddev=1e6)))
     assert stddev(plan(query(a=Count(stddev=16300))), "a") == pytest.approx(16300, rel=1e-4)
     with pytest.raises(BudgetError, match="would fit"):

@@ -31,9 +31,9 @@ def test_a_cost_with_steps_is_met_as_well(epsilon):
 
 
 def test_what_no_noise_can_meet_is_refused():
-    with pytest.raises(BudgetError, match="cannot be met by any amount of noise"):
+    with pytest.raises(BudgetError, match="cannot be met with any amount of noise"):
         least_level(lambda noise: 2.0, 1.0, start=1.0, tolerance=1e-3)
-    with pytest.raises(BudgetError, match="cannot be met by any amount of noise"):
+    with pytest.raises(BudgetError, match="cannot be met with any amount of noise"):
         least_integer(lambda number: math.inf, 1.0, start=5, high=100)
-    with pytest.raises(BudgetError, match="met by no noise at all"):
+    with pytest.raises(BudgetError, match="met without any noise"):
         least_level(lambda noise: 0.0, 1.0, start=1.0, tolerance=1e-3)

@@ -126,7 +126,7 @@ def test_with_another_split_the_plan_shows_round_one_and_lists_all():
 @pytest.mark.parametrize("split", ["constant", "linear"])
 @pytest.mark.parametrize("number", [0, 9, -1, 1.5, True, "1", None, math.nan])
 def test_a_number_that_is_no_round_is_refused(split, number):
-    with pytest.raises(RequestError, match="^round: must be a whole number from 1 to 8; the plan is for 8 runs"):
+    with pytest.raises(RequestError, match="^round: must be a whole number from 1 to 8; the plan covers 8 runs"):
         plan(split).round(number)
 
 

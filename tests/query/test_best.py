@@ -251,7 +251,7 @@ def test_a_mechanism_that_is_none_is_refused() -> None:
     ("changes", "complaint"),
     [
         ({"best": "users"}, "best: must be a Best"),
-        ({"partitions": PrivatePartitions()}, "best: chooses among public partitions"),
+        ({"partitions": PrivatePartitions()}, "best: needs public partitions"),
         ({"metrics": {"rows": Count()}}, "best: publishes no values"),
         ({"metrics": {"rows": Count()}, "top": Top(k=1, by="rows")}, "best: publishes no values"),
         ({"partition_by": "rank"}, "twice"),

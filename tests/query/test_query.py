@@ -49,11 +49,15 @@ WRONG_BOUNDS: list[Wrong] = [
     (lambda: bounds(**both(1, -1)), "max_contributions_per_partition", "must be a whole number from 1 to"),
     (lambda: bounds(**both(LARGEST_BOUND + 1, 1)), "max_partitions_contributed", "must be a whole number from 1 to"),
     (lambda: bounds(max_contributions=0), "max_contributions", "must be a whole number from 1 to"),
-    (lambda: bounds(max_contributions=3, max_partitions_contributed=2), "max_contributions", "stands alone; drop it"),
+    (
+        lambda: bounds(max_contributions=3, max_partitions_contributed=2),
+        "max_contributions",
+        "cannot be combined with other bounds; drop it",
+    ),
     (
         lambda: bounds(max_contributions=3, max_contributions_per_partition=2),
         "max_contributions",
-        "stands alone; drop it",
+        "cannot be combined with other bounds; drop it",
     ),
 ]
 
@@ -65,7 +69,7 @@ WRONG_PARTITIONS: list[Wrong] = [
     (
         lambda: PrivatePartitions(strategy="weighted_gaussian", min_users=2),
         "min_users",
-        "must be 0 or 1 with strategy weighted_gaussian, .*; take another strategy",
+        "must be 0 or 1 with strategy weighted_gaussian, .*; choose another strategy",
     ),
     (lambda: PublicPartitions(keys=[]), "public", "must name at least one partition"),
     (lambda: PublicPartitions(keys="ab"), "public", "must be a list with one list of values"),
@@ -85,7 +89,11 @@ WRONG_QUERIES: list[Wrong] = [
     (lambda: query(partition_by=[]), "partition_by", "at least one"),
     (lambda: query(partition_by={"a"}), "partition_by", "must be a column name or a list"),
     (lambda: query(partition_by=["week", "week"]), "partition_by", "names a column twice"),
-    (lambda: query(partition_by=["week", "customer"]), "partition_by", "holds the whole privacy unit.*; partition by"),
+    (
+        lambda: query(partition_by=["week", "customer"]),
+        "partition_by",
+        "contains the whole privacy unit.*; partition by",
+    ),
     (lambda: query(bounds={"max_contributions": 3}), "bounds", "must be ContributionBounds"),
     (lambda: query(bounds=None), "bounds", "must be ContributionBounds"),
     (lambda: query(partitions="auto"), "partitions", "must be PrivatePartitions or PublicPartitions"),
@@ -118,7 +126,7 @@ WRONG_QUERIES: list[Wrong] = [
             metrics={"total": Sum("a", min_sum_per_partition=0, max_sum_per_partition=1)},
         ),
         "metrics.total",
-        "clips sums per partition, which max_contributions does not bound; bound with max_partitions_contributed",
+        "clips sums per partition, which max_contributions does not bound; set max_partitions_contributed instead",
     ),
     (
         lambda: query(partitions=PublicPartitions(keys=[("n", 1), ("s",)])),
@@ -188,7 +196,7 @@ def test_metrics_that_do_not_look_at_rows_need_no_bound_on_rows() -> None:
 
 
 def test_a_public_list_without_metrics_is_no_query() -> None:
-    with pytest.raises(RequestError, match="would publish the list alone") as caught:
+    with pytest.raises(RequestError, match="only their list would be published") as caught:
         query(metrics={}, partitions=PublicPartitions(keys=[("a",)]))
     assert caught.value.field == "metrics"
 

@@ -61,12 +61,12 @@ def test_k_is_a_whole_number_from_one(k: Any) -> None:
 
 @pytest.mark.parametrize("by", ["bins", "nothing", "p"])
 def test_what_is_compared_is_a_metric_of_one_number(by: str) -> None:
-    with pytest.raises(RequestError, match=r"top\.by: must be a metric that is a single number; name one of orders"):
+    with pytest.raises(RequestError, match=r"top\.by: must name a metric that is a single number; name one of orders"):
         query(top=Top(k=1, by=by))
 
 
 def test_no_metric_to_compare_is_told_what_to_add() -> None:
-    with pytest.raises(RequestError, match=r"add e\.g\. a count"):
+    with pytest.raises(RequestError, match=r"add a count, for example"):
         query(metrics={}, top=Top(k=1, by="orders"))
 
 

@@ -371,7 +371,7 @@ def test_a_median_with_smooth_sensitivity_is_refused_without_delta_and_where_a_u
     with pytest.raises(RequestError) as refused:
         Plan(epsilon=1.0, stages={"s": SMOOTH.query})
     assert refused.value.field == "delta"
-    assert "method ranks" in str(refused.value)
+    assert "method: ranks" in str(refused.value)
     for bounds in ({"max_contributions_per_partition": 2}, {"max_partitions_contributed": 2}):
         with pytest.raises(RequestError) as refused:
             fields = {"max_partitions_contributed": 1, "max_contributions_per_partition": 1, **bounds}

@@ -164,11 +164,11 @@ def test_a_plan_of_a_pipeline_of_ones_own_is_trained_into_a_folder(tmp_path: pat
     files = {path.name for path in (tmp_path / "out").iterdir()}
     assert files == {"model.json", "model.safetensors", "weights.csv", "evaluation.json"}
     assert artefact.load(tmp_path / "out").task == plan.trained["model"]
-    with pytest.raises(RequestError, match="exists already"):
+    with pytest.raises(RequestError, match="already exists"):
         fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "out")
     with pytest.raises(RequestError, match="is no train stage"):
         fit.train(plan, "other", lambda: iter([examples()]), tmp_path / "more")
-    with pytest.raises(RequestError, match="is released by another run already"):
+    with pytest.raises(RequestError, match="has already been released by another run"):
         fit.train(plan, "model", lambda: iter([examples()]), tmp_path / "second")
     assert not (tmp_path / "second").exists()
 

@@ -191,7 +191,7 @@ def test_a_range_too_narrow_for_bins_is_refused_before_anything_is_spent() -> No
     [lambda half: Category(column="c", categories=[half]), lambda half: ClassLabel(column="c", classes=["a", half])],
 )
 def test_half_of_a_character_is_no_value(make: typing.Any) -> None:
-    with pytest.raises(RequestError, match="half of a character"):
+    with pytest.raises(RequestError, match="half of a surrogate pair"):
         make("\ud800")
 
 

@@ -31,7 +31,7 @@ from dp_pipelines.transforms import (
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 
 BOUNDS = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
-AGAIN = "is released by another run already, and its plan pays for it once"
+AGAIN = "has already been released by another run, and its plan pays for it only once"
 ROWS = pa.table({"who": list(range(300)), "where": ["a", "b", "c"] * 100, "x": [0.5] * 300})
 
 
@@ -145,9 +145,11 @@ def test_the_runs_of_a_plan_are_named_and_each_is_drawn_once() -> None:
     for split in ("constant", "linear"):
         asked = Query(privacy_unit="who", partition_by="where", bounds=BOUNDS, metrics={"rows": Count()})
         made = Plan(epsilon=9.0, delta=1e-6, stages={"s": asked}, runs=2, split=split)
-        with pytest.raises(RequestError, match=r"stage 's': is of a plan for several runs; say which: plan\['s', 1\]"):
+        with pytest.raises(
+            RequestError, match=r"stage 's': belongs to a plan for several runs; name the run: plan\['s', 1\]"
+        ):
             made["s"]
-        with pytest.raises(RequestError, match="is of a plan for several runs"):
+        with pytest.raises(RequestError, match="belongs to a plan for several runs"):
             PrivateAggregate(made.stages["s"])
         assert [run(pipeline_of(made["s", number])) for number in (1, 2)] == [1, 1]
         with pytest.raises(RequestError, match=AGAIN):

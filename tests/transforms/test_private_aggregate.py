@@ -276,7 +276,7 @@ def test_what_is_no_batch_of_tables_is_refused_when_the_pipeline_is_built(tmp_pa
         unbounded = pipeline | "U" >> beam.Create([events(rows=1)]).with_output_types(pa.Table)
         unbounded.is_bounded = False
         unbounded | "C" >> PrivateAggregate(stage)
-    with pytest.raises(RequestError, match="exists already"):
+    with pytest.raises(RequestError, match="already exists"):
         (tmp_path / "there").mkdir()
         tables | "D" >> PrivateAggregate(stage) | PublishRelease(str(tmp_path / "there"))
     with pytest.raises(RequestError, match="not the output of PrivateAggregate"):

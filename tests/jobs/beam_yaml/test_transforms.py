@@ -273,7 +273,7 @@ REFUSED = {
     "too long a folder": ({"output": "x" * 300}, "output: cannot be created; choose"),
     "columns that are none": ({"columns": 0}, "columns: "),
     "no name": ({"name": "a/b"}, "name: must not start with a dot or contain a slash"),
-    "private without delta": ({"delta": 0.0}, "delta: must be above 0 where partitions are selected privately"),
+    "private without delta": ({"delta": 0.0}, "delta: must be above 0 to select partitions privately"),
 }
 
 
@@ -290,7 +290,7 @@ def test_wrong_settings_are_refused_by_key_message_and_hint(case):
 OF_COLUMNS = {
     "no such partition": (
         {"partition_by": "regoin"},
-        "partition_by: names column 'regoin', which is not there; did you mean",
+        "partition_by: names column 'regoin', which does not exist; did you mean",
     ),
     "no number": (
         {"metrics": {"x": {"kind": "mean", "column": "region", "min_value": 0, "max_value": 1}}},
@@ -359,7 +359,7 @@ def test_rows_with_a_trigger_are_refused_since_each_pane_would_be_a_draw():
 
 
 def test_files_are_checked_when_the_pipeline_is_built(shop):
-    with pytest.raises(RequestError, match="columns: names column 'SALE_PRICE', which is not there; did you mean"):
+    with pytest.raises(RequestError, match="columns: names column 'SALE_PRICE', which does not exist; did you mean"):
         transforms.DpReadParquet("data/ta_feng/*.parquet", columns=["SALE_PRICE"])
     with pytest.raises(RequestError, match="matches no file"):
         transforms.DpReadParquet("nothing/*.parquet")

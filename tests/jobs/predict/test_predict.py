@@ -274,7 +274,7 @@ def test_what_is_wrong_is_named_by_file_and_column(tmp_path: pathlib.Path, shop_
     assert "--type" in refused(call, folder, source, *given, "--type", "price=int")
     assert not output.exists()
     output.write_text("mine")
-    assert "exists already" in refused(call, folder, source, *given)
+    assert "already exists" in refused(call, folder, source, *given)
     assert output.read_text() == "mine"
 
 

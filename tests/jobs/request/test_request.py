@@ -52,7 +52,7 @@ def total(column: str) -> dict[str, object]:
 WRONG = [
     (
         {"privacy_unit": "custmer"},
-        ":2: privacy_unit: names column 'custmer', which is not there; did you mean 'customer'?",
+        ":2: privacy_unit: names column 'custmer', which does not exist; did you mean 'customer'?",
     ),
     ({"where": "prise > 1"}, "where: names column 'prise', which the source does not have; did you mean 'price'?"),
     ({"columns": {"customer": "1"}}, "columns.customer: would define a column of the privacy unit"),
@@ -69,7 +69,7 @@ WRONG = [
     ),
     (
         {"stages": {"s": stage(metrics=total("pric"))}},
-        "stages.s.metrics.m.column: names column 'pric', which is not there; did you mean 'price'?",
+        "stages.s.metrics.m.column: names column 'pric', which does not exist; did you mean 'price'?",
     ),
     (
         {"stages": {"s": stage(partitions={"public": [["p1"], ["p1"]]})}},

@@ -177,4 +177,4 @@ def test_two_ways_to_declare_one_range_are_refused(shop: Shop, call: Call) -> No
     fixed = {"kind": "mean", "column": "price", "min_value": 0, "max_value": 1000000}
     said = call("plan", shop.write(stages={"weekly": stage(metrics={"revenue": AUTO, "price": fixed})}))
     assert said.code == 2
-    assert "declares the range of 'price' over the same column in another way" in said.err
+    assert "declares the range of 'price' on the same column differently" in said.err

@@ -65,18 +65,18 @@ def test_a_run_publishes_keys_and_ranks_and_no_values(shop: Shop, call: Call, me
     [
         ({"best": {"k": 7, "by": "buyers"}}, "best.k: must be at most the number of partitions"),
         ({"best": {"k": 0, "by": "buyers"}}, "best.k"),
-        ({"best": {"by": "orders"}}, "best.by: must name the one metric of its stage"),
+        ({"best": {"by": "orders"}}, "best.by: must name the only metric of its stage"),
         (
             {"metrics": {"buyers": {"kind": "privacy_id_count"}, "orders": {"kind": "count"}}},
-            "best.by: must name the one metric of its stage",
+            "best.by: must name the only metric of its stage",
         ),
         (
             {
                 "metrics": {"buyers": {"kind": "mean", "column": "price", "min_value": 0, "max_value": 1}},
             },
-            "best.by: must be a metric that is one count or sum",
+            "best.by: must be a single count or sum",
         ),
-        ({"partitions": {"private": {}}}, "best: chooses among public partitions"),
+        ({"partitions": {"private": {}}}, "best: needs public partitions"),
         ({"best": {"by": "buyers", "mechanism": "gumbel"}}, "best.mechanism"),
         ({"metrics": {"buyers": {"kind": "sum", "column": "note", "min_value": 0, "max_value": 1}}}, "note"),
     ],

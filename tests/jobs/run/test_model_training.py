@@ -138,14 +138,14 @@ def test_a_run_that_is_killed_goes_on_from_what_it_had_kept(shop: Shop, call: Ca
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"label": {"kind": "binary", "column": "nothing"}}, "names column 'nothing', which is not there"),
+        ({"label": {"kind": "binary", "column": "nothing"}}, "names column 'nothing', which does not exist"),
         ({"label": {"kind": "binary", "column": "product"}}, "product"),
         ({"label": {"kind": "binary", "column": "customer"}}, "is part of the privacy unit"),
         (
             {"features": {"when": {"kind": "number", "column": "paid_at", "min_value": 0, "max_value": 1}}},
             "is no number",
         ),
-        ({"features": {"gone": {"kind": "category", "most": 3}}}, "names column 'gone', which is not there"),
+        ({"features": {"gone": {"kind": "category", "most": 3}}}, "names column 'gone', which does not exist"),
         ({"unit_columns": {"dear": "price > 10", "x": "random() OVER ()"}}, "unit_columns.x"),
         ({"where": "before"}, "where"),
         ({"held_out": 1.5}, "held_out"),
@@ -180,7 +180,7 @@ def test_delta_zero_cannot_train(shop: Shop, call: Call) -> None:
     shop.write(stages={"dear": model()}, budget={"epsilon": 1.0, "delta": 0})
     said = call("plan", shop.job)
     assert said.code == 2
-    assert "above 0 where a model is trained" in said.err
+    assert "above 0 to train a model" in said.err
 
 
 @pytest.mark.parametrize("rows", ["one class", "no example", "nulls", "one unit", "no row"])

@@ -44,4 +44,4 @@ def test_an_aggregate_stage_may_count_what_windows_over_a_unit_make_of_its_rows(
         "run", shop.write(stages={"baskets": {**baskets, "partition_by": "nights"}}), "--output", shop.folder / "b"
     )
     assert said.code == 2
-    assert "names column 'nights', which is not there" in said.err
+    assert "names column 'nights', which does not exist" in said.err

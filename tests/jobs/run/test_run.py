@@ -146,7 +146,7 @@ def test_an_output_that_exists_is_refused_unless_it_is_this_runs_own(shop: Shop,
     out.mkdir()
     said = call("run", shop.job, "--output", out)
     assert (said.code, said.out) == (2, "")
-    assert "exists already" in said.err
+    assert "already exists" in said.err
     out.rmdir()
     assert call("run", shop.job, "--output", out, "--run-id", "one").code == 0
     assert "another run's release" in call("run", shop.job, "--output", out, "--run-id", "two").err

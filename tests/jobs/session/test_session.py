@@ -426,7 +426,7 @@ def test_an_account_with_windows_is_refused():
         ({"delta": 2}, "delta: must be"),
         (
             {"partition_by": "produkt"},
-            "partition_by: names column 'produkt', which is not there; did you mean 'product'",
+            "partition_by: names column 'produkt', which does not exist; did you mean 'product'",
         ),
         ({"metrics": {"x": dp.Sum("note", min_value=0, max_value=1)}}, "metrics.x.column: column 'note'"),
         (

@@ -232,7 +232,7 @@ def test_the_nearest_name_is_offered(name: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("AREA\nnorth\n", "must have column 'REGION' once"),
+        ("AREA\nnorth\n", "must have exactly one column 'REGION'"),
         ("REGION\nnorth\nnorth\n", "lists a partition twice"),
         ("", "cannot be read as CSV"),
     ],

@@ -197,7 +197,7 @@ def test_a_copy_of_a_local_result_draws_no_second_release() -> None:
     other = copy.copy(result)
     first = list(result)
     assert list(result) == first
-    with pytest.raises(RequestError, match="is released by another run already"):
+    with pytest.raises(RequestError, match="has already been released by another run"):
         list(other)
 
 

@@ -92,7 +92,7 @@ def test_a_pipeline_without_budgets_is_refused_when_it_is_run() -> None:
 def test_a_second_run_of_a_pipeline_is_refused() -> None:
     pipeline = graph()
     pipeline.run().wait_until_finish()
-    with pytest.raises(RequestError, match="is released by another run already"):
+    with pytest.raises(RequestError, match="has already been released by another run"):
         pipeline.run()
 
 
