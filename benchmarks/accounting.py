@@ -159,9 +159,14 @@ def page(
     weeks = next(one for one in noises if one.runs == 52)
     year = daily[RUNS.index(365)].pld
     limits = [
-        ("noise of 52 weekly releases, of that of an even split with Laplace", weeks.ratio, NOISE_LIMIT, "{:.3f}"),
+        (
+            "noise of 52 weekly releases, as a share of an even split with Laplace noise",
+            weeks.ratio,
+            NOISE_LIMIT,
+            "{:.3f}",
+        ),
         ("epsilon of 365 daily Gaussian(60) reports", year, 1.385, "{:.3f}"),
-        ("slack of a plan of some 50 mechanisms", max(plan.slack for plan in plans), SLACK_LIMIT, "{:.5f}"),
+        ("slack of a plan with about 50 mechanisms", max(plan.slack for plan in plans), SLACK_LIMIT, "{:.5f}"),
         ("seconds to plan it, without imports", max(plan.seconds for plan in plans), SECONDS_LIMIT, "{:.2f}"),
     ]
     good = all(value <= limit for _, value, limit, _ in limits)
@@ -177,10 +182,11 @@ def page(
 
 Written by `make bench` (`benchmarks/accounting.py`); do not edit.
 
-Epsilon at delta {DELTA:g} of all runs together, by four ways to add up losses. Each is a theorem, so each is an upper bound on
-the same truth; plans are charged the last one. *naive*: epsilons and deltas add up, delta in equal parts. *advanced*: Kairouz,
-Oh, Viswanath 2015, theorem 3.5, the best part of delta for it. *RDP*: Renyi divergences, the best order. *PLD*: privacy loss
-distributions (`docs/proofs/accounting.md`). But for the times, nothing here depends on data, on chance or on the machine.
+The epsilon of all runs together at delta {DELTA:g}, computed in four ways. Each way is a theorem, so each gives an upper bound on
+the same privacy loss. Plans are charged the last one. *naive*: epsilons and deltas add up, with delta in equal parts. *advanced*:
+Kairouz, Oh, Viswanath 2015, theorem 3.5, with the best share of delta. *RDP*: Renyi divergences, with the best order. *PLD*:
+privacy loss distributions (`docs/proofs/accounting.md`). Apart from the times, nothing here depends on data, chance or the
+machine.
 
 ## Limits
 
@@ -192,19 +198,19 @@ distributions (`docs/proofs/accounting.md`). But for the times, nothing here dep
 
 {table(daily)}
 
-Adding up the epsilons of 365 days, each at delta {DELTA:g}, says {alone:.1f}, and then the deltas add up to {365 * DELTA:.3g}
-besides; at delta {DELTA:g} for all days together adding up says {daily[RUNS.index(365)].naive:.1f}.
+Adding up the epsilons of 365 days, each at delta {DELTA:g}, gives {alone:.1f}, and the deltas then add up to
+{365 * DELTA:.3g} as well. At delta {DELTA:g} for all days together, adding up gives {daily[RUNS.index(365)].naive:.1f}.
 
 ## A report: orders, customers, revenue, private partitions
 
-Calibrated for 365 runs under (1, {DELTA:g}); at most 8 partitions a customer, 2 rows in each; selection by truncated geometric
-coins. So fewer runs of the same noise cost less than 1.
+Calibrated for 365 runs under (1, {DELTA:g}), with at most 8 partitions per customer and 2 rows in each, and truncated geometric
+selection. Fewer runs with the same noise therefore cost less than 1.
 
 {table(whole)}
 
 ## Noise of one count under (1, {DELTA:g})
 
-All runs calibrated together, beside an even split: epsilon / runs for each, with Laplace noise.
+All runs calibrated together, compared with an even split, which gives each run epsilon / runs and Laplace noise.
 
 | runs | standard deviation | of an even split | ratio |
 |---:|---:|---:|---:|
@@ -212,7 +218,7 @@ All runs calibrated together, beside an even split: epsilon / runs for each, wit
 
 ## Planning
 
-Median of {ROUNDS} rounds, imports apart, and what the plan leaves of epsilon 1.
+Medians of {ROUNDS} rounds, without imports. Slack is what the plan leaves unused of epsilon 1.
 
 | plan | mechanisms | seconds | slack |
 |---|---:|---:|---:|
@@ -220,7 +226,7 @@ Median of {ROUNDS} rounds, imports apart, and what the plan leaves of epsilon 1.
 
 ![epsilon and noise by the number of runs](accounting.png)
 
-Not covered: subsampled mechanisms (training), and plans over the same people that are made later: these are the ledger's.
+Not covered: subsampled mechanisms (training), and later plans over the same people, which the ledger adds up.
 """,
         good,
     )

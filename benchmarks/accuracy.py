@@ -212,21 +212,24 @@ def page(private: Part, public: Part, request: Request) -> tuple[str, bool]:
 Written by `make bench` (`benchmarks/accuracy.py`); do not edit.
 
 The weekly report of Ta Feng by product subclass (`examples/ta_feng/weekly.yaml`) under ({request.epsilon:g},
-{request.delta:g}): at most {request.max_partitions} partitions a customer, {request.max_rows} rows in each, prices
-clamped to [{request.low:g}, {request.high:g}], all metrics with the same weight. {request.runs} releases of each system,
-each with its own choice of rows, selection and noise; means with 95% intervals over the releases (Student; bootstrap for
-ratios). PipelineDP with its naive accountant, Gaussian noise and Gaussian thresholding of the released user count, which
-kept most of four settings tried once each (its defaults keep 2 partitions). Its means are clipped to the clamp and its
-sum is taken back from mean and count, both in its favour. Variance is not compared: PipelineDP's has too little noise
-where a range straddles zero. Bounds and clamp are those of the demo, settled by looking at these public data.
+{request.delta:g}), with at most {request.max_partitions} partitions per customer and {request.max_rows} rows in each, prices
+clamped to [{request.low:g}, {request.high:g}], and equal weights for all metrics. Each system makes {request.runs} releases, each
+with its own choice of rows, selection and noise. The tables show means with 95% intervals over the releases (Student;
+bootstrap for ratios). PipelineDP uses its naive accountant, Gaussian noise and Gaussian thresholding of the released user
+count. Of four settings tried once each, this one kept the most partitions (its defaults keep 2). Its means are clipped to
+the clamp, and its sum is computed back from mean and count; both favour PipelineDP. Variance is not compared, because
+PipelineDP adds too little noise to it where a range straddles zero. Bounds and clamp are those of the demo, chosen by
+looking at these public data.
 
-*Bounded truth* is what the bounds leave of the rows, in expectation: the error against it is noise and choice of rows.
-*Plain truth* is the report of all rows: its error holds the bias of the bounds too, which is the same for both. Kept
-user counts near a threshold are biased upwards in both systems, more so with more noise, which hides a part of the
-downward bias of the bounds; on the public list nothing is selected, so that nothing is. dp_pipelines must be nowhere
-worse (no ratio whose whole interval is below 1) against the bounded truth over partitions that both kept, on the public
-list, and in partitions kept. The plain truth of the private selection was judged too at first; it was taken out after a
-trial run in which PipelineDP came out ahead there in customers, for the reason above. The figures are all below.
+*Bounded truth* is what the bounds keep of the rows, in expectation. The error against it comes from noise and from the
+choice of rows. *Plain truth* is the report of all rows. The error against it also includes the bias of the bounds, which is
+the same for both systems. In both, kept user counts near a threshold are biased upwards, and more so with more noise. This
+hides part of the downward bias of the bounds. On the public list nothing is selected, so nothing is hidden.
+
+dp_pipelines must not be worse anywhere (no ratio may have its whole interval below 1) against the bounded truth over
+partitions that both kept, on the public list, and in partitions kept. At first the plain truth of the private selection was
+judged too. It was taken out after a trial run in which PipelineDP came out ahead there in customers, for the reason above.
+All figures are shown below.
 """
     tail = (
         "![Errors by metric, and partitions kept](accuracy.png)\n\n"

@@ -39,14 +39,14 @@ INTRODUCTION = """# How fast the aggregation is
 
 Written by `make bench` (`benchmarks/aggregate.py`); do not edit.
 
-The query: for each key the number of rows, the number of different users, the sum and the mean of a value clamped to
-[0, 200]; a user counts in at most 4 keys with at most 2 rows in each. 1,000 keys by Zipf's law (exponent 1.1), some 13
-rows a user, users skewed. dp_pipelines and PipelineDP publish under (1, 1e-6) and select the keys privately; DuckDB and
-Polars bound the contributions in the same way and publish **without any privacy**. Every run is a process of its own;
-the runs of all systems are interleaved. Seconds are medians from the Parquet files to the published table, without
-imports. Planning (the calibration of noise), which dp_pipelines does once for a plan, however many runs and rows follow,
-has its own column; `dp-pipelines` keeps plans. Both systems on Beam use its in-memory runner in one process;
-DuckDB and Polars use two threads.
+The query computes, for each key, the number of rows, the number of distinct users, and the sum and mean of a value clamped
+to [0, 200]. A user counts in at most 4 keys, with at most 2 rows in each. The 1,000 keys follow Zipf's law (exponent 1.1);
+users are skewed, with about 13 rows per user. dp_pipelines and PipelineDP publish under (1, 1e-6) and select the keys
+privately. DuckDB and Polars bound contributions in the same way and publish **without any privacy**. Every run is a separate
+process, and the runs of all systems are interleaved. Seconds are medians, measured from the Parquet files to the published
+table, without imports. Planning (the calibration of noise) has its own column: dp_pipelines plans once, however many runs and
+rows follow, and the `dp-pipelines` command keeps plans. Both systems on Beam use its in-memory runner in one process; DuckDB and
+Polars use two threads.
 """
 
 

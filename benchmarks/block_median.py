@@ -101,12 +101,12 @@ def main() -> int:
     page = [
         "# Two medians of the results of blocks",
         "",
-        f"Root mean squared errors against the median of the results, in parts of the range, at delta {DELTA:g}, at",
-        f"least {max(30, given.runs // 4)} runs each. Ranks choose among 1,000 steps of the range, so that they are off by",
-        "about 0.0003 without any noise. Beside them the noise of a mean of the same blocks, which is another number where",
-        "results are skewed.",
+        f"Root mean squared errors against the median of the results, as fractions of the range, at delta {DELTA:g}, over at",
+        f"least {max(30, given.runs // 4)} runs each. Ranks choose among 1,000 steps of the range, so they are off by about",
+        "0.0003 even without noise. The last column is the noise of a mean of the same blocks. Where results are skewed, the",
+        "mean is a different number from the median.",
         "",
-        "| results of blocks | epsilon | blocks | ranks | smooth sensitivity | better by 10 % | noise of a mean |",
+        "| results of blocks | epsilon | blocks | ranks | smooth sensitivity | better by 10% | noise of a mean |",
         "|---|---|---|---|---|---|---|",
     ]
     page += [f"| {' | '.join(row)} |" for row in lines(given.runs)]

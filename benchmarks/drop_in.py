@@ -32,12 +32,12 @@ INTRODUCTION = """# How fast PipelineDP's programs run here
 
 Written by `make bench` (`benchmarks/drop_in.py`); do not edit.
 
-One program (`benchmarks/peers/pipelinedp_beam.py`): rows as dictionaries from Beam's ReadFromParquet, three extractors that are
-lambdas, COUNT, PRIVACY_ID_COUNT, SUM and MEAN by key under (1, 1e-6), private partitions, the result written as text. It
-runs as it is, on PipelineDP, and with one changed import, on dp_pipelines. Rows, bounds and machine as on
-[the page of the aggregation](aggregate.md); both on Beam's in-memory runner in one process, each run a process of its own, the
-runs interleaved. Seconds are medians from the Parquet files to the written result, extractors and the plan included, imports
-left out.
+One program (`benchmarks/peers/pipelinedp_beam.py`) reads rows as dictionaries with Beam's ReadFromParquet, uses three lambdas as
+extractors, computes COUNT, PRIVACY_ID_COUNT, SUM and MEAN by key under (1, 1e-6) with private partitions, and writes the result
+as text. It runs unchanged on PipelineDP, and with one changed import on dp_pipelines. Rows, bounds and machine are those of the
+[aggregation page](aggregate.md). Both run on Beam's in-memory runner in one process; every run is a separate process, and runs
+are interleaved. Seconds are medians, measured from the Parquet files to the written result, including extractors and planning,
+without imports.
 """
 
 
@@ -57,7 +57,7 @@ def busy_note(measured: Measured) -> str:
     """A warning where the machine had other work; empty where not."""
     if all(runs.seconds < BUSY * runs.cpu_seconds for runs in measured.values()):
         return ""
-    return "**The machine was busy:** seconds hold what others did. CPU seconds are compared, which the gate does anyway.\n"
+    return "**The machine was busy:** the seconds include what other processes did. Compare the CPU seconds, as the gate does.\n"
 
 
 def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
@@ -71,7 +71,7 @@ def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
         busy_note(measured),
         "## All runs\n",
         runs_table(measured) + "\n",
-        "Which keys are kept is drawn, and a plan keeps half of delta for the composition: docs/pipeline_dp.md.\n",
+        "The kept keys are random, and a plan reserves half of delta for composition: see docs/pipeline_dp.md.\n",
         f"Machine: {cores()} cores. Rounds: {rounds}.",
         "dp_pipelines: " + ", ".join(f"{name} {version}" for name, version in here.items()) + ".",
         "PipelineDP: " + ", ".join(f"{name} {version}" for name, version in peers.items()) + ".",

@@ -99,7 +99,7 @@ def evaluate(measured: Measured, sizes: Sizes) -> list[Gate]:
             at_least=True,
         ),
         Gate(
-            name=f"time beside the faster of DuckDB and Polars without privacy, {large}",
+            name=f"time relative to the faster of DuckDB and Polars without privacy, {large}",
             figure=ours / fastest,
             limit=1.5,
         ),
@@ -108,7 +108,9 @@ def evaluate(measured: Measured, sizes: Sizes) -> list[Gate]:
         Gate(name="a key with half of all rows", figure=seconds(OURS, sizes.large, "hot_key") / ours, limit=1.3),
         Gate(name="text instead of integers", figure=seconds(OURS, sizes.large, "strings") / ours, limit=1.5),
         Gate(
-            name="five quantiles beside the four metrics", figure=seconds(OURS_QUANTILES, sizes.large) / ours, limit=2.0
+            name="five quantiles in addition to the four metrics",
+            figure=seconds(OURS_QUANTILES, sizes.large) / ours,
+            limit=2.0,
         ),
         Gate(
             name=f"growth of the cost per row, {sizes.scaling[0]:,} to {sizes.scaling[-1]:,} rows",

@@ -161,15 +161,16 @@ def main() -> int:
     lines = [
         "# The bound on partitions, chosen privately",
         "",
-        f"Numbers of users in {PARTITIONS} partitions at delta 1e-6, {given.runs} runs; candidates {CANDIDATES}.",
-        "The best fixed bound is the best candidate with the true errors in view and without a histogram to pay for: nobody",
-        "could choose it. Root mean squared errors over partitions, of noise and of what the bound drops.",
+        f"User counts in {PARTITIONS} partitions at delta 1e-6, over {given.runs} runs, with candidates {CANDIDATES}.",
+        "The best fixed bound is the best candidate, found by looking at the true errors and without paying for a histogram:",
+        "nobody could choose it in practice. Errors are root mean squared errors over partitions, from noise and from what the",
+        "bound drops.",
     ]
     missed = False
     for title, users, numbers in (
         ("The goal", USERS, (2_000, 50_000)),
-        ("Other data with which the rule was settled", SETTLED, (5_000,)),
-        ("Data with which nothing was settled", UNSEEN, (1_500, 8_000)),
+        ("Other data used to settle the rule", SETTLED, (5_000,)),
+        ("Data not used to settle anything", UNSEEN, (1_500, 8_000)),
     ):
         worst, table = dict.fromkeys(itertools.product((True, False), (0.1, 1.0)), 1.0), []
         for *about, best, its_law, of_best, found, law, of_chosen in results(users, numbers, given.runs):
@@ -184,8 +185,8 @@ def main() -> int:
             "",
             f"## {title}",
             "",
-            f"Where both have noise of one law, the largest ratio is {worst[True, 1.0]:.2f} at epsilon 1{goal} and",
-            f"{worst[True, 0.1]:.2f} at epsilon 0.1; where they have not, {worst[False, 1.0]:.2f} and {worst[False, 0.1]:.2f}.",
+            f"Where both use the same noise law, the largest ratio is {worst[True, 1.0]:.2f} at epsilon 1{goal} and",
+            f"{worst[True, 0.1]:.2f} at epsilon 0.1; where they do not, {worst[False, 1.0]:.2f} and {worst[False, 0.1]:.2f}.",
             "",
             "| partitions of a user | users | epsilon | partitions | best fixed | law | error | chosen | law | error | ratio |",
             "|---|---|---|---|---|---|---|---|---|---|---|",
@@ -197,10 +198,11 @@ def main() -> int:
         "",
         "## What is not covered",
         "",
-        "With few partitions of each user on a public list, a plan that knows so takes Laplace noise; one that does not must",
-        "settle on a law before, and takes the better one for a middling candidate. Who knows that users have few partitions",
-        "should write the bound as a number, or a short list of candidates: with [1, 2, 4, 8] Laplace noise is taken from the",
-        "start. The guesses of the rule (`dp_pipelines/auto_bounds/partition_bound.py`) are those of bounds of values. Made by",
+        "With few partitions per user on a public list, a plan that knows this uses Laplace noise. A plan that does not know",
+        "it must settle on a law beforehand, and takes the better one for a middling candidate. If you know that users have",
+        "few partitions, write the bound as a number, or give a short list of candidates: with [1, 2, 4, 8] Laplace noise is",
+        "used from the start. The rule (`dp_pipelines/auto_bounds/partition_bound.py`) makes the same guesses as the rule for",
+        "bounds of values. Made by",
         f"`python benchmarks/partition_bound.py --runs {given.runs}` ({told}).",
     ]
     (given.out / "partition_bound.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -130,7 +130,7 @@ def section(title: str, found: Errors, prices: list[Floats]) -> tuple[str, bool]
     lines = [
         f"## {title[0].upper()}{title[1:]}",
         "",
-        f"{min(map(len, prices)):,} to {max(map(len, prices)):,} rows a partition after bounding.",
+        f"{min(map(len, prices)):,} to {max(map(len, prices)):,} rows per partition after bounding.",
         "",
         "| system | variant | error of the price | error of the rank, percent |",
         "|---|---|---|---|",
@@ -168,18 +168,18 @@ def main(arguments: list[str] | None = None) -> int:
 Written by `benchmarks/quantiles.py`; do not edit.
 
 Five quantiles ({", ".join(map(str, QUANTILES))}) of the price in each of {PARTITIONS} public partitions of Ta Feng, under
-({BUDGET["epsilon"]:g}, {BUDGET["delta"]:g}): at most {BOUNDS["max_partitions"]} partitions a customer,
-{BOUNDS["max_rows"]} rows in each, prices within [{LOW:g}, {HIGH:g}]. {options.runs} releases of each variant; mean
-absolute errors against the quantiles of the bounded rows, which are the same for all systems, so that the error is
-that of the noise and of the tree. 95% intervals over the releases (Student; bootstrap for the ratio). The error of
-the rank is how far, in percent of the rows, the released price stands from one of the wanted rank.
+({BUDGET["epsilon"]:g}, {BUDGET["delta"]:g}), with at most {BOUNDS["max_partitions"]} partitions per customer,
+{BOUNDS["max_rows"]} rows in each, and prices within [{LOW:g}, {HIGH:g}]. Each variant makes {options.runs} releases. The tables
+show mean absolute errors against the quantiles of the bounded rows. These are the same for all systems, so the error comes
+from the noise and the tree. Intervals are 95% over the releases (Student; bootstrap for the ratio). The error of the rank is
+how far the released price is from a price of the wanted rank, in percent of the rows.
 
-PipelineDP: its quantile tree (height 4, 16 children) with the whole budget of its naive accountant. OpenDP: its b-ary
-tree (4,096 leaves, 16 children) made consistent, and one exponential mechanism a quantile over the same candidates,
-at the smallest scales that its privacy maps allow. A peer's best variant was chosen after the fact, in its favour.
-The branching of the tree of dp_pipelines (4 children, 6 levels) was settled on these prices and on simulated ones;
-its budget is that of one metric, all quantiles together. Not covered: a single quantile alone, for which an
-exponential mechanism needs no tree; the quantiles 0 and 1.
+PipelineDP uses its quantile tree (height 4, 16 children) with the whole budget of its naive accountant. OpenDP uses its b-ary
+tree (4,096 leaves, 16 children), made consistent, and one exponential mechanism per quantile over the same candidates,
+at the smallest scales that its privacy maps allow. The best variant of each peer was chosen after the fact, in its favour.
+The branching of dp_pipelines' tree (4 children, 6 levels) was settled on these prices and on simulated ones;
+its budget is that of one metric, for all quantiles together. Not covered: a single quantile, for which an
+exponential mechanism needs no tree, and the quantiles 0 and 1.
 """
     tail = ", ".join(f"{name} {version}" for name, version in peers.items()) + ".\n"
     options.out.mkdir(parents=True, exist_ok=True)

@@ -40,20 +40,21 @@ Runs = dict[str, list[Run]]
 
 INTRODUCTION = """# How the aggregation scales
 
-Written by `python benchmarks/scale.py`; do not edit. What follows from it for ten billion rows: [scale.md](../scale.md).
+Written by `python benchmarks/scale.py`; do not edit. What this means for ten billion rows: [scale.md](../scale.md).
 
-The query and the rows are those of [aggregate.md](aggregate.md) (24 bytes a row: user, key, value), as a job run by
-`dp-pipelines run`. `flink` is a standalone Flink 1.19: a JobManager, two task managers with one slot and 512 MB of managed
-memory each, `--parallelism=2`, workers in the driver's process (LOOPBACK).
-Gates and costs of a row take the least of the runs of a case, since now and then a job on Flink waits some six seconds for
-nothing, at any size; all runs are in scale.json. "Seconds" are those of the pipeline: on Flink from the `start-time` to the
-`end-time` of its job, as its REST page says; on `direct` from handing the pipeline over. "Start-up" is the same with 100,000
-rows, measured on the same cluster: what starts workers and steps, whatever the rows.
-CPU is that of the driver with its workers and of the task managers while the command ran
-(the job server and the JobManager see no rows); memory is the
-peak of all processes together (proportional set sizes, looked at twice a second). "B/row" are the bytes that left a task for
-another, by Flink's own count, each of the two shuffles twice: into the step that groups and out of it; on `direct`, the bytes
-of Arrow tables that one step wrote for another.
+The query and the rows are those of [aggregate.md](aggregate.md) (24 bytes per row: user, key, value), run as a job by
+`dp-pipelines run`. `flink` is a standalone Flink 1.19 with a JobManager, two task managers with one slot and 512 MB of managed
+memory each, `--parallelism=2`, and workers in the driver's process (LOOPBACK).
+
+* Gates and costs per row use the fastest run of each case, because a job on Flink occasionally waits about six seconds for
+  nothing, at any size. All runs are in scale.json.
+* "Seconds" are those of the pipeline: on Flink from the `start-time` to the `end-time` of the job, as the REST API reports them;
+  on `direct` from the moment the pipeline is handed over. "Start-up" is the same with 100,000 rows on the same cluster: what it
+  takes to start workers and steps, whatever the rows.
+* CPU is that of the driver with its workers and of the task managers while the command ran (the job server and the JobManager
+  see no rows). Memory is the peak of all processes together (proportional set sizes, sampled twice a second).
+* "B/row" on Flink is the bytes sent from one task to another, by Flink's own count, which includes each of the two shuffles
+  twice: into the grouping step and out of it. On `direct` it is the bytes of Arrow tables that one step wrote for another.
 """
 
 
@@ -88,12 +89,12 @@ def evaluate(kept: Mapping[str, list[Run]]) -> list[Gate]:
     measured_largest = key("flink", LARGEST) in kept
     return [
         Gate(
-            name=f"CPU of a row on Flink without start-up, {LARGEST:,} rows beside {JUDGED:,}",
+            name=f"CPU per row on Flink without start-up, {LARGEST:,} rows relative to {JUDGED:,}",
             figure=net(kept, "flink", LARGEST, cpu) / LARGEST / (net(kept, "flink", JUDGED, cpu) / JUDGED),
             limit=1.5,
         ),
         Gate(
-            name=f"seconds of a row on Flink without start-up, {LARGEST:,} rows beside {JUDGED:,}",
+            name=f"seconds per row on Flink without start-up, {LARGEST:,} rows relative to {JUDGED:,}",
             figure=net(kept, "flink", LARGEST, seconds) / LARGEST / (net(kept, "flink", JUDGED, seconds) / JUDGED),
             limit=1.5,
         ),
@@ -104,7 +105,7 @@ def evaluate(kept: Mapping[str, list[Run]]) -> list[Gate]:
             unit=" GiB",
         ),
         Gate(
-            name=f"Flink beside direct without start-up, seconds, {JUDGED:,} rows",
+            name=f"Flink relative to direct without start-up, seconds, {JUDGED:,} rows",
             figure=net(kept, "flink", JUDGED, seconds) / net(kept, "direct", JUDGED, seconds),
             limit=2,
         ),
@@ -166,8 +167,8 @@ def page(kept: Mapping[str, list[Run]]) -> str:
                 "## All runs",
                 runs_table(kept),
                 memory_table(kept),
-                f"CPU of a row at {JUDGED:,} rows: {beside:.1f} times that of `direct` (no gate: the task managers are Java, "
-                "through which every byte goes that is shuffled).",
+                f"CPU per row at {JUDGED:,} rows: {beside:.1f} times that of `direct` (no gate: every shuffled byte passes "
+                "through the task managers, which are Java).",
                 f"Machine: {cores()} cores.",
             ]
         )

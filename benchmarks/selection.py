@@ -70,7 +70,7 @@ def section(exponent: float, runs: int) -> list[str]:
     lines = [
         f"## Exponent {exponent}",
         "",
-        "| strategy | partitions, mean (range) | sips keeps times as many |",
+        "| strategy | partitions, mean (range) | sips keeps this many times as many |",
         "|---|---|---|",
     ]
     for strategy, counts in kept.items():
@@ -92,7 +92,7 @@ def main() -> int:
 Written by `benchmarks/selection.py`; do not edit.
 
 {USERS:,} users with {ROWS_OF_A_USER} rows each, keys by Zipf's law below {LARGEST_KEY:,}, at most {ROWS_OF_A_USER}
-partitions a user, under (1, 1e-6), partitions alone, {options.runs} releases by each strategy.
+partitions per user, under (1, 1e-6), releasing partitions alone; {options.runs} releases per strategy.
 """
     text = "\n".join([head, *tables])
     (options.out / "selection.md").write_text(text)

@@ -215,12 +215,13 @@ def write(
         "",
         "Written by `benchmarks/training.py`; do not edit.",
         "",
-        f"Customers of Ta Feng who return within 14 days of a basket. One ({plan.epsilon:g}, {plan.delta:g}) covers {metrics} "
+        "The model predicts which customers of Ta Feng return within 14 days of a basket. One "
+        f"({plan.epsilon:g}, {plan.delta:g}) covers {metrics} "
         f"metrics in {len(request.queries)} stages, partition selection, the bins of features, second moments, counts, "
         f"{request.tasks[STAGE].model.steps.steps} training steps and the evaluation (`examples/ta_feng/customers.yaml`).",
-        f"Mean of {options.splits} divisions of the users, {options.runs} releases each at epsilon 1 and 3, exact figures on",
-        "the held-out customers. The features and settings were chosen by trying some on this very data set; nothing is",
-        "counted for that.",
+        f"Means over {options.splits} divisions of the users, with {options.runs} releases each at epsilon 1 and 3.",
+        "Figures are exact, on the held-out customers. The features and settings were chosen by trying some on this very data",
+        "set; the budget does not count that.",
         "",
         "| trained with | AUC | its standard deviation | accuracy |",
         "|---|---:|---:|---:|",

@@ -97,11 +97,11 @@ def main() -> int:
 Written by `benchmarks/training_scale.py`; do not edit.
 
 `dp-pipelines run` of a job with {NUMBERS} number features in ten bins, a category and a window over each user's rows, under
-(1, 1e-6), 40 steps over all training users, as one process on two cores.
+(1, 1e-6). Training takes 40 steps over all training users, in one process on two cores.
 
 | | |
 |---|---:|
-| seconds, all in all | {seconds:.0f} |
+| seconds in total | {seconds:.0f} |
 | peak memory of the process, GiB | {peak:.2f} |
 | AUC on held-out users, as released | {measures["auc"]["value"]:.3f} ± {1.96 * measures["auc"]["noise_stddev"]:.3f} |
 """

@@ -35,21 +35,21 @@ KERNEL, MANY, STEP, SAMPLES = "kernel", "kernel, 8 rows a user", "whole step", "
 OPACUS, LOADER = "Opacus, ghost clipping", "Opacus, ghost clipping and its loader"
 NAMES = {
     KERNEL: "clipped sum of one batch, no noise",
-    MANY: "the same with 8 rows a user",
+    MANY: "the same with 8 rows per user",
     STEP: "sample, gather, clip, exact noise, update",
-    SAMPLES: "sample and gather alone, from memory, one thread",
-    OPACUS: "clip, noise, update; the same batch again and again",
+    SAMPLES: "sample and gather only, from memory, one thread",
+    OPACUS: "clip, noise, update; the same batch repeatedly",
     LOADER: "sample, gather, clip, noise, update",
 }
 INTRODUCTION = f"""# How fast training is
 
 Written by `benchmarks/training_speed.py`; do not edit.
 
-A network with {WIDTH} features, {HIDDEN[0]} and {HIDDEN[1]} hidden units and {CLASSES} classes; batches of {BATCH:,} users,
-one row each, or of about {UNITS * RATE:,.0f} out of {UNITS:,} where they are drawn. dp_pipelines clips whole users, adds their
-gradients up exactly and draws noise on a lattice from the operating system's generator; Opacus clips rows by ghost clipping, adds
-up in float32 and draws noise from PyTorch's generator. Both on {THREADS} threads of a processor. Steps a second are medians of
-processes of their own, interleaved.
+The network has {WIDTH} features, {HIDDEN[0]} and {HIDDEN[1]} hidden units and {CLASSES} classes. Batches have {BATCH:,} users
+with one row each, or about {UNITS * RATE:,.0f} users out of {UNITS:,} where they are sampled. dp_pipelines clips whole users,
+adds their gradients exactly and draws noise on a lattice from the operating system's generator. Opacus clips rows by ghost
+clipping, adds in float32 and draws noise from PyTorch's generator. Both run on {THREADS} CPU threads. Steps per second are
+medians over separate processes, interleaved.
 """
 
 
@@ -142,10 +142,13 @@ def judge(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Gate]:
 
     return [
         gate("clipped sums, no noise", median[KERNEL], 500, " steps/s"),
-        gate("clipped sums beside Opacus's steps with ghost clipping", median[KERNEL] / median[OPACUS], 3, "x"),
+        gate("clipped sums relative to Opacus's steps with ghost clipping", median[KERNEL] / median[OPACUS], 3, "x"),
         gate("whole steps", median[STEP], 200, " steps/s"),
         gate(
-            "whole steps beside Opacus's with ghost clipping, without its loader", median[STEP] / median[OPACUS], 1, "x"
+            "whole steps relative to Opacus's with ghost clipping, without its loader",
+            median[STEP] / median[OPACUS],
+            1,
+            "x",
         ),
         gate("samples gathered, one thread", median[SAMPLES], 5_000, " batches/s"),
     ]
@@ -153,7 +156,7 @@ def judge(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Gate]:
 
 def runs_table(measured: Mapping[str, Sequence[Mapping[str, float]]]) -> str:
     """One line a figure."""
-    lines = ["| | what | steps/s, median (range) | CPU ms a step |", "|---|---|---|---|"]
+    lines = ["| | what | steps/s, median (range) | CPU ms per step |", "|---|---|---|---|"]
     for name, reports in measured.items():
         found = sorted(rates(reports))
         cpu = statistics.median(1e3 * report["cpu_seconds"] / report["steps"] for report in reports)

@@ -160,14 +160,14 @@ def page_of_costs(found: dict[str, list[Cost]], rows: int) -> tuple[list[str], b
     ratio = {field: medians["tune"][field] / medians["run"][field] for field in ("wall", "cpu", "peak")}
     words = {"run": "`run`, one configuration", "tune": "`tune`, 200 configurations"}
     lines = [
-        f"Whole processes over {rows:,} rows, medians of interleaved rounds ({len(found['run'])}), imports and plans included:",
+        f"Whole processes over {rows:,} rows, including imports and plans; medians of interleaved rounds ({len(found['run'])}):",
         "",
         "| | seconds | CPU seconds | peak memory, MiB |",
         "|---|---|---|---|",
         *(f"| {words[n]} | {m['wall']:.1f} | {m['cpu']:.1f} | {m['peak']:,.0f} |" for n, m in medians.items()),
         f"| ratio | {ratio['wall']:.2f} | {ratio['cpu']:.2f} | {ratio['peak']:.2f} |",
         "",
-        f"Gate: at most {MOST_RUNS:g} plain runs in CPU seconds, which other work on the machine moves least: "
+        f"Gate: at most {MOST_RUNS:g} plain runs in CPU seconds, which other work on the machine affects least: "
         f"{'held' if ratio['cpu'] <= MOST_RUNS else 'NOT HELD'}.",
     ]
     return lines, ratio["cpu"] <= MOST_RUNS
@@ -209,8 +209,8 @@ def page_of_predictions(shop: TaFeng, runs: int) -> tuple[list[str], bool]:
         "|---|---|---|",
         *(f"| {words} | {told[number]:.4f} | {losses[words]:.4f} |" for words, number in compared.items()),
         "",
-        "The loss is what `tune` makes small by default: the relative error by rows, a lost partition counting 1, averaged over "
-        f"the metrics. {BEST.capitalize()}: the best of {len(options)}.",
+        "The loss is what `tune` minimizes by default: the relative error weighted by rows, averaged over the metrics, where a "
+        f"lost partition counts as 1. {BEST.capitalize()}: the best of {len(options)}.",
         "",
         f"Gate: the recommended bounds beat both others: {'held' if beaten else 'NOT HELD'}.",
     ]
@@ -231,11 +231,11 @@ def main() -> int:
     found = versions(pathlib.Path(sys.executable), ["numpy", "pyarrow", "apache-beam"])
     page = [
         "# Tuning: cost and predictions", "",
-        "Written by `python benchmarks/tune.py`, a part of `make bench`. How predictions are made: [tune.md](../tune.md).", "",
+        "Written by `python benchmarks/tune.py`, part of `make bench`. [tune.md](../tune.md) explains the predictions.", "",
         "## Cost", "", *of_costs, "",
         "## Predictions for Ta Feng", "",
-        f"Root mean square errors over released partitions: predicted in one pass, and measured on {given.runs} releases, each "
-        "with a salt, a selection and noise of its own, by the kernels of a run. The truth is `examples/ta_feng/truth.py`'s.",
+        "Root mean square errors over released partitions: predicted in one pass, and measured by the kernels of a run on "
+        f"{given.runs} releases, each with its own salt, selection and noise. The truth comes from `examples/ta_feng/truth.py`.",
         "",
         *of_predictions, "",
         "Versions: " + ", ".join(f"{name} {number}" for name, number in found.items()) + ".", "",

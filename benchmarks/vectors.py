@@ -100,7 +100,7 @@ def with_ours(files: list[pathlib.Path]) -> int:
 
 WAYS: dict[str, Callable[[list[pathlib.Path]], object]] = {
     "numpy, `add.reduceat`": with_numpy,
-    "numpy, a slice for each key": with_slices,
+    "numpy, one slice per key": with_slices,
     "dp_pipelines on Beam": with_ours,
 }
 
@@ -147,7 +147,7 @@ def main() -> int:
     reduceat, slices, ours = (statistics.median(of_way) for of_way in walls.values())
     ratio = ours / reduceat
     verdict = (
-        f"{ratio:.2f} times numpy's sum by key (limit {LIMIT:g}), {ours / slices:.2f} times the faster one by slices"
+        f"{ratio:.2f} times numpy's sum by key (limit {LIMIT:g}), {ours / slices:.2f} times its faster sum by slices"
     )
     table = [
         f"| {name} | {statistics.median(of_way):.2f} ({min(of_way):.2f} to {max(of_way):.2f}) | {cpus[name]:.2f} |"
@@ -158,8 +158,9 @@ def main() -> int:
         "",
         "Written by `python benchmarks/vectors.py`; do not edit.",
         "",
-        f"{rows:,} rows, lists of {SIZE} float32, {KEYS:,} keys, from Parquet files; each run a process of its own; medians of",
-        f"{options.rounds} runs. numpy publishes **without any privacy** and bounds nothing. Two cores at most are used.",
+        f"{rows:,} rows with lists of {SIZE} float32 and {KEYS:,} keys, from Parquet files. Every run is a separate process;",
+        f"figures are medians of {options.rounds} runs. numpy publishes **without any privacy** and bounds nothing. At most two",
+        "cores are used.",
         "",
         "| way | seconds (range) | CPU s |",
         "|---|---|---|",
