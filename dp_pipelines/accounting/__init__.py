@@ -1,1 +1,1 @@
-"""What mechanisms cost together: records, privacy loss distributions, their composition. Knows no stage."""
+"""What mechanisms cost together: records, privacy loss distributions and their composition. No stages here."""

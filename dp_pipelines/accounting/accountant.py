@@ -1,16 +1,18 @@
-"""What records cost together: from mechanism records to (epsilon, delta), never below the truth.
+"""What mechanism records cost together as (epsilon, delta), never below the truth.
 
-In: the records of one run, and how many runs; or several lists of records, each with its number. Out: the epsilon for a delta,
-or the delta for an epsilon, of everything together. Holds: all that the records describe, run `runs` times, is
-(epsilon, delta)-DP for one privacy unit added or removed, with the samplers' tables and floating point counted in
-(docs/proofs/accounting.md). This holds too where a mechanism is chosen after the results of earlier ones, as long as the records
-were fixed before. Not covered: whether the records are true (the tests of privacy say so), and other plans over the same people
-(the ledger).
+In: the records of one run and the number of runs, or several lists of records, each with its number of runs. Out: the
+epsilon for a delta, or the delta for an epsilon, of everything together. Holds: everything the records describe, run
+`runs` times, is (epsilon, delta)-DP when one privacy unit is added or removed, including the error of the samplers'
+tables and of floating point (docs/proofs/accounting.md). It also holds if a mechanism is chosen after seeing earlier
+results, as long as the records were fixed beforehand. Not covered: whether the records are true (the privacy tests
+check that), and other plans over the same people (see the ledger).
 """
 
-# Groups. A record with a `group` reads the units of that group and no others. A unit is in one group of a plan, whatever
-# the data, so the dearest group decides: all answers are the largest over the groups, each with the records that read
-# everybody (docs/proofs/accounting.md, lemma 7). Records of one name are of the same group in all runs and rounds.
+# Groups. A record with a `group` reads the units of that group and no others. Whatever the data, a unit is in one group
+# of a
+# plan, so the most expensive group decides: every answer is the largest over the groups, each taken together with the
+# records that read all units (docs/proofs/accounting.md, lemma 7). Records with one name belong to the same group in
+# all runs and rounds.
 
 import collections
 import math
@@ -29,21 +31,23 @@ Rounds = list[tuple[tuple[MechanismRecord, ...], int]]
 """Records, and how often they run together."""
 
 ACCURACY = 3e-5
-"""Relative accuracy that is aimed at for an epsilon; what was measured stands in docs/proofs/accounting.md, 5."""
+"""The relative accuracy we aim at for an epsilon; docs/proofs/accounting.md, 5, gives the measurements."""
 
 TABLES_ERROR = 2.0**-100
-"""Total variation between a draw and its law, at most (docs/proofs/noise.md)."""
+"""The largest total variation distance between a draw and its law (docs/proofs/noise.md)."""
 
 MOST_RUNS = 10**9
 
 LARGEST_EPSILON = 40.0
-"""Where a larger epsilon is asked for, noise from tables is held to this one: beyond, a unit could show in their ends."""
+"""If a larger epsilon is asked for, noise from tables is held to this one: beyond it, a unit could show in the ends of
+a table."""
 
 
 def loss_distribution(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> "Composition":
-    """All records of all runs as dominating pairs, merged: equal ones are counted, Gaussians become one.
+    """All records of all runs as dominating pairs, merged: equal pairs are counted, and all Gaussians become one.
 
-    What groups there are is left out: a unit in all of them would cost this. `record_kinds` says which pairs each record is.
+    Groups are ignored: this is what a unit in all of them would cost. `record_kinds` says which pairs a record stands
+        for.
 
     Raises:
         RequestError: `runs` is not a number of runs.
@@ -54,14 +58,14 @@ def loss_distribution(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -
 def epsilon_of(
     mechanisms: Iterable[MechanismRecord], delta: float, *, runs: int = 1, accuracy: float = ACCURACY
 ) -> float:
-    """The epsilon that all runs of all records cost together at a delta; infinite where no epsilon is enough.
+    """The epsilon that all runs of all records cost together at a delta; infinite if no epsilon is enough.
 
     Args:
         mechanisms: the records of one run.
-        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables 0 is never enough, and
-            what `tables_delta` says is the least.
+        delta: of everything together, from 0 to below 1. As long as noise is drawn from tables, 0 is never enough; the
+            least is what `tables_delta` gives.
         runs: how often they run.
-        accuracy: how far above the truth the answer may be, relatively.
+        accuracy: how far above the truth the answer may be, as a relative error.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -76,7 +80,7 @@ def epsilon_of(
 def epsilon_of_rounds(
     rounds: Iterable[tuple[Sequence[MechanismRecord], int]], delta: float, *, accuracy: float = ACCURACY
 ) -> float:
-    """The epsilon of runs that differ: lists of records, each with how often it runs. Otherwise as `epsilon_of`.
+    """The epsilon of runs that differ: lists of records, each with its number of runs. Otherwise like `epsilon_of`.
 
     >>> record = MechanismRecord(stage="s", name="rows", kind="gaussian", scale=Fraction(4096), l2_squared=1024**2, l0=1)
     >>> round(epsilon_of_rounds([([record], 4), ([record], 8)], 1e-6), 4)
@@ -88,13 +92,14 @@ def epsilon_of_rounds(
 
 
 def _epsilon(kept: Rounds, delta: float, accuracy: float) -> float:
-    """As `epsilon_of_rounds`, of the records that one unit meets."""
+    """Like `epsilon_of_rounds`, for the records that one unit meets."""
     draws = sum(runs * record.draws for records, runs in kept for record in records)
     composed = _composed(kept)
     least = composed.epsilon(delta * (1 - 1e-12), accuracy)
     if _tables(draws, least) <= delta * 1e-12:
         return least
-    # The tables matter: an epsilon up to a limit will do if it does with the delta that the tables leave at the limit.
+    # The tables matter: an epsilon up to a limit is enough if it is enough with the delta that the tables leave at the
+    #     limit.
     for slack in (1.0, 1.000001, 1.001, 1.1):
         limit = least * slack
         left = delta - _tables(draws, limit)
@@ -111,16 +116,16 @@ def epsilon_of_groups(
     runs: int = 1,
     accuracy: float = ACCURACY,
 ) -> float:
-    """The epsilon at a delta where units are in disjoint groups, and each group has mechanisms that read it alone.
+    """The epsilon at a delta when units are in disjoint groups and each group has mechanisms that read only its units.
 
-    A unit belongs to one group, whatever the data of other units: it meets the shared mechanisms and those of its group. So
-    the dearest group decides (docs/proofs/accounting.md, lemma 7).
+    A unit belongs to one group, whatever the data of other units. It meets the shared mechanisms and those of its
+    group, so the most expensive group decides (docs/proofs/accounting.md, lemma 7).
 
     Args:
-        shared: records of one run of mechanisms that read all units. What their own `group` says is heeded too.
-        groups: for each group the records of one run of the mechanisms that read its units and no others.
+        shared: the records of one run of the mechanisms that read all units. A `group` of their own is respected too.
+        groups: for each group, the records of one run of the mechanisms that read its units and no others.
         delta: as for `epsilon_of`.
-        runs: how often all of it runs, with the same groups.
+        runs: how often everything runs, with the same groups.
         accuracy: as for `epsilon_of`.
 
     Raises:
@@ -144,7 +149,7 @@ def delta_of(
         mechanisms: the records of one run.
         epsilon: of everything together, from 0.
         runs: how often they run.
-        accuracy: how far above `epsilon` the epsilon may be to which the answer belongs, relatively.
+        accuracy: the answer may belong to an epsilon that is above `epsilon` by this relative error.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -156,7 +161,7 @@ def delta_of(
     epsilon, largest = _from_zero(epsilon, "epsilon", math.inf), 0.0
     for ((records, times),) in by_group([(tuple(mechanisms), checks.whole(runs, "runs", low=1, high=MOST_RUNS))]):
         draws = times * sum(record.draws for record in records)
-        # What holds at a smaller epsilon holds at a larger one, at which the tables would cost more.
+        # What holds at a smaller epsilon also holds at a larger one, where the tables would cost more.
         at = min(epsilon, LARGEST_EPSILON) if draws else epsilon
         largest = max(largest, loss_distribution(records, runs=times).delta(at, accuracy) + _tables(draws, at))
     return min(1.0, largest)
@@ -165,7 +170,7 @@ def delta_of(
 def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilon: float) -> float:
     """What the samplers' tables add to delta at an epsilon: (1 + exp(epsilon)) * draws that one unit can change * 2^-100.
 
-    Beyond `LARGEST_EPSILON` it stays what it is there: with that delta a plan is held to that epsilon.
+    Beyond `LARGEST_EPSILON` it stays constant: a plan with that delta is held to that epsilon.
 
     >>> tables_delta([MechanismRecord(stage="s", name="threshold", kind="delta", delta=0.1)], epsilon=1.0)
     0.0
@@ -177,7 +182,7 @@ def tables_delta(mechanisms: Iterable[MechanismRecord], *, runs: int = 1, epsilo
 
 
 def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> Fraction | None:
-    """Epsilon at delta 0, with ideal noise, exactly, of all runs of all records; None where there is none.
+    """The exact epsilon of all runs of all records at delta 0 with ideal noise; None if there is none.
 
     >>> records = [MechanismRecord(stage="s", name=n, kind="bounded_range", epsilon=0.5, l0=1, group=n) for n in ("a", "b")]
     >>> pure_epsilon_of(records, runs=2)
@@ -194,7 +199,7 @@ def pure_epsilon_of(mechanisms: Iterable[MechanismRecord], *, runs: int = 1) -> 
 
 
 def by_group(rounds: Iterable[tuple[Sequence[MechanismRecord], int]]) -> list[Rounds]:
-    """What one unit meets, for each group that there is: the records of everybody and of that group, in all rounds.
+    """For each group, what one of its units meets in all rounds: the records that read all units and those of the group.
 
     >>> all_of_it, young = (MechanismRecord(stage="s", name="n", kind="delta", delta=0.1, group=g) for g in (None, "young"))
     >>> [len(records) for ((records, runs),) in by_group([([all_of_it, young], 1)])], by_group([([all_of_it], 2)])[0][0][1]
@@ -228,7 +233,7 @@ def _composed(rounds: Iterable[tuple[Sequence[MechanismRecord], int]]) -> "Compo
                 bounded[pair] += times * runs
             else:
                 samples[pair] += times * runs
-    up = 1 + 2.0**-50  # more than the operations below round down
+    up = 1 + 2.0**-50  # outweighs what the operations below round down
     return composition.Composition(
         mu=math.sqrt(math.fsum(squares)) * up,
         bounded=dict(bounded),

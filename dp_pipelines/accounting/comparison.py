@@ -1,18 +1,21 @@
-"""What records cost by four ways to add up losses: for `plan --explain` and the benchmark, never to account with.
+"""What records cost by four methods of adding up losses: for `plan --explain` and the benchmark, never for accounting.
 
-In: groups of records and how often each runs, delta. Out: an epsilon for each way. Each way is a theorem, so each answer is an
-upper bound on the truth; the last is what plans are accounted with:
+In: groups of records, how often each runs, and delta. Out: an epsilon for each method. Holds: each method is a theorem,
+so each answer is an upper bound on the truth; plans are accounted with the last. Not covered: the error of the
+samplers' tables, except in `pld`.
 """
 
-# * `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of what delta the failures leave.
+# * `naive`: epsilons and deltas add up. Each Gaussian record of each run gets an equal part of the delta that failures
+#   leave.
 #   A sum over a sample is amplified: log(1 + rate (e^epsilon - 1)) at rate * delta (Balle, Barthe, Gaboardi 2018, theorem 8).
-# * `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records with equal parts of delta.
-#   The part that is left to the theorem is the best of a grid.
+# * `advanced`: Kairouz, Oh, Viswanath 2015, theorem 3.5, for mechanisms that differ; Gaussian records get equal parts
+#   of delta. The part left to the theorem is the best of a grid.
 # * `renyi`: Renyi divergences add up (Mironov 2017); the best of a grid of orders.
 # * `pld`: privacy loss distributions (`accountant`).
 #
-# Not covered: the samplers' tables, but in `pld`: the other three are those of ideal noise. At delta 0, where all noise counts as
-# ideal, epsilons add up and all four are the same. Where records have groups, each way says what its dearest group costs.
+# Only `pld` counts the samplers' tables; the other three assume ideal noise. At delta 0, where all noise counts as
+# ideal, epsilons add up and all four agree. If records have groups, each method gives the cost of its most expensive
+# group.
 
 import collections
 import dataclasses
@@ -36,16 +39,16 @@ ORDERS = tuple(1 + 2.0 ** (n / 6 - 5) for n in range(180))
 """Orders of Renyi divergences."""
 
 SLACKS = (0.0, *(n / 20 for n in range(1, 20)))
-"""Parts of delta that advanced composition may use up itself; the first is naive composition."""
+"""The parts of delta that advanced composition may use itself; the first is naive composition."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Costs:
-    """Epsilon at one delta, by four ways; infinite where a way has no answer.
+    """Epsilon at one delta, by four methods; infinite if a method has no answer.
 
     Args:
-        naive, advanced, renyi, pld: see the head of this module.
-        order: the order that `renyi` took; None where it has no answer or delta is 0.
+        naive, advanced, renyi, pld: see the top of this module.
+        order: the order that `renyi` took; None if it has no answer or delta is 0.
     """
 
     naive: float
@@ -61,7 +64,7 @@ class Costs:
 
 
 def compare(groups: Groups, delta: float) -> Costs:
-    """The epsilon of all runs of all records at a delta, by four ways.
+    """The epsilon of all runs of all records at a delta, by four methods.
 
     Args:
         groups: records, and how often they run.
@@ -88,7 +91,7 @@ def compare(groups: Groups, delta: float) -> Costs:
 
 
 def _compare(kept: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> Costs:
-    """As `explain`, of the records that one unit meets."""
+    """Like `compare`, for the records that one unit meets."""
     if delta == 0:
         added = _composed(kept, 0.0, (0.0,))
         return Costs(naive=added, advanced=added, renyi=added, pld=added)
@@ -104,7 +107,7 @@ def _compare(kept: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: flo
 
 
 def explain(groups: Groups, delta: float) -> dict[str, Any]:
-    """The costs of all stages together and of each alone at the same delta, and the records of the first run of each.
+    """The cost of all stages together and of each alone at the same delta, and each stage's records of its first run.
 
     Args:
         groups: records, and how often they run.
@@ -126,7 +129,7 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
 
 
 def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
-    """About the epsilon of all records of all runs at a delta, as `estimate.rough` says it; of the dearest group.
+    """Roughly the epsilon of all records of all runs at a delta, by `estimate.rough`, for the most expensive group.
 
     >>> rough_epsilon([MechanismRecord(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
     0.5
@@ -138,7 +141,7 @@ def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int
 def _composed(
     groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float, slacks: Iterable[float]
 ) -> float:
-    """The best of composition theorems with some parts of delta for themselves."""
+    """The best that composition theorems give when they keep some part of delta for themselves."""
     left = delta - _failure(groups)
     if left < 0:
         return math.inf
@@ -149,7 +152,7 @@ def _composed(
         if len(squares) and not each > 0:
             continue
         epsilons = _gaussian_epsilons(np.sqrt(squares), np.minimum(each / rates, 1.0))
-        # Beyond 500 nothing is gained by what is lost there to an overflow.
+        # Beyond 500 amplification gains nothing, and computing it would overflow.
         amplified = np.log1p(rates * np.expm1(np.minimum(epsilons, 500.0)))
         epsilons = np.where((rates < 1) & (epsilons < 500), amplified, epsilons)
         epsilons = np.append(epsilons, [epsilon for epsilon, _ in pure])
@@ -171,8 +174,8 @@ def _advanced(epsilons: Floats, times: Floats, delta: float) -> float:
 def _losses(
     groups: Iterable[tuple[tuple[MechanismRecord, ...], int]],
 ) -> tuple[Floats, Floats, Floats, list[tuple[float, float]]]:
-    """Squared shifts of Gaussian sums, rates of their samples and how many there are; epsilons of all others and how many."""
-    # Counted in whole numbers, which begin with 0: no count is rounded before the end.
+    """Gaussian sums as squared shifts, sampling rates and counts; all other mechanisms as epsilons and counts."""
+    # Counts start from the integer 0, so none is rounded before the end.
     normal: dict[tuple[float, float], float] = collections.defaultdict(int)
     pure: dict[float, float] = collections.defaultdict(int)
     for records, runs in groups:
@@ -205,7 +208,7 @@ def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
 
 
 def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: float) -> tuple[float, float | None]:
-    """The best order; equal records are counted, as in a plan of many runs most are."""
+    """The best order. Equal records are merged and counted: in a plan of many runs most of them are equal."""
     gaussian: list[tuple[tuple[MechanismRecord, ...], int]] = []
     others: collections.Counter[MechanismRecord] = collections.Counter()
     for record, runs in ((record, runs) for records, runs in groups for record in records):
@@ -214,7 +217,7 @@ def _renyi(groups: Sequence[tuple[tuple[MechanismRecord, ...], int]], delta: flo
             gaussian.append(((record,), runs))
         else:
             others[dataclasses.replace(record, stage="s", name="n")] += runs
-    # Divergences of Gaussian noise are in proportion to its squares, so all of it counts as one.
+    # The divergence of Gaussian noise is proportional to its square, so all of it counts as one.
     squares, _, normal, _ = _losses(gaussian)
     together = float(normal @ squares)
     best, best_order, left = math.inf, None, delta - _failure(groups)

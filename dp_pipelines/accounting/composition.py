@@ -1,22 +1,22 @@
 """Composition of dominating pairs: delta for epsilon and epsilon for delta, never below the truth.
 
-In: the pairs of a plan, merged. Out: numbers. Holds, with floating point counted in: an answer is at or above the true
-value, at any number of pairs, in less than a second and 100 MB. Aimed at, and met up to a delta of 0.1 and a hundred
-thousand pairs: epsilon is above its true value by about a part of `accuracy` (docs/proofs/accounting.md, 3 to 5). Where a pair
-is not its own mirror, both directions are composed and the larger number is given.
+In: the merged pairs of a plan. Out: numbers. Holds: an answer is at or above the true value, rounding errors included,
+for any number of pairs, in less than a second and 100 MB. The goal, met up to a delta of 0.1 and a hundred thousand
+pairs: epsilon exceeds its true value by a relative error of about `accuracy` (docs/proofs/accounting.md, 3 to 5). If a
+pair is not its own mirror, both directions are composed and the larger number is returned.
 """
 
-# How. (1) Each pair becomes masses on a grid. (2) The masses are tilted by exp(theta * loss), which moves the part of the tail
-# that decides delta into the middle, so that an FFT has a small relative error there whatever delta is. (3) The transforms are
-# multiplied, each to the power of its count. (4) What the window cuts off and what rounding may have done is added. (1) is in
-# accounting.dominating_pairs, (2) to (4) in accounting.convolution; here the interval and the tilt are chosen, and closed forms
-# tried.
+# How it works. (1) Each pair becomes masses on a grid. (2) The masses are tilted by exp(theta * loss). This moves the
+# part of the tail that decides delta into the middle, where an FFT has a small relative error whatever delta is. (3)
+# The transforms are raised to the power of their counts and multiplied. (4) Whatever the window cuts off and whatever
+# rounding may have changed is added. (1) is in accounting.dominating_pairs, (2) to (4) in accounting.convolution; this
+# module chooses the interval and the tilt, and tries closed forms.
 #
-# Why not dp_accounting, with which the tests compare it: docs/proofs/accounting.md, 7.
+# docs/proofs/accounting.md, 7, says why we do not use dp_accounting; the tests compare with it.
 #
 # Sources: composition of dominating pairs, Zhu, Dong, Wang 2022, theorem 10; tilting before an FFT, Wilson and Keich 2016.
 #
-# Needs scipy, so the accountant imports it when it is asked.
+# Needs scipy, so the accountant imports it on demand.
 
 import dataclasses
 import functools
@@ -29,24 +29,24 @@ from dp_pipelines.accounting.convolution import MOST_NODES, MOST_OF_SAMPLED, ROU
 from dp_pipelines.accounting.dominating_pairs import BoundedLoss, Floats, Gaussian, Pair
 
 LARGEST_EPSILON = 500.0
-"""Above this an epsilon is no number to be accurate about: the closed forms answer alone."""
+"""Above this, accuracy in epsilon is pointless: only the closed forms answer."""
 
 ROUGH, ROUGH_ROUNDS = 1e-2, 6
-"""Accuracy and greatest number of the rough answers before a fine one. Two are usual; each takes a few hundred nodes."""
+"""Accuracy and largest number of the rough answers before a fine one. Two are usual; each takes a few hundred nodes."""
 
 THETAS = np.geomspace(1e-3, 1e12, 700)
-"""Tilts to choose from, 5 % apart: accuracy hardly depends on the tilt, and soundness not at all."""
+"""Tilts to choose from, 5 % apart: accuracy hardly depends on the tilt, and soundness does not depend on it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Composition:
-    """All that a plan does, as dominating pairs.
+    """Everything a plan does, as dominating pairs.
 
     Args:
-        mu: of all Gaussian pairs together (their squares add up); 0 where there are none.
-        bounded: how often each of the pairs of bounded loss is composed.
-        sampled: how often each of the pairs is composed that are not their own mirrors. All of them look in one direction: from
-            data with the unit to data without, or back.
+        mu: of all Gaussian pairs together (their squares add up); 0 if there are none.
+        bounded: how often each pair of bounded loss is composed.
+        sampled: how often each pair that is not its own mirror is composed. All of them look in one direction: from
+            data with the unit to data without it, or back.
         failure: the probability that something fails outright, from 0 to below 1: mass at infinity.
 
     >>> round(Composition(mu=1.0).epsilon(1e-6), 4)
@@ -63,11 +63,11 @@ class Composition:
 
     @functools.cached_property
     def mirror(self) -> "Composition":
-        """The same in the other direction."""
+        """The same composition in the other direction."""
         return dataclasses.replace(self, sampled={pair.mirror: count for pair, count in self.sampled.items()})
 
     def epsilon(self, delta: float, accuracy: float = 3e-5) -> float:
-        """The smallest epsilon, from 0, for which `delta` is known to be enough; infinite where there is none."""
+        """The smallest epsilon, from 0, for which `delta` is known to be enough; infinite if there is none."""
         answer = self._epsilon(delta, accuracy)
         if not self.sampled or self.mirror.least_epsilon(delta) <= answer:
             return answer
@@ -85,7 +85,7 @@ class Composition:
             return answer
         if self.sampled:
             return self._epsilon_of_sampled(answer, left, accuracy)
-        # The closed forms may be far off: rough answers lead to the tilt that the last one needs.
+        # The closed forms may be far off, so rough answers come first and lead to the tilt that the final one needs.
         for _ in range(ROUGH_ROUNDS):
             rough = self._nearer(answer, left, max(accuracy, ROUGH), slack=12.0)
             if rough > answer * 0.98:
@@ -94,9 +94,9 @@ class Composition:
         return self._nearer(answer, left, accuracy, slack=4.0)
 
     def _nearer(self, bound: float, left: float, accuracy: float, slack: float) -> float:
-        """The answer of a grid that is made for epsilons near a bound, or the bound itself.
+        """The answer from a grid made for epsilons near a bound, or the bound itself.
 
-        Rounding reaches e^slack further up than for the best tilt, and the grid further down.
+        Compared with the best tilt, rounding reaches e^slack further up and the grid reaches further down.
         """
         if bound == 0:
             return bound
@@ -107,7 +107,7 @@ class Composition:
             if grid is None:
                 return bound
             answer = min(bound, grid.epsilon(left))
-            # Where few large losses make jumps the answer may lie below the window.
+            # If a few large losses cause jumps, the answer may lie below the window.
             if answer > max(0.0, grid.losses[0]):
                 break
         return answer
@@ -123,7 +123,7 @@ class Composition:
         return largest if grid is None else min(largest, self._with_failure(grid.delta(epsilon)))
 
     def least_epsilon(self, delta: float) -> float:
-        """What closed forms say, in this direction: epsilons added up, or Chernoff's bound. Exact for Gaussians alone.
+        """What closed forms give, in this direction: the sum of epsilons, or Chernoff's bound. Exact for Gaussians alone.
 
         >>> from dp_pipelines.accounting.dominating_pairs import Laplace
         >>> round(Composition(bounded={Laplace(0.5): 3}).least_epsilon(0.0), 12)
@@ -142,7 +142,7 @@ class Composition:
         return max(0.0, min(added, chernoff))
 
     def largest_delta(self, epsilon: float) -> float:
-        """What closed forms say, in this direction. Exact for Gaussians alone."""
+        """What closed forms give, in this direction. Exact if all pairs are Gaussian."""
         chernoff = float(np.min(self._log_moments - THETAS * epsilon))
         delta = math.exp(min(0.0, chernoff)) * (1 + 1e-12)
         left = epsilon - self._added()
@@ -151,7 +151,7 @@ class Composition:
         return self._with_failure(delta)
 
     def _left(self, delta: float) -> float:
-        """What may be used up where nothing fails: the inverse of `_with_failure`."""
+        """The part of delta left for when nothing fails: the inverse of `_with_failure`."""
         left = (delta - self.failure) / (1 - self.failure) if self.failure < 1 else -1.0
         return left * (1 - 8 * ROUNDING) if left > 0 else left
 
@@ -159,7 +159,7 @@ class Composition:
         return min(1.0, (self.failure + (1 - self.failure) * delta) * (1 + 8 * ROUNDING))
 
     def _added(self) -> float:
-        """The largest loss of all but the Gaussians together."""
+        """The largest total loss of all pairs but the Gaussians."""
         return math.fsum(count * pair.ceiling for pair, count in self._others().items()) * (1 + 4 * ROUNDING)
 
     def _counts(self) -> dict[Pair, int]:
@@ -173,7 +173,7 @@ class Composition:
         return others
 
     def _gaussian(self) -> list[Gaussian]:
-        """One pair or none. Losses divided by a mu that is smaller still could overflow."""
+        """One pair or none. Dividing losses by an even smaller mu could overflow."""
         return [Gaussian(max(self.mu, 1e-100))] if self.mu else []
 
     @functools.cached_property
@@ -185,7 +185,7 @@ class Composition:
         return total * (1 + 16 * ROUNDING)
 
     def _epsilon_of_sampled(self, bound: float, left: float, accuracy: float) -> float:
-        """As `_epsilon`, from a bound, with gentle tilts; rough answers also lead to the interval that the last one needs."""
+        """Like `_epsilon`, from a bound, with gentle tilts; rough answers also give the interval for the final one."""
         log_delta, steepness = math.log(left), 0.0
         for rounds, wanted, slack in ((ROUGH_ROUNDS, max(accuracy, ROUGH), 17.0), (1, accuracy, 12.0)):
             for _ in range(rounds):
@@ -200,7 +200,7 @@ class Composition:
         return bound
 
     def _delta_of_sampled(self, largest: float, epsilon: float, accuracy: float) -> float:
-        """As `_delta`, from the largest, with gentle tilts."""
+        """Like `_delta`, from the largest, with gentle tilts."""
         steepness = 0.0
         for wanted in (max(accuracy, ROUGH), max(accuracy, ROUGH), accuracy):
             left = self._left(largest)
@@ -216,11 +216,11 @@ class Composition:
         return largest
 
     def _gentle_tilt(self, epsilon: float, log_delta: float, slack: float) -> tuple[float, float]:
-        """A tilt at which rounding is small beside delta, and the one at which Chernoff's bound is the best.
+        """A tilt at which rounding is small compared with delta, and the tilt at which Chernoff's bound is best.
 
-        Sampling makes rare losses that are large: from some tilt on they alone would be left, and nothing of what is usual.
-        So the tilt is the smallest at which Chernoff's bound on delta is at most e^slack times too large, if that is enough
-        to have about 1 / epsilon; else at most half of the tilt at which losses begin to matter.
+        Sampling causes rare, large losses: from some tilt on only they would be left, and nothing of the usual ones. So
+        the tilt is the smallest at which Chernoff's bound on delta is at most e^slack times too large, but at least
+        1 / epsilon or, if that is less, half of the tilt at which losses begin to matter.
         """
         log_moments = np.zeros_like(THETAS)
         for pair, count in self._counts().items():
@@ -237,10 +237,11 @@ class Composition:
         return max(float(THETAS[needed]), min(1 / epsilon, usual)), min(steepest, 1000 / epsilon)
 
     def _tilt(self, epsilon: float, enough: float) -> tuple[float, float]:
-        """The smallest tilt that is nearly the best for an epsilon, and log of Chernoff's bound on delta there.
+        """The smallest tilt that is nearly the best for an epsilon, and the log of Chernoff's bound on delta there.
 
-        The best tilt moves the mean loss to epsilon; with bounded losses it may be infinite. A smaller one knows more about
-        smaller epsilons, and will do where its bound is at most exp(enough). It is at least about 1 / stddev of the loss.
+        The best tilt moves the mean loss to epsilon; with bounded losses it may be infinite. A smaller tilt knows more
+        about smaller epsilons, and is enough if its bound is at most exp(enough). It is at least about 1 / stddev of
+        the loss.
         """
         log_moments = self._log_moments
         exponents = log_moments - THETAS * epsilon
@@ -258,7 +259,7 @@ class Composition:
         lowest: float,
         steepness: float | None = None,
     ) -> "NodeWindow | None":
-        """Compose on a grid that knows delta down to `lowest`; None where that would be too long, or mere rounding."""
+        """Compose on a grid that knows delta down to `lowest`; None if that is too long or would be mere rounding."""
         counts = self._counts()
         interval = _interval(counts, theta, log_delta, epsilon, accuracy, steepness)
         parts = [Tilted.of(*item, interval, theta, log_delta) for item in counts.items()]
@@ -273,16 +274,17 @@ def _interval(
     accuracy: float,
     steepness: float | None = None,
 ) -> float:
-    """An interval at which connecting dots raises epsilon by at most `accuracy` of it, as far as nodes allow.
+    """An interval at which connecting dots raises epsilon by a share of at most `accuracy`, as far as nodes allow.
 
-    Each composed pair adds at most theta (theta + 1) h^2 / 8 to the logarithm of the moment at theta, and so (theta + 1)
-    h^2 / 8 to epsilon (docs/proofs/accounting.md, 5). Where the tilt is not the steepness of delta, that counts.
+    Each composed pair adds at most theta (theta + 1) h^2 / 8 to the logarithm of the moment at theta, and therefore
+    (theta + 1) h^2 / 8 to epsilon (docs/proofs/accounting.md, 5). If the tilt differs from the steepness of delta, the
+    steepness counts.
     """
     reaches = {pair: pair.reach(theta, log_delta) for pair in counts}
     spans = {pair: high - low for pair, (low, high) in reaches.items()}
     spread = ((theta if steepness is None else steepness) + 1) * sum(counts.values()) / 8
-    # What connecting dots adds against rounding moves each mass up by about twice its error, all nodes of a pair together by
-    # 4 * span * error / h: no finer grid than where both cost the same.
+    # To make up for rounding, connecting dots moves each mass up by about twice its error, and all nodes of a pair
+    # together by 4 * span * error / h. The grid is never finer than where both cost the same.
     errors = [float(pair.profile(np.array([low]))[1][0]) for pair, (low, _) in reaches.items()]
     moved = 4 * math.fsum(counts[pair] * spans[pair] * error for pair, error in zip(counts, errors, strict=True))
     around = theta * np.array([0.97, 1.0, 1.03])
@@ -298,15 +300,15 @@ def _interval(
     )
     bounded = [pair for pair in counts if isinstance(pair, BoundedLoss)]
     if bounded:
-        # Atoms that lie on nodes are not spread at all: align with the pair that is composed most often, a little wider so
-        # that the highest node is not below the atom.
+        # Atoms on nodes are not spread at all, so align with the pair that is composed most often. Make the interval a
+        # little wider, to keep the highest node from falling below the atom.
         often = max(bounded, key=lambda pair: (counts[pair], pair.largest)).largest
         interval = often / math.ceil(often / interval) * (1 + 8 * ROUNDING) if often > interval else interval
     return interval
 
 
 def _gaussian_delta(pair: Gaussian, epsilon: float) -> float:
-    """The profile, from above."""
+    """An upper bound on the profile."""
     profile, error = pair.profile(np.array([epsilon]))
     return float(profile[0] + error[0])
 

@@ -1,8 +1,8 @@
-"""The convolution of masses on one grid: tilted, transformed, and all that this may have lost added again.
+"""The convolution of masses on one grid: tilt, transform, and add back everything this may have lost.
 
-In: pairs, how often each is composed, an interval, a tilt. Out: a `NodeWindow` of composed masses, asked for epsilon and delta.
-Holds: answers are at or above those of the masses that were composed, with rounding counted in (docs/proofs/accounting.md, 4).
-Not covered: which interval and which tilt (accounting.composition).
+In: pairs, how often each is composed, an interval, a tilt. Out: a `NodeWindow` of composed masses that answers for
+epsilon and delta. Holds: answers are at or above those of the composed masses, rounding included
+(docs/proofs/accounting.md, 4). Not covered: the choice of interval and tilt (accounting.composition).
 
 Source: rounding of an FFT, Higham 2002, theorem 24.2.
 """
@@ -15,21 +15,21 @@ import numpy as np
 from dp_pipelines.accounting.dominating_pairs import Floats, Masses, Pair, connect_dots, nodes
 
 MOST_NODES = 2**18
-"""Nodes of a window. Where an accuracy would need more, the grid is coarser and the answer higher."""
+"""Nodes of a window. If an accuracy would need more, the grid is coarser and the answer higher."""
 
 MOST_OF_SAMPLED = 2**20
-"""The same where there are samples: of those there may be a hundred thousand."""
+"""The same for sums over samples, of which there may be a hundred thousand."""
 
 FURTHER, GENTLY = (3.0, 6.0, 10.0), (0.03, 0.1, 0.3, 1.0)
-"""Tilts, in standard deviations, from which the one is taken that says where a window may end; and more where losses are rare
-and large, so that some are much too far."""
+"""Tilts, in standard deviations: one of them decides where a window may end. If losses are rare and large some are much
+too far, so there are more to choose from."""
 
 ROUNDING = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tilted:
-    """A pair's masses, and the same times exp(theta * loss) and divided by their sum exp(log_z).
+    """A pair's masses, and the same multiplied by exp(theta * loss) and divided by their sum exp(log_z).
 
     Args:
         interval, theta: of the grid.
@@ -84,7 +84,7 @@ class NodeWindow:
     """Composed masses in a window of nodes, not tilted, and what must be added to a delta computed from them.
 
     Args:
-        losses: the nodes, rising.
+        losses: the nodes, in ascending order.
         masses: at the nodes.
         extra: mass at infinity and above the window.
         relative: relative error of masses and sums.
@@ -107,7 +107,7 @@ class NodeWindow:
         return min(1.0, max(0.0, delta) + self.relative * float(np.sum(np.abs(masses))) + noise + self.extra)
 
     def steepness(self, epsilon: float) -> float:
-        """About how fast the slope of delta falls with epsilon: what a blur of the losses does is in proportion to it."""
+        """Roughly how fast the slope of delta falls with epsilon: blurring the losses has an effect proportional to it."""
         above = self.losses > epsilon
         slope = float(np.sum(self.masses[above] * np.exp(epsilon - self.losses[above])))
         near = np.abs(self.losses - epsilon) <= max(2 * (self.losses[1] - self.losses[0]), 0.02 * epsilon)
@@ -116,7 +116,8 @@ class NodeWindow:
         return max(0.0, density / slope) if slope > 0 else 0.0
 
     def epsilon(self, delta: float) -> float:
-        # Mass, and mass * exp(-loss), strictly above each node. Exponents are cut off to the safe side, as losses seem larger.
+        # Mass, and mass * exp(-loss), strictly above each node. Cutting off exponents is safe: it makes losses seem
+        # larger.
         above = np.append(np.cumsum(self.masses[::-1])[::-1][1:], 0.0)
         small = np.exp(-np.maximum(self.losses, -700.0))
         weighted = np.append(np.cumsum((self.masses * small)[::-1])[::-1][1:], 0.0)
@@ -128,7 +129,7 @@ class NodeWindow:
         node = int(short[-1])
         if node == len(self.losses) - 1:
             return math.inf
-        # Up to the next node delta(e) is above - exp(e) * weighted + rest, where rest falls.
+        # Up to the next node delta(e) is `above - exp(e) * weighted + rest`, and rest falls.
         epsilon = float(self.losses[node + 1])
         needed = float(above[node] + rest[node]) - delta
         if needed > 0 and weighted[node] > 0:
@@ -137,7 +138,7 @@ class NodeWindow:
 
 
 def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bool = False) -> NodeWindow | None:
-    """Convolve, in a window that holds all that decides delta from the epsilon `lowest` on; None where it is too long."""
+    """Convolve in a window that holds all that decides delta from epsilon `lowest` upwards; None if it is too long."""
     interval, theta = parts[0].interval, parts[0].theta
     log_z = math.fsum(part.count * part.log_z for part in parts)
     mean = math.fsum(part.count * part.mean for part in parts)
@@ -145,7 +146,7 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
     last = sum(part.count * part.masses.last for part in parts)
     first = sum(part.count * part.masses.first for part in parts)
 
-    # Upwards until Chernoff's bound makes the rest negligible, downwards to where no mass is left or none is asked for.
+    # Go up until Chernoff's bound makes the rest negligible, and down until no mass is left or none is asked for.
     negligible = log_delta - 25
     ends = []
     for further in (*GENTLY, *FURTHER) if sampled else FURTHER:
@@ -168,7 +169,7 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
                 spectrum *= transform
     masses = np.roll(np.fft.irfft(spectrum, size), -((bottom - first) % size))[: top - bottom + 1]
 
-    # Rounding, in the L2 norm: of each transform, times its count; of powers and products; of the way back.
+    # Rounding, in the L2 norm: of each transform, times its count; of powers and products; of the inverse transform.
     composed = sum(part.count for part in parts)
     of_transform = 16 * ROUNDING * math.log2(size)
     norms = [math.sqrt(_dot(values, values)) for values in folded]
@@ -180,10 +181,10 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
     infinite = -math.expm1(math.fsum(part.count * math.log1p(-part.masses.infinite) for part in parts))
     return NodeWindow(
         losses=losses,
-        # Where the exponent is cut off, `log_noise` alone makes delta 1.
+        # If the exponent is cut off, `log_noise` alone makes delta 1.
         masses=masses * np.exp(np.minimum(log_z - theta * losses, 600)),
         extra=infinite * (1 + 1e-12) + (0.0 if top == last else math.exp(negligible + 1e-6)),
-        # Of masses, of tilting there and back, and of adding up to `size` of them.
+        # The error of the masses, of tilting them and undoing it, and of adding up to `size` of them.
         relative=1e-12 + 16 * ROUNDING * (math.fsum(p.count * (8 + theta * p.widest) for p in parts) + size),
         # The weights exp(-theta * loss) of the errors above epsilon 0 have this L2 norm.
         log_noise=math.log(2 * (from_parts + on_the_way))
@@ -195,7 +196,7 @@ def compose(parts: list[Tilted], log_delta: float, lowest: float, *, sampled: bo
 
 
 def _dot(left: Floats, right: Floats) -> float:
-    """The sum of products, added up in pairs, without the threads of a linear algebra library."""
+    """The sum of products by pairwise summation, without the threads of a linear algebra library."""
     return float(np.sum(left * right))
 
 

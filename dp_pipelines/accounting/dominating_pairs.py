@@ -1,14 +1,14 @@
-"""Dominating pairs: what two neighbouring data sets can look like at worst, and their masses on a grid of privacy losses.
+"""Dominating pairs: how different two neighbouring data sets look at worst, and their masses on a grid of losses.
 
 In: a sensitivity in units of the noise, or the epsilon of a decision. Out: a `Pair` with its privacy profile; masses on a
-grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, with floating point counted in
-(docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (accounting.accountant) and composition
-(accounting.composition); the pairs of subsampled mechanisms, whose two directions differ (accounting.subsampled_gaussian).
+grid. Holds: the profile of the masses is at or above that of the pair at every epsilon, rounding errors included
+(docs/proofs/accounting.md, 3). Not covered: which mechanism a pair dominates (accounting.accountant); composition
+(accounting.composition); pairs of subsampled mechanisms, whose two directions differ (accounting.subsampled_gaussian).
 """
 
 # Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
 #
-# Needs scipy, so the accountant imports it when it is asked.
+# Needs scipy, so the accountant imports it on demand.
 
 import abc
 import dataclasses
@@ -23,14 +23,14 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Pair(abc.ABC):
-    """A pair (P, Q) of distributions. Symmetric but where `mirror` says otherwise: (Q, P) has the same losses.
+    """A pair (P, Q) of distributions. It is symmetric, (Q, P) having the same losses, unless `mirror` says otherwise.
 
     Its loss is L = log(P / Q) under P; its profile is d(e) = P(L > e) - exp(e) Q(L > e), for e of either sign.
     """
 
     @property
     def ceiling(self) -> float:
-        """No loss is larger."""
+        """The largest possible loss."""
         return math.inf
 
     @property
@@ -40,18 +40,18 @@ class Pair(abc.ABC):
 
     @abc.abstractmethod
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
-        """The profile at losses between -1000 and 1000, from 0 to 1, and how far it may be off."""
+        """The profile, from 0 to 1, at losses between -1000 and 1000, and a bound on its error."""
 
     @abc.abstractmethod
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
-        """Losses between which lies all mass that matters when it is tilted by exp(theta L) and delta is exp(log_delta)."""
+        """Two losses with all mass that matters between them, when tilted by exp(theta L) and delta is exp(log_delta)."""
 
     @abc.abstractmethod
     def log_moment(self, theta: Floats) -> Floats:
-        """Log E[exp(theta L)] for theta > 0, to some units in the last place of 1 + theta * largest loss, or above it."""
+        """Log E[exp(theta L)] for theta > 0, or above it; exact to some units in the last place of 1 + theta * max loss."""
 
     def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
-        """About the same of the losses within `reach`: to choose tilts and intervals by, and nothing else."""
+        """Roughly the same for losses within `reach`: only for choosing tilts and intervals."""
         return self.log_moment(theta)
 
 
@@ -84,7 +84,7 @@ class Gaussian(Pair):
 
 @dataclasses.dataclass(frozen=True)
 class BoundedLoss(Pair):
-    """A pair whose loss is from -largest to largest."""
+    """A pair whose loss lies between -largest and largest."""
 
     largest: float
 
@@ -98,7 +98,7 @@ class BoundedLoss(Pair):
         return -self.largest, self.largest
 
     def _error(self, losses: Floats) -> Floats:
-        """Some units in the last place of the loss; from the largest loss on the profile is 0, exactly."""
+        """Some units in the last place of the loss; from the largest loss upwards the profile is exactly 0."""
         error: Floats = np.where(losses < self.largest, (1 + self.largest) * 2.0**-49, 0.0)
         return error
 
@@ -126,7 +126,8 @@ class Laplace(BoundedLoss):
 class Response(BoundedLoss):
     """Randomized response: the truth e^largest times as often as the lie. It dominates every (largest, 0)-DP mechanism.
 
-    Source: Kairouz, Oh, Viswanath 2015, theorem 3.2. (With a chance delta to fail besides, every (largest, delta)-DP one.)
+    Source: Kairouz, Oh, Viswanath 2015, theorem 3.2. (With a probability delta of failing, every (largest, delta)-DP
+        one.)
 
     >>> round(float(Response(math.log(3)).profile(np.array([0.0]))[0][0]), 12)
     0.5
@@ -148,7 +149,7 @@ class Response(BoundedLoss):
 class BoundedRange(BoundedLoss):
     """A loss of density exp(l / 2) on its range. It dominates mechanisms whose loss lies in some interval of that length.
 
-    Source: Dong, Durfee, Rogers 2020, whose two-point laws it covers for every place of the interval
+    Source: Dong, Durfee, Rogers 2020. It covers their two-point laws wherever the interval lies
     (docs/proofs/exponential.md, lemma 5).
 
     >>> round(float(BoundedRange(1.0).profile(np.array([0.0]))[0][0]), 12) == round(math.tanh(0.25), 12)
@@ -188,17 +189,18 @@ def nodes(first: int, last: int, interval: float) -> Floats:
 
 
 def connect_dots(pair: Pair, interval: float, reach: tuple[float, float]) -> Masses:
-    """Masses on a grid whose profile is at or above that of the pair, and meets it at the nodes but for rounding.
+    """Masses on a grid whose profile is at or above that of the pair and, up to rounding, equal to it at the nodes.
 
-    The mass at node i and above is d(i - 1) + (d(i - 1) - d(i)) / (exp(h) - 1) with d the profile at the nodes. It is raised
-    by what rounding may have taken: mass that moves up never lowers a profile.
+    The mass at node i and above is d(i - 1) + (d(i - 1) - d(i)) / (exp(h) - 1), where d is the profile at the nodes. It
+    is
+    raised by what rounding may have taken away: moving mass up never lowers a profile.
 
     >>> masses = connect_dots(Laplace(1.0), 0.25, (-1.0, 1.0))
     >>> len(masses.values), round(float(masses.values[-1]), 3), masses.infinite
     (9, 0.531, 0.0)
     """
     first, last = math.floor(reach[0] / interval), math.ceil(reach[1] / interval)
-    # Where the quotient was rounded down, mass would be left above the highest node.
+    # If the quotient was rounded down, mass would be left above the highest node.
     last += last * interval < reach[1]
     d, error = pair.profile(nodes(first, last, interval))
     step = math.expm1(interval)

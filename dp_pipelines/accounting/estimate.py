@@ -1,7 +1,8 @@
-"""A rough account, in microseconds: to compare plans with, never to account with.
+"""A rough estimate in microseconds: for comparing plans, never for accounting.
 
-In: what one run does, as a few numbers, and how many runs. Out: about the epsilon that `accounting.accountant` finds. Holds:
-nothing is promised; what is spent is decided by the accountant alone. Not covered: groups (`comparison.rough_epsilon`).
+In: what one run does, as a few numbers, and the number of runs. Out: roughly the epsilon that `accounting.accountant`
+finds. Holds: nothing is guaranteed; only the accountant decides what is spent. Not covered: groups
+(`comparison.rough_epsilon`).
 """
 
 import dataclasses
@@ -14,12 +15,12 @@ ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What some mechanisms do, as a few numbers: what a rough account knows of them.
+    """What some mechanisms do, as a few numbers: all that a rough estimate knows about them.
 
     Args:
-        squares: of the shifts of Gaussian noise, in scales, added up.
-        sampled: Gaussian sums over samples: how many, the rate of the sample, the square of the shift.
-        losses: how many mechanisms of bounded loss, and how large it is.
+        squares: the sum of the squared shifts of Gaussian noise, in scales.
+        sampled: Gaussian sums over samples: how many, the sampling rate, the square of the shift.
+        losses: mechanisms of bounded loss: how many, and how large the loss is.
         log_not_failed: the logarithm of the probability that nothing fails outright.
     """
 
@@ -39,15 +40,15 @@ class Terms:
 
 
 def laplace_loss(l0: int, linf: int, l1: int, scale: float) -> tuple[float, float]:
-    """How many losses Laplace noise has, about, and how large."""
+    """Roughly how many losses Laplace noise has, and how large they are."""
     return (l0, linf / scale) if l1 >= l0 * linf else (1, l1 / scale)
 
 
 def rough(parts: Iterable[Terms], delta: float, *, runs: int = 1) -> float:
-    """About the epsilon of all runs at a delta.
+    """Roughly the epsilon of all runs at a delta.
 
-    Each mechanism counts as a Gaussian with about the same variance of its privacy loss (Dong, Roth, Su 2022, section 3), or all
-    epsilons are added up where that is less.
+    Each mechanism counts as a Gaussian whose privacy loss has about the same variance (Dong, Roth, Su 2022, section 3).
+    If adding up all epsilons gives less, that is the answer.
 
     >>> rough([Terms(losses=((1, 0.5),))], 1e-6)
     0.5
@@ -84,7 +85,7 @@ def rough(parts: Iterable[Terms], delta: float, *, runs: int = 1) -> float:
 def _of_samples(samples: list[tuple[float, float, float]], other: float, delta: float, runs: int) -> float:
     """Squares of Gaussians with about the same Renyi divergence as sums over samples.
 
-    At the largest order that is of interest at delta: at larger ones samples seem worse than they are.
+    Taken at the largest order of interest at delta: at larger orders samples seem worse than they are.
     """
     total = 0.0
     for order in ORDERS if samples else ():
@@ -103,7 +104,7 @@ def _log_moment(rate: float, square: float, order: int) -> float:
         for k in range(2, order + 1)
     ]
     most = max(terms)
-    # The terms for 0 and 1 are what is left to 1, but for this.
+    # The terms for 0 and 1 make up the rest to 1, except for this.
     usual = (1 - rate) ** (order - 1) * (1 + (order - 1) * rate)
     if most < 0:
         return math.log1p(usual - 1 + math.fsum(math.exp(term) for term in terms))

@@ -1,9 +1,10 @@
-"""Mechanism records: what one run of a plan does to one privacy unit, in integers, and nothing about its price.
+"""Mechanism records: how one privacy unit affects one run of a plan, in integers, and nothing about the price.
 
-In: a law of noise or of failure, with exact scale and sensitivity. Out: frozen, hashable records that manifests and ledgers
-store and that `accounting.accountant` prices. Holds: a record bounds the whole effect of one unit on what it describes; it has
-exactly the fields of its kind; `from_json(to_json())` is the same record, digit for digit. Not covered: whether the
-sensitivities are true of the kernels (docs/proofs/sensitivity.md and the tests of privacy say so).
+In: a law of noise or of failure, with exact scale and sensitivity. Out: frozen, hashable records, which manifests and
+ledgers store and `accounting.accountant` prices. Holds: a record bounds the whole effect of one unit on what it
+describes; it has exactly the fields of its kind; `from_json(to_json())` is the same record, digit for digit. Not
+covered: whether the sensitivities are true of the kernels (docs/proofs/sensitivity.md proves it, and the privacy tests
+check it).
 """
 
 import dataclasses
@@ -17,10 +18,10 @@ from dp_pipelines.accounting.record_kinds import KINDS
 from dp_pipelines.errors import RequestError
 
 MOST = 2**160
-"""No field is larger: an L2 norm of 2**24 partitions with 2**62 steps each stays below."""
+"""The largest value of a field: an L2 norm over 2**24 partitions with 2**62 steps each stays below it."""
 
 MOST_TIMES = 10**9
-"""No record stands for more adaptive steps."""
+"""The most adaptive steps that one record stands for."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,34 +30,36 @@ class MechanismRecord:
 
     The kinds, and what must be given for each:
 
-    * `gaussian`: `scale`, `l2_squared`, `l0`. Integers get the Gaussian law of standard deviation `scale`, rounded.
-    * `sampled_gaussian`: `scale`, `l2_squared`, `l0`, `rate`, `times`. So many vector sums one after the other, each of which may
-      depend on those before. Each is over a Poisson sample of the units: every unit is in it with probability `rate`,
-      independently of everything else, and nobody learns who was. The law of each sum is as for `gaussian`.
-    * `laplace`: `scale`, `linf`, `l0`, `l1`. Integers get the Laplace law of scale `scale`, floored.
+    * `gaussian`: `scale`, `l2_squared`, `l0`. Adds rounded Gaussian noise of standard deviation `scale` to integers.
+    * `sampled_gaussian`: `scale`, `l2_squared`, `l0`, `rate`, `times`. That many vector sums, one after another; each
+      may depend on earlier ones. Each is over a Poisson sample of the units: every unit is in it with probability
+      `rate`, independently of everything else, and nobody learns which units were. Each sum gets the noise of
+      `gaussian`.
+    * `laplace`: `scale`, `linf`, `l0`, `l1`. Adds floored Laplace noise of scale `scale` to integers.
     * `approximate_dp`: `epsilon`, `delta`, `l0`. Up to `l0` decisions, each (epsilon, delta)-DP (the coins of selection).
     * `bounded_range`: `epsilon`, `l0`. Up to `l0` choices whose privacy losses each lie in an interval of length epsilon
       (exponential mechanisms, docs/proofs/exponential.md).
-    * `delta`: `delta`. Something that a unit must not be seen in is seen with at most this probability (a threshold).
+    * `delta`: `delta`. Something that must hide a unit reveals it with at most this probability (a threshold).
 
     Args:
-        stage: the stage that it belongs to.
+        stage: the stage it belongs to.
         name: what it releases, unique in its stage.
         kind: see above.
         scale: of the noise, in steps of the release lattice; the denominator is a power of two.
-        l2_squared: the square of the L2 norm of the change of all integers together, in steps; of one sum where there are many.
+        l2_squared: the square of the L2 norm of the change of all integers together, in steps. If there are many sums,
+            of one.
         linf: the largest change of one integer, in steps.
-        l0: how many integers (or decisions) can change; each draws its own noise. Of one sum where there are many.
-        l1: the sum of all changes, in steps. More than `l0 * linf` says nothing.
+        l0: how many integers (or decisions) can change; each draws its own noise. If there are many sums, of one.
+        l1: the sum of all changes, in steps. A value above `l0 * linf` adds no information.
         epsilon: of one decision, from 0.
         delta: of one decision, or of the failure as a whole, from 0 to below 1.
-        rate: the probability of each unit to be in a sample, above 0 and below 1.
+        rate: the probability that a unit is in a sample, above 0 and below 1.
         times: how many sums.
-        group: the name of the units that it reads, where it does not read all: groups of a plan are disjoint, and who is in which
-            depends on the unit alone. Of any kind.
+        group: the name of the units that it reads, if it does not read all of them. Groups of a plan are disjoint, and
+            a unit's group depends on that unit alone. Any kind may have one.
 
     Raises:
-        RequestError: a field is missing, superfluous or out of its range.
+        RequestError: a field is missing, not allowed or out of its range.
 
     >>> record = MechanismRecord(stage="weekly", name="orders", kind="laplace", scale=Fraction(4096), linf=512, l0=8, l1=4096)
     >>> MechanismRecord.from_json(record.to_json()) == record
@@ -109,19 +112,19 @@ class MechanismRecord:
 
     @property
     def draws(self) -> int:
-        """How many draws of noise depend on one unit: what the tables of the samplers may be off by counts for each.
+        """How many draws of noise depend on one unit: the error of the samplers' tables counts once for each.
 
-        The coins of selection are exact, and thresholds compare noise that its own record counts.
+        The coins of selection are exact, and the noise that thresholds compare is counted by its own record.
         """
         return KINDS[self.kind].draws(self)
 
     @property
     def pure_epsilon(self) -> Fraction | None:
-        """Epsilon at delta 0, with ideal noise, exactly; None where there is none. These add up over records and runs."""
+        """The exact epsilon at delta 0 with ideal noise; None if there is none. These add up over records and runs."""
         return KINDS[self.kind].pure_epsilon(self)
 
     def to_json(self) -> dict[str, Any]:
-        """The record as JSON values, exact: fractions as text, floats as they are (their shortest text is exact)."""
+        """The record as exact JSON values: fractions as text, floats unchanged (their shortest text is exact)."""
         fields = {"stage": self.stage, "name": self.name, "kind": self.kind}
         fields |= {field: getattr(self, field) for field in KINDS[self.kind].fields}
         if self.scale is not None:
@@ -164,7 +167,8 @@ def _scale(scale: Any) -> Fraction:
 
 def _parsed(text: Any) -> Fraction:
     numerator, slash, denominator = text.partition("/") if isinstance(text, str) else ("", "", "")
-    # Digits only: int() alone would take spaces, underscores and signs, and two texts of one record differ in digest.
+    # Digits only: int() alone would accept spaces, underscores and signs, and two spellings of one record differ in
+    #     digest.
     if not (slash and all(part.isascii() and part.isdigit() for part in (numerator, denominator)) and int(denominator)):
         raise RequestError(field="mechanism.scale", message='must be written as "numerator/denominator"')
     return Fraction(int(numerator), int(denominator))

@@ -1,8 +1,9 @@
-"""The kinds of mechanism records: for each, one object that says all that the accountant needs to know of it.
+"""The kinds of mechanism records: one object for each, which tells the accountant all it needs to know.
 
-In: a record of the kind. Out: its noise draws, its dominating pairs, its Renyi divergence, its losses as a few numbers, words.
-Holds: nothing else asks what kind a record is to price it, so a new kind is one class here and its place in `KINDS`. Not
-covered: whether a record is true of what runs; how prices add up (accounting.accountant, renyi, comparison and estimate).
+In: a record of the kind. Out: its noise draws, dominating pairs, Renyi divergence, losses as a few numbers, and a
+description. Holds: nothing else asks for a record's kind to price it, so a new kind is one class here and an entry in
+`KINDS`. Not covered: whether a record is true of what runs; how prices add up (accounting.accountant, renyi, comparison
+and estimate).
 """
 
 import abc
@@ -17,23 +18,24 @@ from dp_pipelines.accounting.estimate import Terms
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 
 if TYPE_CHECKING:
-    # A record asks its kind for its fields when it is made, so this module is loaded before there are records.
+    # A record asks its kind for its fields when it is made, so this module must not import the module of records when
+    # it loads.
     from dp_pipelines.accounting.dominating_pairs import Pair
     from dp_pipelines.accounting.mechanism_record import MechanismRecord
 
 SHIFT_UP = 1 + 2.0**-50
-"""More than one division rounds down: shifts of dominating pairs."""
+"""Outweighs what one division rounds down, for shifts of dominating pairs."""
 
 T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What one run of a record tells two neighbours apart by, at worst, where nothing fails. Both parts are met.
+    """How well one run of a record tells two neighbours apart, at worst, if nothing fails. Both parts apply.
 
     Args:
-        square: of the shift of Gaussian noise, in standard deviations. These add up over records and runs.
-        pairs: dominating pairs, and how often each is met.
+        square: the square of the shift of Gaussian noise, in standard deviations. Squares add up over records and runs.
+        pairs: dominating pairs, and how often each occurs.
     """
 
     square: float = 0.0
@@ -43,46 +45,46 @@ class Loss:
 class RecordKind(abc.ABC):
     """A kind of mechanism record; `mechanism_record.MechanismRecord` says what its records mean.
 
-    A record is asked of here after it was made, so that it has the fields of its kind, each in its range.
+    Methods get a finished record, so it has the fields of its kind, each in its range.
     """
 
     name: ClassVar[str]
-    """What records, plans and ledgers call it. It never changes."""
+    """Its name in records, plans and ledgers. It never changes."""
 
     fields: ClassVar[tuple[str, ...]]
-    """What its records have beside stage, name, kind and group, in the order in which plans write them. They never change."""
+    """The fields of its records, in plan order, besides stage, name, kind and group. They never change."""
 
     def draws(self, record: "MechanismRecord") -> int:
         """How many draws from the samplers' tables depend on one unit."""
         return 0
 
     def pure_epsilon(self, record: "MechanismRecord") -> Fraction | None:
-        """Epsilon at delta 0, with ideal noise, exactly; None where there is none."""
+        """The exact epsilon at delta 0 with ideal noise; None if there is none."""
         return None
 
     def failures(self, record: "MechanismRecord") -> tuple[float, int]:
-        """How likely one failure is that shows a unit outright, and how many such failures there may be, independently."""
+        """The probability that one failure reveals a unit outright, and how many independent failures there may be."""
         return 0.0, 0
 
     def noise(self, record: "MechanismRecord") -> Law | None:
-        """The law of the noise that each number of a release gets once; None where there is none, or where it is drawn often."""
+        """The law of the noise that each released number gets once; None if there is none or it is drawn repeatedly."""
         return None
 
     @abc.abstractmethod
     def loss(self, record: "MechanismRecord") -> Loss:
-        """What `accountant` composes, beside failures."""
+        """What `accountant` composes, besides failures."""
 
     @abc.abstractmethod
     def divergence(self, record: "MechanismRecord", order: float) -> float:
-        """What `renyi` adds up: the divergence of an order above 1 where nothing fails; multiplied by `UP` never too small."""
+        """What `renyi` adds up: the divergence of an order above 1 if nothing fails; times `UP` it is never too small."""
 
     @abc.abstractmethod
     def terms(self, record: "MechanismRecord") -> Terms:
-        """What `comparison` adds up by theorems on composition, and `estimate` roughly."""
+        """What `comparison` adds up by composition theorems, and `estimate` adds up roughly."""
 
     @abc.abstractmethod
     def words(self, record: "MechanismRecord") -> str:
-        """What a record says of one unit in one run, for `plan --explain`."""
+        """What a record says about one unit in one run, for `plan --explain`."""
 
 
 class GaussianKind(RecordKind):
@@ -267,7 +269,7 @@ class DeltaKind(RecordKind):
         return Loss()
 
     def divergence(self, record: "MechanismRecord", order: float) -> float:
-        """See `RecordKind`: none while it does not fail."""
+        """See `RecordKind`: zero as long as it does not fail."""
         return 0.0
 
     def terms(self, record: "MechanismRecord") -> Terms:
@@ -296,24 +298,24 @@ def kind_of(record: "MechanismRecord") -> RecordKind:
 
 
 def given(value: T | None) -> T:
-    """A field that every record of the kind has: `MechanismRecord` refuses to be made without it."""
+    """A field that every record of the kind has: no `MechanismRecord` can be made without it."""
     assert value is not None
     return value
 
 
 def worst_shifts(record: "MechanismRecord") -> list[tuple[Fraction, int]]:
-    """The worst way to spread the change of a Laplace record: how far, in scales, and how many integers that far.
+    """The worst way to spread the change of a Laplace record: shifts, in scales, and how many integers have each.
 
     >>> from dp_pipelines.accounting.mechanism_record import MechanismRecord
     >>> worst_shifts(MechanismRecord(stage="s", name="n", kind="laplace", scale=Fraction(4), linf=4, l0=8, l1=11))
     [(Fraction(1, 1), 2), (Fraction(3, 4), 1)]
     """
     linf, l0, l1 = given(record.linf), given(record.l0), given(record.l1)
-    # A change in few large pieces costs more than one in many small ones (docs/proofs/accounting.md, lemma 3).
+    # A change in a few large pieces costs more than one in many small pieces (docs/proofs/accounting.md, lemma 3).
     whole, rest = divmod(min(l1, l0 * linf), linf)
     return [(shift / given(record.scale), times) for shift, times in ((linf, whole), (rest, 1)) if shift and times]
 
 
 def _square(record: "MechanismRecord") -> float:
-    """Of the shift of Gaussian noise, in standard deviations."""
+    """The square of the shift of Gaussian noise, in standard deviations."""
     return float(given(record.l2_squared) / given(record.scale) ** 2)

@@ -1,16 +1,17 @@
-"""Renyi divergence of mechanism records: what a filter adds up, and what plans are compared with.
+"""Renyi divergence of mechanism records: privacy filters add it up, and plans are compared by it.
 
-In: records and an order. Out: an upper bound on the Renyi divergence of the whole (both ways), and the probability with which
-it fails. Holds: rounded upwards by more than floating point rounds. Not covered: what a plan that is fixed beforehand really
-costs: `accountant` knows that better.
+In: records and an order. Out: an upper bound on the Renyi divergence of the whole (in both directions), and the
+probability that the bound fails. Holds: results are rounded up by more than the error of floating point. Not covered:
+the real cost of a plan that is fixed beforehand; `accountant` gives a better answer.
 """
 
-# Of records with groups the dearest group counts, as everywhere. A unit may be in one group of this plan and in another of
-# the next: what is added up over runs and plans is the most that any unit loses in each.
+# If records have groups, the most expensive group counts, as everywhere. A unit may be in one group of this plan and in
+# another
+# of the next: the sum over runs and plans takes the most that any unit loses in each.
 #
-# The divergence of each kind of record stands in accounting.record_kinds. A change that is bounded in sum is worst in as few
-# pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the other, so each of its divergences is at most
-# as large).
+# accounting.record_kinds gives the divergence of each kind of record. A change with a bounded sum is worst in as few
+# pieces as possible (docs/proofs/accounting.md, lemma 3: one pair dominates the other, so each divergence of the other
+# is at most as large).
 
 import math
 from collections.abc import Iterable
@@ -22,7 +23,7 @@ from dp_pipelines.accounting.record_kinds import kind_of
 
 
 def divergence(records: Iterable[MechanismRecord], order: float) -> float:
-    """The Renyi divergence of an order above 1 between neighbours, of all records together; of the dearest group.
+    """The Renyi divergence of an order above 1 between neighbours: all records together, for the most expensive group.
 
     Args:
         records: of one run.
@@ -41,22 +42,22 @@ def divergence(records: Iterable[MechanismRecord], order: float) -> float:
 
 
 def failure(records: Iterable[MechanismRecord], epsilon: float) -> float:
-    """The probability with which the bound on the divergence does not hold: thresholds, coins, the samplers' tables.
+    """The probability that the bound on the divergence fails: thresholds, coins, the samplers' tables.
 
     Args:
         records: of one run.
-        epsilon: at which the tables are counted.
+        epsilon: the epsilon at which the tables are counted.
     """
     most = 0.0
     for ((of_one, _),) in accountant.by_group([(tuple(records), 1)]):
         parts = [math.prod(kind_of(record).failures(record)) for record in of_one]
-        # The records of one unit: their own groups are one group.
+        # These are the records of one unit, so their own groups count as one group.
         most = max(most, math.fsum([*parts, accountant.tables_delta(of_one, epsilon=epsilon)]))
     return most * UP
 
 
 def to_epsilon(renyi: float, order: float, delta: float) -> float:
-    """The epsilon at delta that a Renyi divergence of an order gives; infinite for no delta.
+    """The epsilon at delta that follows from a Renyi divergence of an order; infinite if delta is 0.
 
     Source: Canonne, Kamath, Steinke 2020, proposition 12.
     """
@@ -66,7 +67,7 @@ def to_epsilon(renyi: float, order: float, delta: float) -> float:
 
 
 def from_epsilon(epsilon: float, order: float, delta: float) -> float:
-    """The largest Renyi divergence of an order with which (epsilon, delta) holds; the inverse of `to_epsilon`.
+    """The largest Renyi divergence of an order at which (epsilon, delta) holds; the inverse of `to_epsilon`.
 
     >>> round(to_epsilon(from_epsilon(1.0, 20.0, 1e-6), 20.0, 1e-6), 9)
     1.0

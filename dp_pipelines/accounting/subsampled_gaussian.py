@@ -1,17 +1,18 @@
 """Gaussian sums over a Poisson sample: the two dominating pairs, one for each direction, and a bound on their moments.
 
-In: the rate of the sample, the shift mu of the sum in standard deviations of its noise. Out: a `Removed` or `Added` pair for
-`dominating_pairs.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are bounds from above for
-every order (docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ between units.
+In: the sampling rate, and the shift mu of the sum in standard deviations of its noise. Out: a `Removed` or `Added` pair
+for `dominating_pairs.connect_dots`. Holds: profiles and their stated errors as for all pairs; moments are upper bounds
+for every order (docs/proofs/accounting.md, 2 and 10). Not covered: samples of a fixed size, and rates that differ
+between units.
 """
 
-# With a Gaussian of the same mu in place of the mixture, both profiles are those of the Gaussian at another loss: subsampling
-# is a change of the variable, and no precision is lost by it.
+# Both profiles are those of a Gaussian with the same mu at another loss: subsampling is a change of variable, which
+# costs no precision.
 #
 # Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
 # 2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
 #
-# Needs scipy, so the accountant imports it when it is asked.
+# Needs scipy, so the accountant imports it on demand.
 
 import dataclasses
 import functools
@@ -22,19 +23,19 @@ import numpy as np
 from dp_pipelines.accounting.dominating_pairs import Floats, Gaussian, Pair
 
 FARTHEST = 400.0
-"""Orders times mu up to here are integrated; beyond, a closed form bounds the moment."""
+"""Up to this value of order times mu the moment is integrated; beyond it, a closed form bounds the moment."""
 
 LARGEST_MU = 15.0
-"""With a larger mu the closed form answers for all orders."""
+"""If mu is larger, the closed form answers for all orders."""
 
 ENDLESS = 700.0
-"""A loss as large as this counts as infinite: no epsilon of interest is near it."""
+"""A loss this large counts as infinite: no epsilon of interest is near it."""
 
 NODES = 200
-"""Outcomes at which estimates are taken that nothing rests on."""
+"""The outcomes at which estimates are taken; no guarantee depends on them."""
 
 ENDS = 14.0
-"""So many standard deviations around all that the integrand holds are added up, and a bound for the rest."""
+"""The sum covers this many standard deviations around the mass of the integrand; a bound covers the rest."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Removed(Pair):
         return Added(self.rate, self.mu)
 
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
-        """See `Pair`: rate times the Gaussian profile at `_of_sample`; 1 - exp(e) where no loss is as low."""
+        """See `Pair`: rate times the Gaussian profile at `_of_sample`; 1 - exp(e) at losses too low to occur."""
         inside, under_p = _gaussian(self.mu, _of_sample(self.rate, losses))
         below = losses <= math.log1p(-self.rate)
         all_of_it = -np.expm1(np.minimum(losses, 0))
@@ -65,16 +66,16 @@ class Removed(Pair):
         return np.where(below, all_of_it, self.rate * inside), error
 
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
-        """See `Pair`: at the upper end the profile is exp(-25) of delta, whatever the tilt, or a loss as good as infinite."""
+        """See `Pair`: at the upper end the profile is exp(-25) delta, whatever the tilt, or the loss counts as infinite."""
         top = _loss(self.rate, self.mu, self.mu + _width(log_delta - math.log(self.rate)))
         return _loss(self.rate, self.mu, -9.0), min(ENDLESS, top)
 
     def log_moment(self, theta: Floats) -> Floats:
-        """See `Pair`: from above."""
+        """See `Pair`: an upper bound."""
         return _log_moment(self.rate, self.mu, theta)
 
     def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
-        """See `Pair`: beyond the reach outcomes that never happen would decide about large moments."""
+        """See `Pair`: beyond the reach, outcomes that never happen would decide large moments."""
         top = self.mu + _width(log_delta - math.log(self.rate))
         return _integral(np.linspace(-9.0, top, NODES), self.rate, self.mu, 1 + theta)
 
@@ -92,7 +93,7 @@ class Added(Pair):
 
     @property
     def ceiling(self) -> float:
-        """See `Pair`: that of a unit that is not in the sample, as nobody will know."""
+        """See `Pair`: the loss of a unit that is not in the sample; nobody learns whether it is."""
         return -math.log1p(-self.rate) * (1 + 2.0**-48)
 
     @property
@@ -111,11 +112,11 @@ class Added(Pair):
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
         """See `Pair`."""
         top = -_loss(self.rate, self.mu, -_width(log_delta))
-        # A little less than all is no gain: at the end itself nothing is left above.
+        # A reach just below the ceiling gains nothing: at the ceiling itself no mass is left above.
         return -_loss(self.rate, self.mu, 9.0), self.ceiling if top > 0.9 * self.ceiling else top
 
     def log_moment(self, theta: Floats) -> Floats:
-        """See `Pair`: from above; that of the other direction is never smaller (Mironov, Talwar, Zhang 2019, theorem 5)."""
+        """See `Pair`: that of the other direction, which is never smaller (Mironov, Talwar, Zhang 2019, theorem 5)."""
         return np.minimum(_log_moment(self.rate, self.mu, theta), theta * self.ceiling)
 
     def log_moment_within(self, theta: Floats, log_delta: float) -> Floats:
@@ -141,12 +142,12 @@ def _loss(rate: float, mu: float, x: float) -> float:
 
 
 def _width(log_delta: float) -> float:
-    """Beyond so many standard deviations a normal variable lies with probability exp(-25) of delta."""
+    """A normal variable lies beyond this many standard deviations with probability exp(-25) times delta."""
     return math.sqrt(2 * max(8.0, 25 - log_delta))
 
 
 def _integral(x: Floats, rate: float, mu: float, powers: Floats) -> Floats:
-    """About log E[B^power], as in `_log_moments`, for each power, over outcomes x at equal distances."""
+    """Roughly log E[B^power], as in `_log_moments`, for each power, over evenly spaced outcomes x."""
     exponents = powers[:, None] * np.logaddexp(math.log1p(-rate), math.log(rate) + mu * x - mu * mu / 2) - x * x / 2
     highest = exponents.max(axis=1)
     sums = np.exp(exponents - highest[:, None]).sum(axis=1)
@@ -155,7 +156,7 @@ def _integral(x: Floats, rate: float, mu: float, powers: Floats) -> Floats:
 
 
 def _of_sample(rate: float, losses: Floats) -> Floats:
-    """The loss of the Gaussian where that of the mixture is given: log(1 + (exp(e) - 1) / rate), from log(2^-48) on."""
+    """The loss of the Gaussian, given that of the mixture: log(1 + (exp(e) - 1) / rate), from log(2^-48) upwards."""
     low = np.log1p(np.maximum(np.expm1(np.minimum(losses, 1.0)) / rate, 2.0**-48 - 1))
     high = np.maximum(losses, 1.0)
     above: Floats = high - math.log(rate) + np.log1p((rate - 1) * np.exp(-high))
@@ -163,7 +164,7 @@ def _of_sample(rate: float, losses: Floats) -> Floats:
 
 
 def _gaussian(mu: float, losses: Floats) -> tuple[Floats, Floats]:
-    """The Gaussian profile, and the probability of a larger loss under P, to which its error is in proportion."""
+    """The Gaussian profile, and the probability of a larger loss under P; its error is proportional to that."""
     profile, error = Gaussian(mu).profile(losses)
     return profile, error * 2.0**40
 
@@ -174,10 +175,10 @@ def _log_moment(rate: float, mu: float, theta: Floats) -> Floats:
 
 @functools.lru_cache(maxsize=32)
 def _log_moments(rate: float, mu: float, thetas: bytes) -> Floats:
-    """Log E[B^(1 + theta)], B = 1 - rate + rate exp(mu x - mu^2 / 2), x standard normal: from above, for each theta.
+    """Upper bounds on log E[B^(1 + theta)] by theta, for B = 1 - rate + rate exp(mu x - mu^2 / 2), x standard normal.
 
-    Two bounds: convexity of B^(1 + theta) in rate; and the trapezoidal rule, whose relative error is known as the integrand
-    is no larger, but for a factor, off the real axis.
+    There are two: convexity of B^(1 + theta) in rate; and the trapezoidal rule, whose relative error is known because
+    off the real axis the integrand is larger by at most a known factor.
     """
     orders = 1 + np.frombuffer(thetas, np.float64)
     bound = np.logaddexp(math.log1p(-rate), math.log(rate) + orders * (orders - 1) * (mu * mu / 2)) * (1 + 2.0**-48)
@@ -192,7 +193,7 @@ def _log_moments(rate: float, mu: float, thetas: bytes) -> Floats:
     exponents = orders[near, None] * loss - x * x / 2
     highest = exponents.max(axis=1)
     terms = np.exp(exponents - highest[:, None])
-    # The ends again three times: from there on terms fall at least by exp(-ENDS * step).
+    # Add the ends three more times: beyond them terms fall by a factor of at most exp(-ENDS * step).
     total = terms.sum(axis=1) + 3 * (terms[:, 0] + terms[:, -1])
     integral = highest + np.log(total * (step / math.sqrt(2 * math.pi)))
     rounding = 2.0**-47 * (8 + (orders[near] * mu + ENDS) ** 2)
