@@ -1,9 +1,9 @@
-"""Noise: what is added to a statistic before anything about it may be seen.
+"""The noise that is added to a statistic before anyone may see it.
 
 In: a law and a number of draws. Out: whole numbers, as int64. Holds: the law of a draw is within 2**-100 (total
-variation) of the law stated; draws never repeat after a fork or a pickle, because there is no generator state;
-the proofs stand in docs/proofs/noise.md. Not covered: what the noise must be (dp_pipelines.planning), who may see
-it (dp_pipelines.release), and an observer who shares the processor's caches.
+variation) of the stated law; draws never repeat after a fork or a pickle, because there is no generator state.
+docs/proofs/noise.md has the proofs. Not covered: how much noise is needed (dp_pipelines.planning), who may see it
+(dp_pipelines.release), and an observer who shares the processor's caches.
 """
 
 #     laws.py        each law once: probabilities, tails, standard deviation
@@ -13,8 +13,8 @@ it (dp_pipelines.release), and an observer who shares the processor's caches.
 #     alias_tables.py  alias tables with exact integer weights
 #     samplers.py    one word in, one integer draw out
 #
-# The names below describe laws and are all that other rooms need to plan. Those that draw import `Sampler` from
-# `dp_pipelines.noise.samplers`; it takes a source of words for the tests' sake, and is therefore no part of the
+# The names below describe laws; other packages need nothing else for planning. Code that draws imports `Sampler` from
+# `dp_pipelines.noise.samplers`. For the sake of the tests it takes a source of words, so it is not part of the
 # public API of `dp_pipelines`.
 
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian

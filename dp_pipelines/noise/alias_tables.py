@@ -1,10 +1,9 @@
 """Alias tables with exact integer weights (Walker 1977, Vose 1991): one uniform field of bits in, one value out.
 
 In: integers that sum to 2**(f + w k). Out: a table whose values have exactly those probabilities, in integers;
-the builder proves it by adding up the finished arrays. Holds: no rejection, and the same steps for every value;
-only a tie, which is rare and whose chance does not depend on the data, takes longer. Not covered: tables are
-read at places that depend on the value drawn, so a process that shares the caches may learn something about the
-noise.
+the builder proves it by adding up the finished arrays. Holds: no rejection, and the same steps for every value.
+Only a tie takes longer; ties are rare, and their probability does not depend on the data. Not covered: which table
+entry is read depends on the value drawn, so a process that shares the caches may learn something about the noise.
 """
 
 # A table over 2**c columns reads a field of f bits. The low c bits name a column, the other f - c bits are
@@ -12,9 +11,9 @@ noise.
 # are equal (probability 2**-(f - c)), further words settle the comparison, as if the field had been f + w k bits
 # long (w bits a word, k words).
 #
-# How one gather does it: a column's entry is its cut (high bits) and its alias (low c bits); the field is its
-# comparison bits (high) and its column (low c bits). The smaller of field and entry then holds, in its low c
-# bits, the value.
+# One gather is enough: a column's entry is its cut (high bits) and its alias (low c bits); the field is its
+# comparison bits (high) and its column (low c bits). The smaller of field and entry then has the value in its low c
+# bits.
 
 import dataclasses
 import itertools
@@ -34,12 +33,12 @@ class AliasTable:
     """A table; make it with `build`.
 
     Args:
-        word_bits: w, bits of a word: 64, and fewer where a test wants to try all words.
-        field_bits: f, bits that the table reads of the first word.
+        word_bits: w, bits of a word: 64, or fewer if a test wants to try all words.
+        field_bits: f, how many bits of the first word the table reads.
         column_bits: c, the table has 2**c columns.
         entries: uint64 (2**c,), a column's cut (its f - c high bits) and alias.
-        rests: uint64 (k, 2**c), the words with which a cut goes on.
-        total_variation_bound: how far, at most, the table's law is from the law that it was made for.
+        rests: uint64 (k, 2**c), the further words of each cut.
+        total_variation_bound: an upper bound on how far the table's law is from the law it was made for.
     """
 
     word_bits: int
@@ -50,11 +49,11 @@ class AliasTable:
     total_variation_bound: Fraction
 
     def look_up(self, field: Words, words: WordSource, out: Words, scratch: Words, tied: NDArray[np.bool_]) -> None:
-        """Writes the values that `field` names into `out`.
+        """Write the values that `field` names into `out`.
 
         Args:
             field: uint64 (n,), below 2**f.
-            words: where the further words of ties come from.
+            words: the source of further words for ties.
             out: uint64 (n,).
             scratch: uint64 (2, n), overwritten.
             tied: bool (n,), overwritten.
@@ -73,7 +72,7 @@ class AliasTable:
             out[where] = self._settle(columns[where], words)
 
     def _settle(self, columns: Words, words: WordSource) -> Words:
-        """The values of fields whose comparison bits are those of their columns' cuts."""
+        """The values of fields whose comparison bits equal those of their columns' cuts."""
         further = words(self.rests.shape[0] * columns.size).reshape(columns.size, self.rests.shape[0])
         below = np.zeros(columns.size, dtype=np.bool_)
         equal = np.ones(columns.size, dtype=np.bool_)
@@ -84,13 +83,13 @@ class AliasTable:
 
 
 def build(tails: Sequence[int], *, word_bits: int = 64, field_bits: int, further_words: int) -> AliasTable:
-    """The table of a magnitude from its tails.
+    """Build the table of a magnitude from its tails.
 
     Args:
         tails: e_m, about 2**B P(M > m), falling to 0 at the last one; B = field_bits + word_bits * further_words.
         word_bits: bits of a word.
-        field_bits: bits that the table may read of the first word.
-        further_words: words that settle a tie.
+        field_bits: how many bits of the first word the table may read.
+        further_words: the number of words that settle a tie.
 
     Returns:
         A table that gives m with probability (e_(m - 1) - e_m) / 2**B exactly, where e_(-1) = 2**B. If each e_m
@@ -139,8 +138,8 @@ def reproduced(table: AliasTable) -> list[int]:
 def _split(weights: list[int], capacity: int) -> tuple[list[int], list[int]]:
     """Cuts and aliases: each column holds `capacity`, its own value up to the cut and one other value above it.
 
-    Vose's method in integers: a column that is not full is filled from one that has at least its share. What is
-    left then still averages one capacity a column, so a donor is there as long as a column lacks something.
+    Vose's method in integers: a column that is not full is filled from one with at least its share. What is left
+    still averages one capacity per column, so there is a donor as long as any column is not full.
     """
     left = list(weights)
     aliases = list(range(len(weights)))

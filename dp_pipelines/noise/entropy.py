@@ -1,15 +1,14 @@
 """The only door to randomness: words of the operating system's generator.
 
-In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: nothing is kept between calls, neither here
-nor in any caller, so a fork, a thread, a pickle or a restored process image of ours repeats nothing, and there
-is no seed that could be set. Not covered: an operating system whose generator is broken, or a virtual machine
-restored from a snapshot on a kernel that does not reseed; everything that we prove takes these words as
-independent and uniform.
+In: how many. Out: uniform 64-bit words, or bytes for a salt. Holds: neither this module nor any caller keeps anything
+between calls, so a fork, a thread, a pickle or a restored process image never repeats a word, and there is no seed to
+set. Not covered: an operating system with a broken generator, or a virtual machine restored from a snapshot on a
+kernel that does not reseed. All our proofs assume that these words are independent and uniform.
 """
 
-# `os.urandom` in blocks gives about 50 million words a second on one core, which is more than a sampler can use
-# up; a generator of our own would be faster and would bring back seeds and the repeats after forks. A test walks
-# the syntax tree of the whole project and finds any other source of randomness.
+# `os.urandom` in blocks gives about 50 million words a second on one core, more than a sampler can use. A generator
+# of our own would be faster, but would bring back seeds and repeats after forks. A test walks the syntax tree of the
+# whole project to find any other source of randomness.
 
 import os
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from dp_pipelines import checks
 
 BLOCK_WORDS = 16_384
-"""Words asked for at a time: 128 KiB, which stays in the cache, and above which malloc begins to map pages."""
+"""Words requested at a time: 128 KiB stay in the cache; above that, malloc begins to map pages."""
 
 
 def words(n: int) -> NDArray[np.uint64]:
@@ -46,13 +45,13 @@ def words(n: int) -> NDArray[np.uint64]:
 def salt(size: int = 16) -> bytes:
     """Fresh bytes that key a hash for one run (sharding, contribution bounding).
 
-    A salt is there for fairness; no privacy guarantee rests on it.
+    The salt serves fairness; no privacy guarantee depends on it.
 
     Args:
         size: number of bytes, 8 to 64.
 
     Raises:
-        RequestError: `size` is no whole number in that range.
+        RequestError: `size` is not a whole number in that range.
 
     >>> len(salt())
     16

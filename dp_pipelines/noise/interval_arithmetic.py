@@ -1,15 +1,15 @@
-"""Real numbers with a rigorous error bound (balls), and the way from them to integers and floats.
+"""Real numbers with a rigorous error bound (balls), and their conversion to integers and floats.
 
 In: balls of python-flint (`arb`: midpoint and radius; every operation encloses the true result; Johansson,
 "Arb: efficient arbitrary-precision midpoint-radius interval arithmetic", IEEE Trans. Comput. 2017). Out:
-integers that are off by less than one, floats that are above or nearest. Holds: a ball that is too wide to
-answer raises; nothing is guessed. Not covered: the correctness of the Arb library itself, on which the tables
-and tails rest.
+integers that are off by less than one, floats that are above or nearest. Holds: if a ball is too wide for an answer,
+it raises an error; nothing is guessed. Not covered: the correctness of the Arb library itself, on which the tables
+and tails depend.
 """
 
-# python-flint keeps ONE precision for the whole process, all threads included. So whoever computes with balls
-# does it inside `precision(...)`, which holds a lock; and where foreign code lowers the precision meanwhile, the
-# balls become wide and `units` raises. python-flint costs 0.1 s to import and is imported on first use.
+# python-flint keeps ONE precision for the whole process, all threads included. So compute with balls only inside
+# `precision(...)`, which holds a lock. If other code lowers the precision meanwhile, the balls become wide and `units`
+# raises. python-flint takes 0.1 s to import, so it is imported on first use.
 
 import contextlib
 import math
@@ -29,7 +29,7 @@ _lock = threading.RLock()
 
 
 def _renew_lock() -> None:
-    # A fork while another thread holds the lock would leave it held forever in the child.
+    # If the process forked while another thread held the lock, the child would wait for it forever.
     global _lock
     _lock = threading.RLock()
 
@@ -38,13 +38,13 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def building() -> contextlib.AbstractContextManager[object]:
-    """The lock alone, for whoever builds something out of balls that should be built once."""
+    """Only the lock, for building something out of balls exactly once."""
     return _lock
 
 
 @contextlib.contextmanager
 def precision(bits: int = WORKING_BITS) -> Iterator[None]:
-    """Computes with balls of `bits` bits; one thread at a time, and the same thread again and again."""
+    """Compute with balls of `bits` bits. Only one thread may at a time; the same thread may enter repeatedly."""
     with _lock:
         from flint import ctx
 
@@ -60,10 +60,10 @@ def ball(value: Fraction) -> "arb":
 
 
 def units(values: "Iterable[arb]", bits: int) -> list[int]:
-    """For each ball an integer within less than one of `value * 2**bits`: at most 1/2 by rounding and 1/4 by the ball.
+    """For each ball an integer less than one from `value * 2**bits`: at most 1/2 off by rounding and 1/4 by the ball.
 
     Raises:
-        ArithmeticError: a ball is too wide to say.
+        ArithmeticError: a ball is too wide to tell.
 
     >>> from flint import arb
     >>> with precision():

@@ -2,23 +2,23 @@
 
 In: a scale, a rational number of lattice steps. Out: the law of a whole number X, and the `offset` at which it
 is published: a release of the integer statistic a is a + X + offset. Holds: every tail is a float at or above
-the true probability, so that a threshold computed from it keeps its delta; both laws are symmetric about
--offset, so a release is unbiased. Not covered: how a law costs budget (dp_pipelines.planning) and how it is drawn
-(noise.samplers, within 2**-100 of these laws).
+the true probability, so a threshold computed from it keeps its delta; both laws are symmetric about -offset, so a
+release is unbiased. Not covered: what a law costs (dp_pipelines.planning) and how it is drawn (noise.samplers, within
+2**-100 of these laws).
 """
 
-# Why these two. Both are a continuous law, rounded to the lattice after it was added: for an integer a,
-# round(a + N) = a + round(N) and floor(a + L) = a + floor(L). So a release is post-processing of the continuous mechanism
-# and costs no more than it, at every scale, for any number of partitions, under the closed forms and loss
-# distributions known for the continuous laws. The laws that are discrete by definition have no such rule: at a
-# scale of one lattice step, 64 releases of the plain discrete Laplace law cost 15 % more epsilon than of the
-# continuous one, the discrete Gaussian law has no exact loss distribution under an L2 bound over many partitions,
-# and an exact loss distribution costs time that grows with the scale. Flooring instead of rounding lets Laplace
-# noise live on the half-integers: there it is the discrete Laplace law itself, P(y) ~ exp(-|y| / t), without the
-# special case at zero, so one sign bit and one geometric number draw it.
+# Why these two? Both are continuous laws, rounded to the lattice after the addition: for an integer a,
+# round(a + N) = a + round(N) and floor(a + L) = a + floor(L). So a release is post-processing of the continuous
+# mechanism and costs no more than that, at every scale and for any number of partitions, by the closed forms and loss
+# distributions known for the continuous laws. Laws that are discrete by definition have no such rule: at a scale of one
+# lattice step, 64 releases of the plain discrete Laplace law cost 15 % more epsilon than those of the continuous one;
+# the discrete Gaussian law has no exact loss distribution under an L2 bound over many partitions; and the time to
+# compute an exact loss distribution grows with the scale. Flooring instead of rounding puts Laplace noise on the
+# half-integers: there it is the discrete Laplace law itself, P(y) ~ exp(-|y| / t), without the special case at zero, so
+# one sign bit and one geometric number draw it.
 #
-# A third law, `DiscreteGaussian`, is no law of a release: a multiple of it and a rounded Gaussian add up to a rounded
-# Gaussian of a scale that no table holds (`dp_pipelines.training.gaussian_noise`), and are accounted as that.
+# A third law, `DiscreteGaussian`, is never released by itself: a multiple of it and a rounded Gaussian add up to a
+# rounded Gaussian of a scale that no table holds (`dp_pipelines.training.gaussian_noise`), and are accounted as that.
 #
 # Proofs: docs/proofs/noise.md; docs/proofs/training.md for the third.
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flint import arb
 
 LARGEST_SCALE = 2**62
-"""Noise is added to int64 statistics; a scale above this one or below its inverse cannot be meant."""
+"""Noise is added to int64 statistics; a scale above this or below its inverse must be a mistake."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Law(abc.ABC):
         scale: a positive `Fraction` (or int), in lattice steps. No float: the records of a plan are integers.
 
     Raises:
-        RequestError: `scale` is no such number.
+        RequestError: `scale` is not such a number.
     """
 
     scale: Fraction
     offset: ClassVar[Fraction]
-    """What is added to a drawn integer when it is published."""
+    """The number added to a drawn integer when it is published."""
 
     def __post_init__(self) -> None:
-        """Refuses whatever is not plainly a positive rational number."""
+        """Refuse anything but a positive rational number."""
         if isinstance(self.scale, bool) or not isinstance(self.scale, (int, Fraction)):
             raise RequestError(
                 field="scale",
@@ -79,7 +79,7 @@ class Law(abc.ABC):
         return -x - int(2 * self.offset)
 
     def pmf(self, x: int) -> float:
-        """P(X = x), to the nearest float; 0.0 where it is below the smallest float.
+        """P(X = x), to the nearest float; 0.0 if it is below the smallest float.
 
         >>> RoundedGaussian(Fraction(1)).pmf(0)
         0.3829249225480262
@@ -93,7 +93,7 @@ class Law(abc.ABC):
     def tail(self, x: int) -> float:
         """P(X >= x), rounded up: never below the true value, and at most two units in the last place above it.
 
-        Below the smallest float the answer is that float, never zero.
+        If it is below the smallest float, the answer is that float, never zero.
 
         >>> FlooredLaplace(Fraction(1)).tail(1) >= math.exp(-1) / 2
         True
@@ -113,7 +113,7 @@ class Law(abc.ABC):
             delta: a probability, above 0 and below 1.
 
         Raises:
-            RequestError: `delta` is no such number.
+            RequestError: `delta` is not such a number.
 
         >>> FlooredLaplace(Fraction(10)).smallest_x_with_tail_at_most(1e-6)
         132
@@ -170,7 +170,7 @@ class RoundedGaussian(Law):
         s = float(self.scale)
         if s >= 2:
             return math.sqrt(s * s + 1 / 12)
-        # 40 standard deviations: what is left out is below exp(-800).
+        # Forty standard deviations leave out less than exp(-800).
         terms = ((2 * m - 1) * math.erfc((m - 0.5) / s / math.sqrt(2)) for m in range(1, math.ceil(40 * s) + 2))
         return math.sqrt(math.fsum(terms))
 
@@ -225,7 +225,7 @@ class DiscreteGaussian(Law):
     offset: ClassVar[Fraction] = Fraction(0)
 
     def weights(self, x: int, least: "arb") -> "tuple[list[arb], arb]":
-        """Balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all that follow.
+        """Balls around exp(-y^2 / (2 s^2)) for y = x, x + 1, ..., and one around the sum of all later ones.
 
         The last ball is below `least`. Call it inside `interval_arithmetic.precision`.
 
@@ -237,7 +237,8 @@ class DiscreteGaussian(Law):
 
         from dp_pipelines.noise import interval_arithmetic
 
-        # The quotients of neighbours fall by a constant factor; after weight w with quotient r there is less than w r / (1 - r).
+        # Quotients of neighbours fall by a constant factor, so less than w r / (1 - r) follows a weight w with quotient
+        # r.
         unit = interval_arithmetic.ball(1 / (2 * self.scale**2))
         weight, quotient, factor = (-unit * x * x).exp(), (-unit * (2 * x + 1)).exp(), (-2 * unit).exp()
         found = [weight]

@@ -1,11 +1,11 @@
-"""The tails of a law's magnitude as exact integers: what the tables are made of.
+"""The tails of a law's magnitude as exact integers, from which the tables are built.
 
 The magnitude M of a draw is |X| for `RoundedGaussian` and `DiscreteGaussian`, and X or -(X + 1), whichever is not negative, for
 `FlooredLaplace`. In all of them P(M >= m) = 2 P(X >= m) for m >= 1, and a fair sign bit turns M into X.
 
 In: a law and a number of bits B. Out: integers e_0 >= e_1 >= ... >= e_last = 0, where e_m is off from 2**B *
-P(M > m) by less than one. Holds: that bound, rigorously (balls; a ball that is too wide raises); it makes the
-total variation distance of a table with n entries less than n * 2**-B (docs/proofs/noise.md, lemma 2). Not
+P(M > m) by less than one. Holds: that bound, rigorously (it computes with balls; a ball that is too wide raises). It
+keeps the total variation distance of a table with n entries below n * 2**-B (docs/proofs/noise.md, lemma 2). Not
 covered: how large a table may be (noise.samplers).
 """
 
@@ -89,13 +89,13 @@ def high_digit_tails(law: FlooredLaplace, columns: int, bits: int) -> list[int]:
 def _settled(values: "Iterable[arb]", n: int, bits: int) -> list[int]:
     """The first n - 1 tails as integers, and zero for the last one: it is below one unit by the choice of n."""
     rounded = interval_arithmetic.units(itertools.islice(values, n - 1), bits)
-    # The true tails fall. Where two of them are so near that rounding turned them round, the smaller one is within less
-    # than one unit of both.
+    # The true tails fall. If two are so close that rounding swapped them, the smaller one is less than one unit from
+    # both.
     return [*itertools.accumulate(rounded, min), 0]
 
 
 def _powers(law: FlooredLaplace, step: int, n: int) -> "Iterable[arb]":
-    """r^step, r^(2 step), ..., n of them. The balls widen by a few units of 2**-256 a step, far below what is asked."""
+    """r^step, r^(2 step), ..., n of them. The balls widen by a few units of 2**-256 a step, far less than allowed."""
     factor = interval_arithmetic.ball(-step / law.scale).exp()
     power = factor
     for _ in range(n):
@@ -122,8 +122,9 @@ def _discrete_gaussian(law: DiscreteGaussian, bits: int) -> "list[arb]":
 def _gaussian(law: RoundedGaussian, n: int) -> "Iterable[arb]":
     """P(|X| > m) for m = 0 .. n - 1.
 
-    One value of erfc costs 16 microseconds. So it is taken at the centres of blocks of columns, and a matrix product of
-    Taylor coefficients and powers of the distances gives the columns between: ten times as fast, and rigorous.
+    One value of erfc takes 16 microseconds. So it is computed only at the centres of blocks of columns; a matrix
+    product
+    of Taylor coefficients and powers of the distances gives the columns in between: ten times as fast, and rigorous.
     """
     from flint import arb, arb_mat
 

@@ -1,19 +1,19 @@
 """Draws of the noise: one word of randomness in, one whole number out.
 
-In: a law and how many. Out: int64 integers, independent, each within 2**-100 (total variation distance) of the
-law, given ideal words. Holds: integers only, from the word to the draw; no rejection loop, so the time of a
-call depends on the number of draws, and on ties, whose chance (below 2**-16 a draw) does not depend on data; no
+In: a law and a number of draws. Out: independent int64 integers, each within 2**-100 (total variation distance) of the
+law, given ideal words. Holds: only integers from the word to the draw; no rejection loop, so the time of a call
+depends on the number of draws and on ties, whose probability (below 2**-16 a draw) does not depend on the data; no
 state, so a sampler may be pickled, forked and shared by threads. Not covered: an observer who shares the
 caches, and words that are not random (noise.entropy).
 """
 
-# A word of 64 bits gives a draw: its top bit is the sign, the rest are the fields of one or two alias tables. A
-# Gaussian magnitude comes out of one table. A geometric magnitude has independent digits in any base 2**c (it has
-# no memory), so that large Laplace scales take two small tables that read one half of the word each.
+# A word of 64 bits gives a draw: its top bit is the sign, the rest are the fields of one or two alias tables. One
+# table gives a Gaussian magnitude. A geometric magnitude is memoryless and so has independent digits in any base 2**c;
+# large Laplace scales use two small tables, each of which reads one half of the word.
 #
-# INTERNAL. `Sampler` takes a source of words, so that tests can try all words and plant faults. It is no part of
-# the public API of `dp_pipelines`: no public function or class passes a source on, and there is no seed and no
-# switch without noise.
+# INTERNAL. `Sampler` takes a source of words so that tests can try all words and plant faults. It is not part of the
+# public API of `dp_pipelines`: no public function or class passes a source on, there is no seed, and nothing turns
+# the noise off.
 
 import dataclasses
 import functools
@@ -32,7 +32,7 @@ TOTAL_VARIATION_BOUND = Fraction(1, 2**100)
 at most n (1 + e^epsilon) times itself (docs/proofs/noise.md, theorem 5)."""
 
 LARGEST_SCALES: dict[type[Law], int] = {RoundedGaussian: 2**14, DiscreteGaussian: 2**14, FlooredLaplace: 2**20}
-"""Above these a table would take more than 2**18 columns, 4 MiB and 0.7 s to build."""
+"""Larger scales would need a table of more than 2**18 columns, 4 MiB and 0.7 s to build."""
 
 ONE_DIGIT_COLUMNS = 2**13
 """Laplace magnitudes that need more columns than this are drawn as two digits."""
@@ -62,11 +62,11 @@ class TableLayout:
 
     @property
     def total_variation_bound(self) -> Fraction:
-        """How far a draw is, at most, from its law: the sum over its tables (docs/proofs/noise.md, lemma 4)."""
+        """An upper bound on a draw's distance from its law: the sum over its tables (docs/proofs/noise.md, lemma 4)."""
         return sum((table.total_variation_bound for _, table in self.digits), Fraction(0))
 
     def draw(self, n: int, words: alias_tables.WordSource, chunk: int = CHUNK) -> NDArray[np.int64]:
-        """`n` draws: for each chunk one word a draw, then the further words of its ties, table by table."""
+        """`n` draws: for each chunk one word per draw, then further words for its ties, table by table."""
         result = np.empty(n, dtype=np.int64)
         size = min(n, chunk)
         scratch, tied = np.empty((4, size), dtype=np.uint64), np.empty(size, dtype=np.bool_)
@@ -106,13 +106,13 @@ class TableLayout:
 def lay_out(
     law: Law, *, word_bits: int = 64, further_words: int | None = None, one_digit_columns: int = ONE_DIGIT_COLUMNS
 ) -> TableLayout:
-    """Builds the tables of a law. Options are for tests, which build them for words so short that all can be tried.
+    """Build the tables of a law. The options are for tests, which use words short enough to try all of them.
 
     Args:
         law: the law.
         word_bits: bits of a word.
-        further_words: words that settle a tie; by default one after a whole word and two after half a word, so that
-            weights have at least 127 bits.
+        further_words: the number of words that settle a tie; by default one after a whole word and two after half a
+            word, which gives weights at least 127 bits.
         one_digit_columns: the largest table that draws a whole Laplace magnitude.
 
     Raises:
@@ -171,7 +171,7 @@ class Sampler:
         words: where words come from; for tests.
 
     Raises:
-        RequestError: `law` is none of ours, or no table can hold its scale.
+        RequestError: `law` is not one of ours, or no table can hold its scale.
 
     >>> draws = Sampler(RoundedGaussian(Fraction(1024))).draw(5)
     >>> draws.shape, draws.dtype
@@ -182,7 +182,7 @@ class Sampler:
     words: alias_tables.WordSource = dataclasses.field(default=entropy.words, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuses what could not be drawn, before any data are read."""
+        """Refuse a law that cannot be drawn, before any data are read."""
         _refuse_large(self.law)
 
     def draw(self, n: int) -> NDArray[np.int64]:
@@ -195,16 +195,16 @@ class Sampler:
             int64 array of shape (n,), in lattice steps.
 
         Raises:
-            RequestError: `n` is no whole number in range.
+            RequestError: `n` is not a whole number in range.
         """
         return self._tables().draw(checks.whole(n, "n", low=0, high=LARGEST_DRAW), self.words)
 
     @property
     def total_variation_bound(self) -> Fraction:
-        """How far one draw is, at most, from the law: computed from the finished tables, below 2**-100."""
+        """An upper bound, below 2**-100, on the distance of a draw from the law, computed from the finished tables."""
         return self._tables().total_variation_bound
 
     def _tables(self) -> TableLayout:
-        # One build at a time: the threads of a worker would otherwise all build the same tables.
+        # Build one at a time; otherwise all threads of a worker would build the same tables.
         with interval_arithmetic.building():
             return _layout(self.law)

@@ -1,15 +1,15 @@
 """The median of a fixed number of whole numbers, with Laplace noise scaled to its smooth sensitivity, exactly.
 
-In: sorted whole numbers in a known range, epsilon and delta of the release. Out: one whole number on a finer lattice. Holds: with
-neighbours that differ in one value, and ideal words, the release is (epsilon, delta)-DP. Its distance from the law that is proven
-is zero: the smooth sensitivity is an integer, and a real number is revealed bit by bit until its rounding is certain. No float
-decides (docs/proofs/smooth_sensitivity.md). The scale of the noise is private: it must not be shown. Not covered: time, which may
-tell of it; where the numbers come from (kernels.grid_cells).
+In: sorted whole numbers in a known range, epsilon and delta of the release. Out: one whole number on a finer lattice.
+Holds: given ideal words, the release is (epsilon, delta)-DP for neighbours that differ in one value. It has exactly
+the proven law: the smooth sensitivity is an integer, and a real number is revealed bit by bit until its rounding is
+certain. No decision uses a float (docs/proofs/smooth_sensitivity.md). The scale of the noise is private and must not
+be shown. Not covered: running time, which may reveal it; where the numbers come from (kernels.grid_cells).
 """
 
-# Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of the note, which are sharper.
+# Source: Nissim, Raskhodnikova, Smith 2007; the constants are those of our note, which are sharper.
 #
-# INTERNAL, as `noise.samplers`: sources of words are for tests.
+# INTERNAL, like `noise.samplers`: sources of words are for tests.
 
 import dataclasses
 import functools
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from flint import arb
 
 FALL_BITS = 48
-"""By how much the sensitivity may fall from one neighbour to the next is a whole number of 2**-48."""
+"""The factor by which the sensitivity may fall from one neighbour to the next is a multiple of 2**-48."""
 
 WEIGHT_BITS = 128
-"""Weights of what lies some neighbours away are whole numbers of 2**-128, at least 1."""
+"""Weights of data some neighbours away are multiples of 2**-128, at least one of them."""
 
 FINER = 2**16
-"""Steps of the release in half a step of the numbers."""
+"""How many steps of the release make half a step of the numbers."""
 
 WORD = 64
 
@@ -44,7 +44,7 @@ class Smoothing:
     """How noise follows the data.
 
     Args:
-        alpha: noise is the smooth sensitivity divided by it.
+        alpha: the scale of the noise is the smooth sensitivity divided by this.
         fall: the sensitivity falls by at most this factor from one neighbour to the next: exp(-beta).
     """
 
@@ -53,7 +53,7 @@ class Smoothing:
 
 
 def worst_delta(epsilon: Fraction, alpha: Fraction, fall: Fraction) -> "arb":
-    """A ball around the delta that noise of a falling scale costs at epsilon, exactly (theorem 4 of the note).
+    """A ball around the exact delta that noise of a falling scale costs at epsilon (theorem 4 of the note).
 
     That is (1 - a) exp(-(epsilon + beta) / r) cosh(alpha / r) with beta = -log a and r = 1 / a - 1. Call it inside
     `interval_arithmetic.precision`.
@@ -69,7 +69,7 @@ def worst_delta(epsilon: Fraction, alpha: Fraction, fall: Fraction) -> "arb":
 
 @functools.lru_cache(maxsize=64)
 def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
-    """The least noise, at half of epsilon for its shift, that is (epsilon, delta)-DP: found and proven in balls.
+    """The least noise that is (epsilon, delta)-DP with half of epsilon for its shift, found and proven with balls.
 
     Args:
         epsilon: above 0.
@@ -82,7 +82,7 @@ def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
     alpha, most, total = epsilon / 2, Fraction(delta), 1 << FALL_BITS
 
     def private(fall: Fraction) -> bool:
-        # Where the scale rises the loss is at most alpha + beta (lemma 2); where it falls, theorem 4.
+        # If the scale rises, the loss is at most alpha + beta (lemma 2); if it falls, theorem 4 applies.
         with interval_arithmetic.precision():
             beta = -interval_arithmetic.ball(fall).log()
             return bool(beta <= interval_arithmetic.ball(epsilon - alpha)) and bool(
@@ -100,7 +100,7 @@ def smoothing(epsilon: Fraction, delta: float) -> Smoothing:
 
 @functools.lru_cache(maxsize=16)
 def weights(fall: Fraction, numbers: int) -> tuple[int, ...]:
-    """Weights of 0 to `numbers` neighbours, in 2**-WEIGHT_BITS: each at least `fall` times the one before, the first is 1.
+    """Weights of 0 to `numbers` neighbours, in 2**-WEIGHT_BITS: the first is 1, each at least `fall` times the last.
 
     >>> weights(Fraction(1, 2), 3) == tuple(1 << WEIGHT_BITS - k for k in range(4))
     True
@@ -112,7 +112,7 @@ def weights(fall: Fraction, numbers: int) -> tuple[int, ...]:
 
 
 def twice_median(values: NDArray[np.int64]) -> int:
-    """The sum of the two middle ones of sorted numbers; of an odd number of them, twice the one in the middle.
+    """The sum of the two middle values of sorted numbers; if their number is odd, twice the middle value.
 
     >>> twice_median(np.array([1, 2, 9])), twice_median(np.array([1, 2, 5, 9]))
     (4, 7)
@@ -125,7 +125,7 @@ def twice_sensitivity(values: NDArray[np.int64], highest: int, weighted: Sequenc
 
     Args:
         values: sorted, from 0 to `highest`.
-        highest: the largest that a value can be.
+        highest: the largest possible value.
         weighted: `weights(fall, len(values))`.
 
     >>> twice_sensitivity(np.array([0, 0, 0]), 8, weights(Fraction(1, 2), 3)) / 2**WEIGHT_BITS
@@ -148,12 +148,12 @@ def twice_sensitivity(values: NDArray[np.int64], highest: int, weighted: Sequenc
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisyMedian:
-    """A median and the scale of its noise: private, both.
+    """A median and the scale of its noise. Both are private.
 
     Args:
         centre: the median, in steps of the release: 2 FINER of them are one step of the values.
-        scale: of Laplace noise, in the same.
-        highest: the largest that is published.
+        scale: of the Laplace noise, in the same steps.
+        highest: the largest number that can be published.
     """
 
     centre: int
@@ -180,10 +180,10 @@ class NoisyMedian:
 
 
 def rounded_laplace(centre: int, scale: Fraction, *, words: WordSource = entropy.words) -> int:
-    """A Laplace variable rounded to the nearest whole number: floor(centre + 1/2 + scale L), exactly, L of scale 1.
+    """A Laplace variable rounded to the nearest whole number: exactly floor(centre + 1/2 + scale L), L of scale 1.
 
     Args:
-        centre: around it.
+        centre: the centre of the law.
         scale: above 0.
         words: where words come from; for tests.
 
@@ -202,12 +202,12 @@ def rounded_laplace(centre: int, scale: Fraction, *, words: WordSource = entropy
 
 
 def _settled(centre: int, scale: Fraction, drawn: int, bits: int) -> int | None:
-    """The rounding, if it is the same for all uniform numbers between `drawn` and `drawn + 1` units of 2**-bits."""
+    """The rounded value, if it is the same for all uniform numbers between `drawn` and `drawn + 1` units of 2**-bits."""
     if drawn == 0:
         return None
     with interval_arithmetic.precision(2 * bits + abs(centre).bit_length() + WEIGHT_BITS):
         start, unit = interval_arithmetic.ball(Fraction(2 * centre + 1, 2)), interval_arithmetic.ball(scale)
-        # -log falls, so that all numbers between give something between the two ends, which themselves have probability 0.
+        # -log falls, so all numbers in between give results between the two ends; the ends have probability 0.
         ends = [start - unit * interval_arithmetic.ball(Fraction(end, 1 << bits)).log() for end in (drawn, drawn + 1)]
         floors = [end.floor().unique_fmpz() for end in ends]
     if floors[0] is None or floors[1] is None or floors[0] != floors[1]:

@@ -1,1 +1,1 @@
-"""A function of one's own on disjoint blocks of units, and a private mean or median of its results."""
+"""Runs a user's function on disjoint blocks of units, and releases a private mean or median of its results."""

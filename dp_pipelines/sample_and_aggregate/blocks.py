@@ -1,14 +1,17 @@
-"""Sample and aggregate: a function of one's own on disjoint blocks of units, and a private mean or median of its results.
+"""Sample and aggregate: a user's function on disjoint blocks of units, and a private mean or median of its results.
 
-In: how many blocks, the range of a result, a default. Out: `Blocks`, whose `query` is a stage of a plan; `run`, which runs the
-function on one block. How: one unit is in one block, so its rows change one result, which is clamped to [low, high]. For the
-plan a block is a unit with one row, and to replace a row is to take one away and to add one: so the query bounds two rows a unit
-(but where the statistic is proven for a row that is replaced: a median with noise by smooth sensitivity).
+In: the number of blocks, the range of a result, a default. Out: `Blocks`, whose `query` is a stage of a plan; `run`,
+which runs the function on one block. Holds: whatever the function does with its rows, one unit changes at most one
+result, within the range (docs/sample_and_aggregate.md). Not covered: what the function's running time reveals;
+functions that depend on more than their rows (say, on a file that another block writes).
 """
 
-# Holds: whatever the function does with its rows, one unit changes at most one of the results, within the range
-# (docs/sample_and_aggregate.md). A block that is empty, fails, takes too long or gives no finite number has the default. Not
-# covered: what the function's time shows; functions that depend on more than their rows (a file that another block writes).
+# One unit is in one block, so its rows change one result, which is clamped to [low, high]. To the plan, a block is a
+# unit with one row. Replacing a row means removing one and adding one, so the query bounds two rows per unit. The
+# exception is
+# a statistic proven for a replaced row: a median with noise by smooth sensitivity.
+#
+# A block that is empty, fails, takes too long or gives no finite number gets the default.
 
 import bisect
 import contextlib
@@ -46,13 +49,13 @@ Aggregate = Literal["mean", "median"]
 Method = Literal["ranks", "smooth_sensitivity"]
 
 BLOCKS, OUTPUT = "blocks", "result_of_block"
-"""Columns of the stage's own rows: how many blocks there are (its one partition), and the result of one of them."""
+"""Columns of the stage's own rows: the number of blocks (its one partition), and the result of one of them."""
 
 LOADING = 60.0
-"""Seconds in which a child must have loaded the function, when that is tried beforehand."""
+"""The seconds that a child has to load the function when we try it beforehand."""
 
 CANDIDATES = 1000
-"""Among so many even steps of the range a median is chosen."""
+"""The number of even steps of the range among which a median is chosen."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +106,7 @@ class SmoothMedian(Metric):
             raise RequestError(field="low", message=message, hint="widen the range, or use method ranks")
 
     def settled(self, *, partitions: int, rows: int) -> "SmoothMedian":
-        """Itself, if its record holds under these bounds of one unit."""
+        """Return itself if its record holds under these bounds of one unit."""
         if partitions != 1 or rows != 1:
             message = "must be 1 for a median with smooth sensitivity: one unit has one value"
             raise RequestError(field="max_contributions_per_partition", message=message, hint="write 1 for both bounds")
@@ -126,12 +129,13 @@ class Blocks:
 
     Args:
         privacy_unit: the column(s) of the privacy unit, as in the other stages of the plan.
-        blocks: how many blocks, fixed in the plan: about the root of the number of units is a place to start.
-        low, high: the range of a result; what lies outside is clamped.
-        default: the result of an empty or failed block; the middle of the range where left out.
+        blocks: how many blocks, fixed in the plan; start with about the square root of the number of units.
+        low, high: the range of a result; values outside are clamped.
+        default: the result of an empty or failed block; by default the middle of the range.
         aggregate: `mean`, or `median` (its standard deviation is null).
-        method: of a median: `ranks` chooses among a thousand even steps of the range by exact ranks; `smooth_sensitivity` adds
-            noise that is small where the results around the median are close together, and takes a part of delta.
+        method: of a median: `ranks` chooses among a thousand even steps of the range by exact ranks;
+            `smooth_sensitivity` adds noise that is small if the results around the median are close together, and uses
+            part of delta.
         name: of the published column.
 
     Raises:
@@ -181,9 +185,9 @@ class Blocks:
 
     @property
     def query(self) -> Query:
-        """The stage for a plan: of one unit two rows of one partition, as of one that is replaced.
+        """The stage for a plan. One unit has two rows in one partition, since replacing a row changes two.
 
-        A median with smooth sensitivity is proven for a value that is replaced, and reads one row of a unit.
+        A median with smooth sensitivity is proven for a replaced value, and reads one row per unit.
         """
         rows = 1 if self.method == "smooth_sensitivity" else 2
         return Query(
@@ -204,14 +208,14 @@ class Blocks:
         return Quantile(OUTPUT, quantile=0.5, candidates=_steps(self.low, self.high), method="exponential")
 
     def result(self, value: float | None) -> float:
-        """What counts for a block, whatever the function gave: in the range, and one of the steps for a median by ranks."""
+        """The value that counts for a block, whatever the function gave: in range, and a step for a median by ranks."""
         assert self.default is not None
         if value is None or not math.isfinite(value):
             value = self.default
         kept = min(max(value, self.low), self.high)
         if self.aggregate == "mean" or self.method != "ranks":
             return kept
-        # Were all results between two steps, ranks would tell no step from another.
+        # If all results were between two steps, ranks could not tell one step from another.
         steps = _steps(self.low, self.high)
         after = min(max(bisect.bisect_left(steps, kept), 1), len(steps) - 1)
         before = steps[after - 1]
@@ -223,16 +227,16 @@ class Blocks:
         return pa.table({**columns, BLOCKS: pa.array([self.blocks], pa.int64()), OUTPUT: [self.result(value)]})
 
     def types(self) -> pa.Table:
-        """No row, with the types of `row`."""
+        """An empty table with the types of `row`."""
         return self.row(0, None).slice(0, 0)
 
     def cut(self, table: pa.Table, columns: Sequence[str], salt: int) -> list[tuple[int, pa.Table]]:
         """A table of events by block, in wire form: u0.. (unit), c0.. (the columns that the function reads).
 
-        Block 0 also learns the types, were there no rows: columns whose types hash differently are refused there.
+        Block 0 learns the types even if there are no rows: columns whose types hash differently are refused there.
 
         Raises:
-            RequestError: a column is missing, twice there, or of a type that cannot be read here (all public).
+            RequestError: a column is missing, a duplicate, or of a type that cannot be read here (all public).
         """
         for name in (*self.units, *columns):
             if len(table.schema.get_all_field_indices(name)) != 1:
@@ -252,14 +256,15 @@ class Blocks:
 
 @functools.lru_cache(maxsize=16)
 def _steps(low: float, high: float) -> tuple[float, ...]:
-    """Among these a median is chosen by ranks."""
+    """The steps among which a median is chosen by ranks."""
     return tuple(np.unique(np.linspace(low, high, CANDIDATES)).tolist())
 
 
 def ordered(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """The rows of a block, in an order and with types that depend on nothing but these rows.
+    """The rows of a block, in an order and with types that depend only on these rows.
 
-    A function whose result depends on the order of its rows would otherwise change with the rows of other blocks.
+    Otherwise, the result of a function that depends on the order of its rows would change with the rows of other
+    blocks.
     """
     table = shard.joined(tables)
     for index, field in enumerate(table.schema):
@@ -270,10 +275,10 @@ def ordered(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
 
 
 def check_function(function: object) -> bytes:
-    """The function as a child process can load it.
+    """The function in a form that a child process can load.
 
     Raises:
-        RequestError: it is none, or not one that stands at the top of a module.
+        RequestError: it is not a function, or not defined at the top of a module.
     """
     hint = "define it at the top of a module that workers can import"
     if not callable(function):
@@ -285,19 +290,19 @@ def check_function(function: object) -> bytes:
     if getattr(function, "__module__", None) == "__main__" or b"__main__" in pickled:
         raise RequestError(field="function", message="is defined in the script that is run", hint=hint)
     if _in_child(pickled, b"", memory_mb=4096, seconds=LOADING) is None:
-        # Every block would have the default, and nobody would know why.
+        # Otherwise every block would get the default, and nobody would know why.
         raise RequestError(field="function", message="cannot be imported by another process", hint=hint)
     return pickled
 
 
 def run(function: bytes, rows: pa.Table, *, memory_mb: int, seconds: float) -> float | None:
-    """The function's result on the rows of one block, in a process of its own; None where it gives no number in time.
+    """The function's result on the rows of one block, in its own process; None if it gives no number in time.
 
     Args:
         function: from `check_function`.
-        rows: of the block; none are run on nothing.
-        memory_mb: of address space.
-        seconds: of the clock, and of the processor.
+        rows: of the block; without rows nothing runs.
+        memory_mb: the limit on its address space.
+        seconds: the limit on its wall-clock time, and on its processor time.
     """
     if rows.num_rows == 0:
         return None
@@ -312,7 +317,7 @@ def _in_child(function: bytes, rows: bytes, *, memory_mb: int, seconds: float) -
     reading, writing = os.pipe()
     code = (
         f"import json, sys; sys.path[:] = json.loads({json.dumps(json.dumps(sys.path))});"
-        f"import runpy; runpy.run_path({child_process.__file__!r}, run_name='__main__')"  # not the whole package: it takes time
+        f"import runpy; runpy.run_path({child_process.__file__!r}, run_name='__main__')"  # the whole package would be slow
     )
     try:
         process = subprocess.Popen(
@@ -338,7 +343,7 @@ def _in_child(function: bytes, rows: bytes, *, memory_mb: int, seconds: float) -
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End the child and whatever it started."""
+    """End the child and everything it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:

@@ -1,9 +1,10 @@
 """The child process of one block: the user's function, with nothing to write to and fixed resources.
 
-In: on standard input the limits, the pickled function and the rows (Arrow IPC). Out: eight bytes (a double) on a pipe of its
-own, or nothing. Holds: standard input, output and error lead nowhere, and logging is off, before the first line of the user's
-code is loaded; so nothing that the function or its libraries print leaves the process. Not covered: a function that means to
-leak (it may open files and connections): it is the job owner's own code, and trusted; systems without `resource`.
+In: on standard input, the limits, the pickled function and the rows (Arrow IPC). Out: eight bytes (a double) on a
+separate pipe, or nothing. Holds: before any of the user's code loads, standard input, output and error lead nowhere and
+logging is off, so nothing that the function or its libraries print leaves the process. Not covered: a function that
+leaks on purpose (it may open files and connections; it is the job owner's own code, and trusted); systems without
+`resource`.
 
 Started by `blocks.run`, never imported by a pipeline.
 """
@@ -32,7 +33,7 @@ def silence() -> None:
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Bound the address space and the processor time; no core files, which would hold rows."""
+    """Limit the address space and the processor time, and forbid core files, which would hold rows."""
     import resource
 
     for name, most in (
@@ -44,7 +45,7 @@ def limit(memory: int, seconds: int) -> None:
 
 
 def main(result: int) -> None:
-    """Read what to do, do it, write the number."""
+    """Read the task, run it, and write the number."""
     silence()
     memory, seconds, size = LENGTH.unpack(sys.stdin.buffer.read(LENGTH.size))
     limit(memory, seconds)
@@ -55,13 +56,13 @@ def main(result: int) -> None:
 
     pa.set_cpu_count(1)
     loaded = pickle.loads(function)  # noqa: S301  the owner of the job wrote it
-    # Without any rows, not even none of some type, it is only tried whether the function can be loaded.
+    # With no table at all, not even an empty one, we only try whether the function can be loaded.
     value = float(loaded(pa.ipc.open_stream(rows).read_all())) if rows else 0.0
     os.write(result, RESULT.pack(value))
 
 
 if __name__ == "__main__":
-    # Whatever goes wrong must not be seen, not even in an exit code.
+    # No failure may be visible, not even as an exit code.
     with contextlib.suppress(BaseException):
         main(int(sys.argv[1]))
     os._exit(0)

@@ -1,12 +1,12 @@
 """Exact coins and exact choices: events of probability exp(-rate * gap), decided in integers.
 
-In: whole numbers (gaps), a rational rate, words of the operating system's generator. Out: heads or tails, uniform whole numbers,
-a class drawn in proportion to its weight. Holds: given ideal words, the law is exactly the one stated, with a distance of zero:
-a uniform real number is revealed bit by bit, and its place is decided only once integer bounds leave no doubt
-(docs/proofs/exponential.md, 1). No float decides. Not covered: time; a decision that needs more than its first words is rarer
-than one in 2^60, and how rare depends on no score by more than that.
+In: whole numbers (gaps), a rational rate, words from the operating system's generator. Out: heads or tails, uniform
+whole numbers, a class drawn in proportion to its weight. Holds: given ideal words, the law is exactly the one stated:
+a uniform real number is revealed bit by bit, and a decision is made only once integer bounds leave no doubt
+(docs/proofs/exponential.md, 1). No decision uses a float. Not covered: time. Fewer than one decision in 2^60 needs
+more than its first words, and scores change that probability by no more than that.
 
-INTERNAL, as `noise.samplers`: sources of words are for tests.
+INTERNAL, like `noise.samplers`: sources of words are for tests.
 """
 
 import bisect
@@ -28,10 +28,10 @@ WORD = 64
 """Bits of a word."""
 
 MORE = 32
-"""Bits by which the bounds that a first word is compared with are finer than the word."""
+"""How many bits finer than a first word the bounds are that it is compared with."""
 
 MARGIN = 64
-"""Bits of working precision beyond those of an answer: `interval_arithmetic.units` raises where they are too few."""
+"""Bits of working precision beyond those of an answer: if they are too few, `interval_arithmetic.units` raises."""
 
 
 def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:
@@ -45,7 +45,7 @@ def powers(gaps: Sequence[int], rate: Fraction, bits: int) -> list[int]:
     >>> powers([0, 1, 2, 10**9], Fraction(1, 2), 20)
     [1048576, 635993, 385750, 0]
     """
-    # Where rate * gap is above `bits` the power is below exp(-bits) 2**bits < 1.
+    # If rate * gap is above `bits`, the power is below exp(-bits) 2**bits < 1.
     last = bits * rate.denominator // rate.numerator
     near = [gap for gap in gaps if gap <= last]
     with interval_arithmetic.precision(bits + MARGIN):
@@ -81,7 +81,7 @@ def coins(gaps: Integers, rate: Fraction, *, words: WordSource = entropy.words) 
 
 
 def _settled(gap: int, rate: Fraction, drawn: int, words: WordSource) -> bool:
-    """The coin whose first word does not decide: further words and finer bounds until they do."""
+    """Decide a coin whose first word is not enough: take further words and finer bounds until they are."""
     for bits in itertools.count(2 * WORD, WORD):
         drawn = drawn << WORD | int(words(1)[0])
         power = powers([gap], rate, bits)[0]
@@ -93,7 +93,7 @@ def _settled(gap: int, rate: Fraction, drawn: int, words: WordSource) -> bool:
 
 
 def uniform(sizes: Integers, *, words: WordSource = entropy.words) -> Integers:
-    """For each size an independent whole number from 0 to below it, each as probable as any other, exactly.
+    """For each size an independent whole number from 0 to below it, all exactly equally likely.
 
     Args:
         sizes: one-dimensional, whole numbers from 1.
@@ -104,7 +104,7 @@ def uniform(sizes: Integers, *, words: WordSource = entropy.words) -> Integers:
     """
     ends = sizes.astype(np.uint64)
     most = np.uint64(2**WORD - 1)
-    # The words up to `last` are a multiple of the size; the others, fewer than the size, are drawn again.
+    # The number of words up to `last` is a multiple of the size; the other words, fewer than the size, are drawn again.
     last = most - (most % ends + np.uint64(1)) % ends
     drawn = np.array(words(ends.size), dtype=np.uint64)
     while True:
@@ -115,10 +115,10 @@ def uniform(sizes: Integers, *, words: WordSource = entropy.words) -> Integers:
 
 
 def weighted_class(gaps: Sequence[int], counts: Sequence[int], rate: Fraction, *, words: WordSource) -> int:
-    """The place of one class, drawn with probability proportional to count * exp(-rate * gap), exactly.
+    """The index of one class, drawn with probability exactly proportional to count * exp(-rate * gap).
 
     Args:
-        gaps: of each class, from 0 and rising; the first is 0.
+        gaps: of each class, ascending; the first is 0.
         counts: how many members each class has, from 1.
         rate: above 0.
         words: where words come from.
@@ -138,14 +138,14 @@ def weighted_class(gaps: Sequence[int], counts: Sequence[int], rate: Fraction, *
 
 
 def _class_at(drawn: int, bits: int, weights: Sequence[int], counts: Sequence[int]) -> int | None:
-    """The class in which u T lies for each u in [drawn, drawn + 1) / 2**bits, T the sum of all weights; None: in doubt."""
+    """The class of u T for all u in [drawn, drawn + 1) / 2**bits, T the sum of all weights; None if in doubt."""
     ends = list(itertools.accumulate(weight * count for weight, count in zip(weights, counts, strict=True)))
-    # A weight is off by less than one for each member; that of gap 0 is exact.
+    # A weight is off by less than one for each member; the weight of gap 0 is exact.
     errors = [error - counts[0] for error in itertools.accumulate(counts)]
     lowest = drawn * (ends[-1] - errors[-1])
     highest = (drawn + 1) * (ends[-1] + errors[-1])
     surely: list[int] = [(end - error) << bits for end, error in zip(ends, errors, strict=True)]
-    # `surely` may fall where weights are below their errors: such classes are in doubt at this many bits anyway.
+    # `surely` may fall if weights are below their errors: such classes are in doubt at this many bits anyway.
     place = bisect.bisect_left(list(itertools.accumulate(surely, max)), highest)
     if place == len(surely):
         return None
@@ -154,7 +154,7 @@ def _class_at(drawn: int, bits: int, weights: Sequence[int], counts: Sequence[in
 
 
 def chosen_head(heads: Flags, picks: Integers) -> Integers:
-    """In each row the place of the head with number `picks`, counted from 0."""
+    """In each row the index of head number `picks`, counted from 0."""
     reached: npt.NDArray[Any] = np.cumsum(heads, axis=1) > picks[:, None]
     places: Integers = np.argmax(reached, axis=1)
     return places

@@ -1,23 +1,25 @@
-"""Which of some public candidates is best: permute-and-flip and the exponential mechanism over whole scores, exactly.
+"""Chooses the best of some public candidates: exact permute-and-flip and exponential mechanisms over whole scores.
 
-In: a whole score for each candidate, how differently one unit can move two of them (`spread`), epsilon as a fraction. Out: the
-place of a candidate, or of k. Holds: given ideal words, each choice has exactly the law stated (selection.exact), and
+In: a whole score for each candidate, how differently one unit can move two of them (`spread`), epsilon as a fraction.
+Out: the index of a candidate, or of k of them. Holds: given ideal words, each choice has exactly the law stated
+(selection.exact). Not covered: where scores come from, and what a choice is worth.
 """
 
-# * permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0;
-# * the exponential mechanism is epsilon-bounded-range, hence epsilon-DP: its record is `bounded_range`, which composes better;
-# * k choices one after the other, each among those that are left, are k such decisions (docs/proofs/exponential.md).
+# * Permute-and-flip is epsilon-DP: its record is `approximate_dp` with delta 0.
+# * The exponential mechanism is epsilon-bounded-range, hence epsilon-DP: its record is `bounded_range`, which composes
+#   better.
+# * k choices, one after another and each among the remaining ones, are k such decisions (docs/proofs/exponential.md).
 #
-# **Spread.** When one unit is added, the changes of all scores lie in an interval of this length: Delta where a unit only raises
-# scores, and none by more than Delta (counts); 2 Delta where it can move them by up to Delta either way.
+# **Spread.** When one unit is added, the changes of all scores lie in an interval of this length: Delta if a unit only
+# raises scores, and none by more than Delta (counts); 2 Delta if it can move them by up to Delta in either direction.
 #
-# Not covered: where scores come from, and what a choice is worth. Permute-and-flip is never worse in expectation than the
-# exponential mechanism at the same epsilon; the latter costs less where many choices are composed.
+# Permute-and-flip is never worse in expectation than the exponential mechanism at the same epsilon; the latter costs
+# less when many choices are composed.
 #
 # Sources: McSherry, Talwar 2007; McKenna, Sheldon 2020 (permute-and-flip); Durfee, Rogers 2019 (top k: Gumbel noise and one sort
 # have the law of k exponential mechanisms, lemma 4.2); Dong, Durfee, Rogers 2020 (bounded range).
 #
-# INTERNAL, as `noise.samplers`.
+# INTERNAL, like `noise.samplers`.
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -36,7 +38,7 @@ Integers = npt.NDArray[np.int64]
 Choosing = Literal["permute_and_flip", "exponential"]
 
 LARGEST_SCORE = 2**61
-"""In magnitude: gaps fit int64."""
+"""The largest magnitude of a score: gaps then fit int64."""
 
 MOST_CANDIDATES = 2**20
 
@@ -46,17 +48,18 @@ def permute_and_flip(
 ) -> Integers:
     """For each row of scores one candidate, by permute-and-flip: epsilon-DP for a row.
 
-    In a random order each candidate flips a coin that is heads with probability exp(-epsilon * gap / spread), gap its distance
-    from the best score; the first heads wins. So it is a uniform choice among all whose coins are heads.
+    In random order each candidate flips a coin that is heads with probability exp(-epsilon * gap / spread), where gap
+    is its distance from the best score. The first heads wins: a uniform choice among all candidates whose coins are
+    heads.
 
     Args:
         scores: (rows, candidates).
-        spread: see the head of this module.
+        spread: see the top of this module.
         epsilon: of one choice.
         words: where words come from; for tests.
 
     Returns:
-        (rows,) places of candidates.
+        (rows,) indices of candidates.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -101,16 +104,16 @@ def top_k(
     mechanism: Choosing = "permute_and_flip",
     words: WordSource = entropy.words,
 ) -> Integers:
-    """The places of k different candidates, the first chosen first: k choices, each among those that are left, each with epsilon.
+    """The indices of k different candidates in the order of choice: each is chosen among the rest, with epsilon each.
 
     Args:
         scores: (candidates,).
-        k: how many, at most as many as there are.
+        k: how many to choose, at most the number of candidates.
         spread, epsilon, words: as for `permute_and_flip`.
         mechanism: of each choice.
 
     Returns:
-        (k,) places of candidates, in the order in which they were chosen.
+        (k,) indices of candidates, in the order in which they were chosen.
 
     Raises:
         RequestError: an argument is out of its range.

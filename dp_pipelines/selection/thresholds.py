@@ -1,14 +1,14 @@
-"""Thresholds: a partition is kept when a noisy statistic of it reaches an integer, set so that a lone unit stays hidden.
+"""Thresholds: a partition is kept when its noisy statistic reaches an integer that is high enough to hide a lone unit.
 
 In: a law of integer noise, how far one unit moves the statistic (integers, in steps of the release lattice), delta. Out:
 integer thresholds and squared sensitivities. Holds: a unit that is alone in all of its partitions shows up in any of them
-with probability at most delta, also after rounding to the lattice; what the noise itself costs is a record of its own
-(docs/proofs/selection.md). Not covered: the choice between strategies and between noises (dp_pipelines.planning).
+with probability at most delta, also after rounding to the lattice; the cost of the noise itself has its own record
+(docs/proofs/selection.md). Not covered: the choice of strategy and of noise (dp_pipelines.planning).
 """
 
-# Two statistics are served. The number of units: each unit adds the same number of steps to at most L0 partitions. Weights:
-# a unit with d kept partitions adds floor(unit / sqrt(d)) fine steps to each, so that its L2 norm is at most `unit` whether it
-# has few partitions or many; the totals are rounded to multiples of q fine steps before the noise.
+# There are two statistics. The number of units: each unit adds the same number of steps to at most L0 partitions.
+# Weights: a unit with d kept partitions adds floor(unit / sqrt(d)) fine steps to each, which bounds its L2 norm by
+# `unit` however many partitions it has; the totals are rounded to multiples of q fine steps before the noise.
 #
 # Sources: thresholding of noisy counts, Korolova, Kenthapadi, Mishra, Ntoulas (WWW 2009) and Wilson et al. (PoPETs 2020);
 # weighted Gaussian, Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin (ICML 2020, algorithms 1-3), whose threshold over real
@@ -29,12 +29,12 @@ MOST_PARTITIONS = 2**32
 
 
 def count_threshold(law: Law, one_user: int, max_partitions: int, delta: float) -> int:
-    """The smallest threshold that hides a unit alone in up to `max_partitions` partitions but with probability delta.
+    """The smallest threshold that, but for probability delta, hides a unit alone in up to `max_partitions` partitions.
 
     Args:
         law: the noise.
-        one_user: steps of the statistic where a partition may be kept for the first time (with one unit; with `min_users` m,
-            with m units).
+        one_user: the statistic, in steps, at which a partition may first be kept (one unit; with `min_users` m, m
+            units).
         max_partitions: partitions of one unit (L0).
         delta: the probability that any of them is kept, above 0 and below 1.
 
@@ -56,9 +56,9 @@ def count_threshold(law: Law, one_user: int, max_partitions: int, delta: float) 
 
 
 def for_each(delta: float, partitions: int) -> float:
-    """The largest probability for each of some independent events such that any of them happens with at most `delta`.
+    """The largest probability of each independent event such that any of them happens with probability at most `delta`.
 
-    That is 1 - (1 - delta)^(1 / partitions), rounded down by some units in the last place, more than it is off.
+    That is 1 - (1 - delta)^(1 / partitions), rounded down by some units in the last place, which outweighs its error.
 
     >>> for_each(1e-6, 1) <= 1e-6
     True
@@ -67,7 +67,7 @@ def for_each(delta: float, partitions: int) -> float:
 
 
 def weight(partitions: int, unit: int) -> int:
-    """What a unit with some kept partitions adds to each of them: floor(unit / sqrt(partitions)) fine steps, exactly.
+    """What a unit adds to each of its kept partitions: exactly floor(unit / sqrt(partitions)) fine steps.
 
     >>> weight(2, 2**20)
     741455
@@ -118,7 +118,7 @@ def weighted_threshold(law: Law, unit: int, q: int, max_partitions: int, delta: 
     delta = checks.number(delta, "delta", above=0, below=1)
     allowed = [for_each(delta, int(d)) for d in partitions]
     threshold = -(2**62)
-    # The most partitions often decide, then the fewest; most of the others only need one look at the tail.
+    # The largest number of partitions often decides, then the smallest; most others need only one look at the tail.
     for index in sorted(range(len(steps)), key=lambda i: min(i, len(steps) - 1 - i)):
         shift = int(steps[index])
         if threshold <= -(2**62) or law.tail(threshold - shift) > allowed[index]:
@@ -136,7 +136,7 @@ def half_keep_users(threshold: int, one_user: int) -> int:
         one_user: steps that one unit adds.
 
     Raises:
-        RequestError: `one_user` is no positive whole number.
+        RequestError: `one_user` is not a positive whole number.
 
     >>> half_keep_users(14462, 1024)
     15
@@ -152,7 +152,7 @@ def weighted_half_keep_users(
 
     Args:
         threshold, unit, q, max_partitions: as for `weighted_threshold`.
-        having: what each unit is taken to have; by default `max_partitions`, the least favourable.
+        having: the number of partitions each unit is assumed to have; by default `max_partitions`, the worst case.
 
     Raises:
         RequestError: an argument is out of its range.
@@ -166,7 +166,7 @@ def weighted_half_keep_users(
 
 
 def _shifts(unit: Any, q: Any, max_partitions: Any) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
-    """The shifts c that occur, each with the most partitions d that have it: of all d with one c the last is the worst.
+    """The shifts c that occur, each with the largest number d of partitions that has it: for one c, that is the worst.
 
     c_d >= c > 0 if and only if floor(unit / sqrt(d)) > (c - 1) q, that is d ((c - 1) q + 1)^2 <= unit^2. A unit in more than
     unit^2 partitions weighs nothing, and its partitions can still be seen.
@@ -176,6 +176,6 @@ def _shifts(unit: Any, q: Any, max_partitions: Any) -> "tuple[np.ndarray[Any, An
     max_partitions = checks.whole(max_partitions, "max_partitions", low=1, high=MOST_PARTITIONS)
     steps = np.arange(0, -(-unit // q) + 1, dtype=np.int64)
     partitions = np.append(max_partitions, np.minimum(max_partitions, unit * unit // ((steps[1:] - 1) * q + 1) ** 2))
-    # A shift that no number of partitions has repeats the number of the next: keep the largest shift of each number.
+    # A shift that no number of partitions has repeats the number of the next, so keep the largest shift of each number.
     last = np.append(partitions[1:] != partitions[:-1], True)
     return steps[last], partitions[last]

@@ -1,9 +1,9 @@
-"""The truncated geometric strategy: the most probable way to keep a partition, for an (epsilon, delta)-DP coin per partition.
+"""The truncated geometric strategy: keeps a partition as often as any (epsilon, delta)-DP coin per partition can.
 
-In: epsilon and delta of one partition's coin. Out: for each number of units the probability of keeping the partition, in
-closed form for plans and reports, and as integers that a coin of 64 random bits is compared with. Holds: the integer table
-alone makes the coin (epsilon, delta)-DP when one unit is added or removed, exactly, with no float between the random word
-and the decision (docs/proofs/selection.md); no strategy that is (epsilon, delta)-DP keeps a partition more often than the
+In: epsilon and delta of one partition's coin. Out: for each number of units the probability of keeping the partition,
+in closed form for plans and reports, and as integers for comparison with 64 random bits. Holds: the integer table
+alone makes the coin exactly (epsilon, delta)-DP when one unit is added or removed, with no float between the random
+word and the decision (docs/proofs/selection.md); no (epsilon, delta)-DP strategy keeps a partition more often than the
 closed form says. Not covered: a unit in several partitions flips several coins; the plan pays for each.
 
 Source: Desfontaines, Voss, Gipson, Mandayam, "Differentially private partition selection", PoPETs 2022, theorem 1.
@@ -28,20 +28,20 @@ ONE = 2**64
 """Probability 1 in the units of the coin."""
 
 LONGEST_TABLE = 2**21
-"""Numbers of units up to which a table may decide: 16 MiB, 1 s to make. Beyond it nobody would take this strategy."""
+"""The largest number of units a table may hold: 16 MiB, 1 s to build. Beyond it nobody would use this strategy."""
 
 SHRINK = 1e-12
-"""The closed form takes epsilon and delta smaller by this relative amount, far more than float64 rounds."""
+"""The closed form lowers epsilon and delta by this relative amount, which far outweighs the rounding of float64."""
 
 LARGEST_EPSILON = 200.0
-"""A larger epsilon allows no more: with delta of at least 2**-64 a single unit more already decides."""
+"""A larger epsilon gains nothing: with a delta of at least 2**-64, one more unit already decides."""
 
 
 def keep_probability(users: npt.ArrayLike, epsilon: float, delta: float) -> Floats:
-    """The probability with which a partition is kept, by its number of units.
+    """The probability that a partition is kept, by its number of units.
 
     Args:
-        users: whole numbers of any shape; below 1 a partition is never kept.
+        users: whole numbers of any shape; with fewer than 1 a partition is never kept.
         epsilon: of the coin, above 0.
         delta: of the coin, above 0 and below 1.
 
@@ -88,7 +88,7 @@ def half_keep_users(epsilon: float, delta: float) -> int:
 
 
 def keep_table(epsilon: float, delta: float) -> Thresholds:
-    """What a uniform 64-bit word is compared with, by the number of units: keep when the word is below the entry.
+    """Entries to compare a uniform 64-bit word with, by the number of units: keep when the word is below the entry.
 
     Entry n divided by 2**64 is the probability of keeping a partition with n units. It follows the optimal recursion in
     integers, rounded so that both sides of (epsilon, delta)-DP hold exactly between any entry and the next.
@@ -106,7 +106,7 @@ def keep_table(epsilon: float, delta: float) -> Thresholds:
     """
     checks.number(epsilon, "selection.epsilon", above=0)
     checks.number(delta, "selection.delta", above=0, below=1)
-    # What is equal but no number (True) must not reach the cache.
+    # True equals 1 but is not a number; it must not reach the cache.
     return _table(float(epsilon), float(delta))
 
 
@@ -147,9 +147,9 @@ def _checked(epsilon: Any, delta: Any) -> tuple[float, float]:
 
 
 def _crossovers(epsilon: float, delta: float) -> tuple[float, float, float]:
-    """Up to where the probability rises by e^epsilon, up to where it is below 1, and its value at the first of these."""
+    """Where the probability stops rising by e^epsilon, where it reaches 1, and its value at the first of these."""
     over = math.expm1(epsilon)
-    # Logarithms apart, so that neither a small delta nor a large epsilon is lost.
+    # Keep the logarithms separate: adding them first would lose a small delta or a large epsilon.
     ratio = math.log(over + 2 * delta) - math.log(delta) - math.log(over + 2)
     first = 1.0 + max(0, math.floor(ratio / epsilon))
     at_first = min(1.0, math.expm1(first * epsilon) / over * delta)
