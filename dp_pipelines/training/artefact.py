@@ -1,11 +1,11 @@
-"""A trained model as files that anybody can read: what it is, what it is made of, what protects whom; and what it predicts.
+"""A trained model as files that anybody can read: the task, the numbers, the privacy statement; and its predictions.
 
-In: a task, its encoder, released parameters. Out: a folder with `model.json`, `model.safetensors` and, of a linear model,
-`weights.csv`; the same `Artefact` again; predictions. Holds: the files are a function of what was released and of public facts;
-loading reads JSON and numbers and runs nothing that they say; files that are damaged or were made by others are refused by name;
-numbers come back bit for bit. Not covered: a person who changes files and their digest alike.
+In: a task, its encoder, released parameters. Out: a folder with `model.json`, `model.safetensors` and, for a linear
+model, `weights.csv`; the same `Artefact` again; predictions. Holds: the files depend only on released numbers and
+public facts; loading reads JSON and numbers and executes nothing; damaged or foreign files are refused by name; numbers
+are restored bit for bit. Not covered: a person who changes both the files and their digest.
 
-A `JaxModel` is scored by an object that its user has imported and hands over: no file decides which code runs.
+The user imports the object that scores a `JaxModel` and passes it in: no file decides which code runs.
 """
 
 import contextlib
@@ -34,25 +34,25 @@ FORMAT = 1
 MODEL, TENSORS, WEIGHTS = "model.json", "model.safetensors", "weights.csv"
 LARGEST_JSON = 64 * 2**20
 LARGEST_HEADER = 2**20
-"""Bytes of a tensor file beyond its numbers."""
+"""The largest number of bytes a tensor file needs besides its numbers."""
 
 RESULTS = PROBABILITY, PREDICTION, PROBABILITIES = "probability", "prediction", "probabilities"
 """Columns of predictions."""
 
 BATCH_NUMBERS = 2**23
-"""Encoded numbers that are in memory at a time."""
+"""How many encoded numbers are in memory at a time."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Artefact:
-    """A model with all that it takes to use it.
+    """A model with everything needed to use it.
 
     Args:
-        task: what was learnt.
+        task: what the model has learnt.
         encoder: how examples become numbers.
         parameters: of the kernel, as `training.scoring` reads them.
-        whitening: the square matrix by which encoded rows are multiplied; None where the task does not whiten.
-        privacy: what is promised.
+        whitening: the square matrix that multiplies encoded rows; None if the task does not whiten.
+        privacy: the privacy statement.
         preparation: how rows of the source become examples.
         path: public numbers of each step, by name, for the learning picture: `gradient_norm`.
 
@@ -87,26 +87,25 @@ class Artefact:
             raise RequestError(field="encoder", message="is not the one of the task")
 
     def scores(self, table: pa.Table, *, jax_model: Any = None, alone: bool = False) -> Floats:
-        """What the model says of each example: a logit, a logit of each class, or a value.
+        """The model's score of each example: a logit, a logit for each class, or a value.
 
         Args:
             table: examples with the features' columns.
-            jax_model: of a `JaxModel`, the object that it names.
+            jax_model: for a `JaxModel`, the object that it names.
             alone: as for `scoring.scores`.
 
         Raises:
-            RequestError: a column is missing or of the wrong type, or the object is.
+            RequestError: a column or the object is missing or of the wrong type.
         """
         found = [self._scores(part, jax_model, alone) for part in self._parts(table)]
         shape = (0, self.task.label.outputs) if self.task.label.outputs > 1 else (0,)
         return np.concatenate(found) if found else np.zeros(shape)
 
     def predict(self, table: pa.Table, *, jax_model: Any = None) -> pa.Table:
-        """What is predicted of each example. Arguments and errors as for `scores`.
+        """The prediction for each example. Arguments and errors as for `scores`.
 
-        Returns:
-            of a binary label `probability`; of classes `prediction`, its `probability` and, in the order of the declared
-            classes, all `probabilities`; of a number `prediction`, within its declared range.
+        Returns: for a binary label `probability`; for classes `prediction`, its `probability` and, in the order of the
+            declared classes, all `probabilities`; for a number `prediction`, within its declared range.
         """
         scores, label = self.scores(table, jax_model=jax_model), self.task.label
         if isinstance(label, BinaryLabel):
@@ -127,7 +126,7 @@ class Artefact:
 
     @property
     def input_types(self) -> dict[str, pa.DataType]:
-        """A type for each column that the model reads, where no schema says one: what was declared for it."""
+        """A type for each column that the model reads, for use without a schema: the declared type."""
         found: dict[str, pa.DataType] = {}
         for name, feature in self.encoder.features.items():
             if isinstance(feature, Number):
@@ -139,13 +138,13 @@ class Artefact:
         return found
 
     def linear_table(self) -> pa.Table:
-        """The weights of a linear model: a row for each column that it sees, with the whitening taken back.
+        """The weights of a linear model: a row for each column that it sees, with the whitening undone.
 
         Raises:
-            RequestError: it is no linear model.
+            RequestError: it is not a linear model.
         """
         if not isinstance(self.task.model, LinearModel):
-            raise RequestError(field="model", message="is no linear model, and has no weights of features")
+            raise RequestError(field="model", message="is not a linear model, so features have no weights")
         weights = scoring.linear_weights(self.task, self.parameters, self.whitening)
         label = self.task.label
         names = [f"weight of {value}" for value in label.classes] if isinstance(label, ClassLabel) else ["weight"]
@@ -153,7 +152,7 @@ class Artefact:
         return pa.table({"feature": list(self.encoder.names), **columns})
 
     def linear_markdown(self) -> str:
-        """The weights as a table for people, in four digits. Errors as for `linear_table`."""
+        """The weights as a readable table, to four digits. Errors as for `linear_table`."""
         table = self.linear_table()
         rows = [[_escaped(str(row[0])), *(f"{number:.4g}" for number in row[1:])] for row in _rows(table)]
         head = [_escaped(name) for name in table.column_names]
@@ -161,10 +160,10 @@ class Artefact:
         return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
     def save(self, folder: str | pathlib.Path) -> dict[str, pathlib.Path]:
-        """Write the files; those that are there are replaced, each whole.
+        """Write the files. Existing ones are replaced, each as a whole.
 
         Args:
-            folder: where; it is made.
+            folder: where to write; it is created.
 
         Returns:
             the path of each file, by its name.
@@ -210,13 +209,13 @@ class Artefact:
 
 
 def load(folder: str | pathlib.Path) -> Artefact:
-    """Read a model. Nothing of it is executed.
+    """Read a model without executing anything in it.
 
     Args:
-        folder: with `model.json` and `model.safetensors`.
+        folder: has `model.json` and `model.safetensors`.
 
     Raises:
-        RequestError: it is none, or damaged, or made by a later version.
+        RequestError: it is not a model, is damaged, or was made by a later version.
     """
     place = pathlib.Path(folder)
     content = _json(place / MODEL)
@@ -277,7 +276,7 @@ def _bytes(path: pathlib.Path, most: int) -> bytes:
 
 
 def _tensors(path: pathlib.Path, task: TrainModel, width: int, digest: Any) -> dict[str, Floats]:
-    """The numbers of a model: those that the task has, and no others."""
+    """The numbers of a model: exactly those that the task has."""
     import safetensors
     import safetensors.numpy
 
@@ -323,7 +322,7 @@ def _finite(number: float) -> float | None:
 
 
 def _classes(label: ClassLabel) -> pa.Array:
-    """The declared classes as one column; as text where they are of several kinds, or no type of whole numbers holds them."""
+    """The declared classes as one column; as text if they are of several kinds or fit no type of whole numbers."""
     if len({type(value) for value in label.classes}) == 1:
         with contextlib.suppress(OverflowError):
             return pa.array(label.classes)

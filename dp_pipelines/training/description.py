@@ -1,7 +1,7 @@
-"""What a model is, beside its numbers: the task, how rows become its examples, and what protects whom; as JSON and back.
+"""Everything about a model but its numbers (the task, its preparation, its privacy statement), as JSON and back.
 
-In: a `TrainModel`, its encoder; texts of a job file; public facts of a plan. Out: JSON values; the same objects again. Holds:
-nothing that is read is executed; what does not fit is refused with the place where it stands. Not covered: what the texts mean
+In: a `TrainModel`, its encoder; texts of a job file; public facts of a plan. Out: JSON values; the same objects again.
+Holds: nothing that is read is executed; invalid content is refused with its place. Not covered: what the texts mean
 (`jobs.predict.predict` binds them).
 """
 
@@ -19,7 +19,7 @@ NOT_COVERED = (
     "predictions: what is computed from this model and one unit's rows tells about that unit, whoever gets to see it",
     "features that tell of a time after the one of the prediction: the model would look better than it can be",
 )
-"""What the statement of every model says beside what the release says."""
+"""What every model's statement adds to that of the release."""
 
 _MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
 _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
@@ -27,16 +27,16 @@ _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "ev
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preparation:
-    """How rows of the source become examples, as the job file says it; all of it may be empty.
+    """How rows of the source become examples, in the words of the job file; any field may be empty.
 
     Args:
-        source: types of the source's columns that are read, by name, as Arrow writes them.
-        quoted: of CSV: whether cells may stand in quotation marks.
+        source: the types of the source columns that are read, by name, as Arrow writes them.
+        quoted: for CSV: whether cells may be in quotation marks.
         where, columns: over one row, in SQL.
-        lookup: the name of the key column, where a public table is joined.
+        lookup: the name of the key column, if a public table is joined.
         params: the parameters of the run: type and text by name.
         unit_columns: over the rows of one unit, in SQL.
-        max_rows_per_unit: rows of one unit that windows see at most.
+        max_rows_per_unit: the most rows of one unit that windows see.
         examples_where: which rows become examples, in SQL.
     """
 
@@ -88,13 +88,14 @@ class Preparation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What is promised, and to whom.
+    """What is guaranteed, and to whom.
 
     Args:
         unit: the privacy unit in words.
-        epsilon, delta: what everything that the plan releases costs in all of its runs, as computed; the model alone costs less.
+        epsilon, delta: the computed cost of everything the plan releases in all of its runs; the model alone costs
+            less.
         plan: the digest of the plan.
-        not_covered: what the promise does not cover.
+        not_covered: what the guarantee does not cover.
     """
 
     unit: str
@@ -118,7 +119,7 @@ class Statement:
 
     @property
     def words(self) -> str:
-        """The promise as a sentence.
+        """The guarantee as a sentence.
 
         >>> Statement(unit="value of customer", epsilon=1.0, delta=1e-6, plan="").words[:75]
         'adding or removing all rows of one value of customer changes the probabilit'
@@ -134,7 +135,7 @@ class Statement:
 
 
 def task_to_json(task: TrainModel) -> dict[str, Any]:
-    """A task less its label and features, which the encoder has."""
+    """A task without its label and features, which the encoder has."""
     kind = next(kind for kind, of in _MODELS.items() if isinstance(task.model, of))
     return {
         "privacy_unit": list(task.unit_columns),
@@ -148,7 +149,7 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
     """The task that `task_to_json` wrote.
 
     Raises:
-        RequestError: it is none.
+        RequestError: it is not a task.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), model=MLP(hidden=[8]),

@@ -1,9 +1,9 @@
-"""How good a model is, from noisy counts of held-out examples by what is true and what the model says.
+"""How good a model is, from noisy counts of held-out examples by truth and prediction.
 
-In: the task; scores and labels of examples of held-out units; then the released counts. Out: the query that counts; the cell of
-each example; `Evaluation`, the measures that follow from the counts. Holds: the cell of an example is a function of its own score
-and label, and `scoring.scores` makes its score one of the example alone; its edges are public, never taken from scores; what
-follows the release reads nothing but released counts and public numbers, and gives a number or None for whatever they are. Not
+In: the task; scores and labels of examples of held-out units; then the released counts. Out: the query that counts; the
+cell of each example; `Evaluation`, the measures that follow from the counts. Holds: the cell of an example depends only
+on its own score and label, and its score (`scoring.scores`) only on the example; edges are public, never taken from
+scores; after the release, only released counts and public numbers are read, and any counts give a number or None. Not
 covered: which units are held out, and the noise.
 """
 
@@ -31,27 +31,27 @@ CELL = training_parts.CELL
 """The column with the cell of each example."""
 
 MOST_COUNTED = 1e15
-"""No count is larger; noise that is says nothing."""
+"""The largest possible count; noise this large carries no information."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What is known of a model from its released counts.
+    """What released counts tell about a model.
 
     Args:
-        kind: what the cells are: the name of a kind of `evaluation_cells`.
+        kind: the name of the kind of cells, from `evaluation_cells`.
         cells: the released counts.
-        stddev: of the noise of each.
+        stddev: of the noise of each count.
         examples_per_unit: the most examples of one unit that were counted.
         edges: of the bins: probabilities, or values of the label.
-        classes: the declared ones, where the label has some.
-        examples: how many examples there are.
+        classes: the declared classes, if the label has any.
+        examples: the number of examples.
         measures: by name: `auc`, `accuracy`, `log_loss`, `brier`, `base_rate`; `balanced_accuracy`; `rmse`, `mae`, `r2`.
-        calibration: what was predicted and what was so, by ranges of the prediction.
-        roc: of a binary label, part of the false and part of the true that are above each edge, from the highest edge down.
+        calibration: predicted and observed values, by range of the prediction.
+        roc: for a binary label, the shares of false and of true examples above each edge, from the highest edge down.
         confusion: counts, true by predicted.
-        ties: of a binary label, part of the pairs of a true and a false example that share a bin: the measured AUC is off by at
-            most half of it, whatever the model is.
+        ties: for a binary label, the share of pairs of a true and a false example that share a bin: the measured AUC is
+            off by at most half of it, whatever the model is.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class Evaluation:
     ties: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values, with all that was released."""
+        """JSON values, with everything that was released."""
         return {
             "format": FORMAT,
             "kind": self.kind,
@@ -91,7 +91,7 @@ class Evaluation:
 
 
 def cell_count(task: TrainModel) -> int:
-    """The number of cells that are used: not more than are counted (`training_parts.cell_count`).
+    """The number of cells in use: at most as many as are counted (`training_parts.cell_count`).
 
     >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
@@ -102,7 +102,7 @@ def cell_count(task: TrainModel) -> int:
 
 
 def edges(task: TrainModel) -> tuple[float, ...]:
-    """The public edges of the bins: of the probability (with 1/2 among them), or of the label's range; none for few classes.
+    """The public edges of the bins: of the probability (1/2 among them), or of the label's range; none for few classes.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
@@ -114,7 +114,7 @@ def edges(task: TrainModel) -> tuple[float, ...]:
 
 
 def query(task: TrainModel) -> Query:
-    """What is counted: a table with the unit's columns, the constant column of `value_bounds.COLUMN`, whole numbers `CELL`."""
+    """The query that counts: its table has the unit's columns, the constant `value_bounds.COLUMN` and integers `CELL`."""
     return training_parts.evaluation_query(task)
 
 
@@ -123,11 +123,11 @@ def cells(task: TrainModel, scores: NDArray[Any], labels: NDArray[Any]) -> NDArr
 
     Args:
         task: the task.
-        scores: as kernels give them: logits, logits by classes, or values; what is not finite counts as the middle.
-        labels: 0 or 1, numbers of classes, or values; NaN where there is none.
+        scores: as kernels give them: logits, logits by class, or values; one that is not finite counts as the middle.
+        labels: 0 or 1, numbers of classes, or values; NaN for none.
 
     Returns:
-        numbers from 0 to `cell_count(task) - 1`; -1, which is counted nowhere, where there is no label.
+        numbers from 0 to `cell_count(task) - 1`; -1, which is not counted, if there is no label.
     """
     labels = np.asarray(labels, np.float64)
     known = np.isfinite(labels)
@@ -137,15 +137,15 @@ def cells(task: TrainModel, scores: NDArray[Any], labels: NDArray[Any]) -> NDArr
 
 
 def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -> Evaluation:
-    """What released counts say of a model.
+    """What released counts say about a model.
 
     Args:
         task: the task.
-        counts: the released counts, of all cells that there are (`training_parts.cell_count`) or of those that are used.
-        stddev: of the noise of each.
+        counts: the released counts of all cells (`training_parts.cell_count`), or of those in use.
+        stddev: of the noise of each count.
 
     Raises:
-        RequestError: they are not as many as the task has cells, or no finite numbers.
+        RequestError: their number is not the task's number of cells, or one is not finite.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
@@ -161,7 +161,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     values, per_unit = values[:used], min(task.evaluation_examples, task.max_examples_per_unit)
     kind, bins = kind_of(task), np.array(edges(task))
     seen = Counts(values=np.clip(values, -MOST_COUNTED, MOST_COUNTED), stddev=float(stddev), per_unit=per_unit)
-    with np.errstate(all="ignore"):  # what is no number becomes None
+    with np.errstate(all="ignore"):  # anything but a number becomes None
         return Evaluation(
             kind=kind.name,
             cells=tuple(values.tolist()),

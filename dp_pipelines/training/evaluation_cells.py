@@ -1,8 +1,9 @@
-"""What the cells are into which held-out examples are counted: one object for each kind, chosen by the label.
+"""The cells in which held-out examples are counted: one object for each kind, chosen by the label.
 
-In: the task; scores and labels of examples; then the counts. Out: the public edges of the bins, the cell of each example, the
-measures that follow from the counts. Holds: the cell of an example is a function of its own score and label; edges are public;
-nothing else asks which kind of cells a task has. Not covered: what is released of the counts (training.evaluation).
+In: the task; scores and labels of examples; then the counts. Out: the public edges of the bins, the cell of each
+example, the measures that follow from the counts. Holds: the cell of an example depends only on its own score and
+label; edges are public; no other module asks which kind of cells a task has. Not covered: the release of the counts
+(training.evaluation).
 """
 
 import abc
@@ -22,31 +23,31 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 SPREAD = 2.0
-"""Edges are even on the scale u with logit(p) = SPREAD * logit(u): half as far apart as even ones near 0 and 1, and about
-twice as far in the middle. Of 32 bins, for scores about even odds they lose .001 of the AUC, and for a label of 1 in 100 .007
-instead of .09."""
+"""Edges are evenly spaced in u, where logit(p) = SPREAD * logit(u). Compared with even edges in p, they are half as far
+apart near 0 and 1, and about twice as far in the middle. With 32 bins they lose .001 of the AUC for scores around even
+odds, and .007 instead of .09 for a label of 1 in 100."""
 
 LEAST_PROBABILITY = 1e-6
-"""The logarithmic loss takes no probability nearer to 0 or 1 than this."""
+"""The logarithmic loss clips probabilities to stay this far from 0 and 1."""
 
 
 class CellKind(abc.ABC):
-    """What the cells of a task are."""
+    """A kind of cells."""
 
     name: ClassVar[str]
-    """What `evaluation.json` calls it."""
+    """Its name in `evaluation.json`."""
 
     @abc.abstractmethod
     def fits(self, task: TrainModel) -> bool:
-        """Whether examples of the task are counted so."""
+        """Whether examples of the task are counted in such cells."""
 
     @abc.abstractmethod
     def count(self, task: TrainModel) -> int:
-        """The number of cells that are used."""
+        """The number of cells in use."""
 
     @abc.abstractmethod
     def edges(self, task: TrainModel) -> tuple[float, ...]:
-        """The public edges of the bins; none where cells are no bins."""
+        """The public edges of the bins; none if cells are not bins."""
 
     @abc.abstractmethod
     def cells(self, task: TrainModel, bins: Floats, truth: Floats, scores: NDArray[Any]) -> Places:
@@ -61,11 +62,11 @@ class CellKind(abc.ABC):
 
     @abc.abstractmethod
     def measured(self, task: TrainModel, bins: Floats, seen: Counts) -> dict[str, Any]:
-        """What the counts of all cells say: fields of `evaluation.Evaluation`."""
+        """The fields of `evaluation.Evaluation` that follow from the counts of all cells."""
 
 
 class BinaryCells(CellKind):
-    """Of a binary label: label by bin of the probability."""
+    """For a binary label: label by bin of the probability."""
 
     name = "binary"
 
@@ -117,7 +118,7 @@ class BinaryCells(CellKind):
 
 
 class ClassCells(CellKind):
-    """Of a few classes: true by predicted class."""
+    """For a few classes: true by predicted class."""
 
     name = "classes"
 
@@ -156,7 +157,7 @@ class ClassCells(CellKind):
 
 
 class ConfidenceCells(CellKind):
-    """Of many classes: right or wrong by bin of the largest probability."""
+    """For many classes: right or wrong by bin of the largest probability."""
 
     name = "confidence"
 
@@ -190,7 +191,7 @@ class ConfidenceCells(CellKind):
 
 
 class NumberCells(CellKind):
-    """Of a number: bin of the true by bin of the predicted value."""
+    """For a number: bin of the true value by bin of the predicted one."""
 
     name = "numbers"
 
@@ -209,7 +210,7 @@ class NumberCells(CellKind):
         return tuple(low * (1 - at / places) + high * (at / places) for at in range(places + 1))
 
     def cells(self, task: TrainModel, bins: Floats, truth: Floats, scores: NDArray[Any]) -> Places:
-        """See `CellKind`: what is not finite counts as the middle."""
+        """See `CellKind`: a score that is not finite counts as the middle."""
         values = np.nan_to_num(np.asarray(scores, np.float64), nan=float((bins[0] + bins[-1]) / 2))
         return _bin(bins, truth) * (len(bins) - 1) + _bin(bins, values)
 
@@ -234,11 +235,11 @@ class NumberCells(CellKind):
 
 
 KINDS: tuple[CellKind, ...] = (BinaryCells(), ClassCells(), ConfidenceCells(), NumberCells())
-"""Every kind of cells; each task has one."""
+"""All kinds of cells; each task has one of them."""
 
 
 def kind_of(task: TrainModel) -> CellKind:
-    """What the cells of a task are."""
+    """The kind of cells of a task."""
     return next(kind for kind in KINDS if kind.fits(task))
 
 
@@ -257,7 +258,7 @@ def _said(by_class: Floats) -> Places:
 
 
 def _places(task: TrainModel) -> int:
-    """Bins of a number: true and predicted ones make a square of cells."""
+    """The number of bins for a number: true and predicted bins make a square of cells."""
     return math.isqrt(training_parts.cell_count(task))
 
 

@@ -1,10 +1,10 @@
-"""A train stage from bounded examples to a model and its evaluation: every release in its order, each drawn once.
+"""Runs a train stage from bounded examples to a model and its evaluation: every release in order, each drawn once.
 
-In: the frozen parts of a train stage, tables of examples (whole units each), a private folder, a place that keeps draws. Out: the
-artefact, the evaluation. Holds: each release reads the group of units that its records name (`groups`) and is drawn through
-`drawing`; a release on which a later step depends is kept as its first complete result before that step begins, so that no
-retry draws it again; all else follows from these. `audit.fitted` runs this and looks. Not covered: where the examples come from
-(transforms.examples), publishing what is returned, and the folder's end.
+In: the frozen parts of a train stage, tables of examples (whole units each), a private folder, a store of draws. Out:
+the artefact, the evaluation. Holds: each release reads the group of units that its records name (`groups`) and is drawn
+through `drawing`; if a later step depends on a release, its first complete result is kept before that step begins, so
+no retry draws it again; everything else follows from these. `audit.fitted` runs this and checks it. Not covered: where
+the examples come from (transforms.examples), publishing the results, and removing the folder.
 """
 
 import dataclasses
@@ -43,8 +43,9 @@ from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
 
 CLIP = 1.5
-"""The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so that some three examples that
-pull together count in full. On Ta Feng half of it or twice as much lose nothing (docs/benchmarks/training.md)."""
+"""The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so about three examples
+that pull in one direction count in full. On Ta Feng, half or twice this value loses nothing
+(docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
 
@@ -62,15 +63,15 @@ class Fit:
     """One run of a train stage.
 
     Args:
-        name: of the stage.
-        task: what is learnt.
-        stages: the frozen parts of the stage, by name (`training_parts`); others are not looked at.
-        tables: gives all examples, each time it is called; each table holds whole units.
-        folder: it exists and is private.
+        name: the name of the stage.
+        task: what to learn.
+        stages: the frozen parts of the stage, by name (`training_parts`); others are ignored.
+        tables: returns all examples at each call; each table holds whole units.
+        folder: an existing, private folder.
         draws: keeps what later steps depend on.
-        key: divides the units: the same for all runs of a plan. It is no secret.
-        salt: the run's own 64-bit number, which settles what contributions stay.
-        tell: is told what is being done, in public words.
+        key: divides the units; the same for all runs of a plan, and not secret.
+        salt: the run's own 64-bit number, which decides which contributions are kept.
+        tell: is told about progress, in public words.
         drawing: draws; INTERNAL, for the audit and tests.
     """
 
@@ -86,10 +87,11 @@ class Fit:
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
 
     def refuse_unfit(self) -> None:
-        """Refuse what public facts show to be impossible, before anything is paid for: the task, and the columns of the tables.
+        """Refuse a task or tables that public facts show to be impossible, before anything is paid for.
 
         Raises:
-            RequestError: it cannot be trained here, or a column is missing or of a type that its feature cannot have.
+            RequestError: the task cannot be trained here, or a column is missing or has a type that does not fit its
+                feature.
         """
         kernel_of(self.task, self.key)
         skeleton = Encoder.skeleton(self.task)
@@ -103,10 +105,10 @@ class Fit:
         """Release everything, in order.
 
         Args:
-            statement: what is promised of the model, for its file.
+            statement: the privacy statement of the model, for its file.
             preparation: how rows become examples, for its file.
         """
-        kernel = kernel_of(self.task, self.key)  # what cannot be trained here is refused before the first release
+        kernel = kernel_of(self.task, self.key)  # refuses, before the first release, a task that cannot be trained here
         training, held_out = self._divided()
         encoder = self._encoder(training)
         sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
@@ -178,7 +180,7 @@ class Fit:
     def _whitening(
         self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
     ) -> tuple[NDArray[np.float64], float]:
-        """The matrix, and the norm of a typical whitened row: both follow from what is released of the moments."""
+        """The matrix, and the norm of a typical whitened row: both follow from the released moments."""
         name = training_parts.moments_of(self.name)
         stage = self.stages[name]
         noise = self.drawing.noisy_sum(
@@ -206,7 +208,7 @@ class Fit:
         return evaluation.summary(self.task, counts, stddevs[0])
 
     def _counted(self, artefact: Artefact, table: pa.Table) -> pa.Table:
-        """Held-out examples with the cell that each counts in."""
+        """Held-out examples, each with the cell in which it counts."""
         labels = artefact.encoder.labels(table)
         model = self.task.model
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
@@ -219,19 +221,19 @@ class Fit:
 def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str], *, run: int | None = None) -> Fitted:
     """Train a stage of a plan in one process, once, and write its files.
 
-    For pipelines of your own; `dp-pipelines run` does the same with a ledger, which a killed run goes on from.
+    For pipelines of your own; `dp-pipelines run` does the same with a ledger, from which a killed run can continue.
 
     Args:
-        plan: it has a train stage of this name.
-        name: of the stage.
-        tables: gives all examples, each time it is called; each table holds all examples of its units
+        plan: the plan with a train stage of this name.
+        name: the name of the stage.
+        tables: returns all examples at each call; each table holds all examples of its units
             (`transforms.examples.BoundedExamples` writes such files, `training.examples.bounded_examples.tables` reads them).
         output: the folder to write, which must not exist.
-        run: of a plan for several runs, which one.
+        run: which run, if the plan is for several.
 
     Raises:
-        RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed, or this
-            run of the stage was drawn before in this process: the plan pays for it once.
+        RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed,
+            or this process has already drawn this run of the stage, which the plan pays for once.
     """
     if name not in plan.trained:
         message, hint = "is no train stage of the plan", "train stages: " + (", ".join(plan.trained) or "none")
@@ -264,7 +266,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
 
 
 def write(fitted: Fitted, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Write the files of a train stage into a folder; the path of each, by its name."""
+    """Write the files of a train stage into a folder, and return the path of each by its name."""
     written = fitted.artefact.save(folder)
     written[EVALUATION] = folder / EVALUATION
     written[EVALUATION].write_text(fitted.evaluation.text(), encoding="utf-8")

@@ -1,18 +1,19 @@
-"""Gaussian noise for sums of vectors of floats: on a lattice so fine that the rounding to it costs next to nothing.
+"""Gaussian noise for sums of vectors of floats, on a lattice so fine that rounding to it costs next to nothing.
 
-In: a sum of clipped vectors in float64, how far it may be from the exact sum, and the noise multiplier that the plan has
-accounted for. Out: the sum with noise, float64. Holds: what is released is post-processing of the exact sum, rounded to the
-lattice, plus independent continuous Gaussian noise of at least multiplier * (norm, slack and rounding included), but for a
-total variation of 2**-100 for each coordinate, which the accountant counts as one draw (docs/proofs/training.md, 1). Not covered:
-whether the vectors were clipped and the slack is true (the kernels say so), and whoever reads this process's memory.
+In: a sum of clipped vectors in float64, how far it may be from the exact sum, and the noise multiplier that the plan
+has accounted for. Out: the sum with noise, float64. Holds: the release is post-processing of the exact sum, rounded to
+the lattice, plus independent continuous Gaussian noise of at least multiplier * (norm, slack and rounding included), up
+to a total variation of 2**-100 for each coordinate, which the accountant counts as one draw (docs/proofs/training.md,
+1). Not covered: whether the vectors were clipped and the slack is true (the kernels state that); anyone who can read
+this process's memory.
 """
 
-# How: the integer noise is k R + F with R from the table of a discrete Gaussian and F from that of a rounded one; together they
-# are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating system's generator is what
-# takes longest; a draw that half a word does not settle (one of 2**15 or fewer) takes three more. Nothing is kept between calls:
-# a fork repeats nothing.
+# How it works: the integer noise is k R + F, with R from the table of a discrete Gaussian and F from that of a rounded
+# one; together they are, to 2**-112, a rounded Gaussian of scale 2**22. Each takes half a word, since the operating
+# system's generator takes most of the time; if half a word does not settle a draw (at most one in 2**15), it takes
+# three more. Nothing is kept between calls, so a fork repeats nothing.
 #
-# INTERNAL, as `noise.samplers`: the source of words is for tests.
+# INTERNAL, like `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools
@@ -41,37 +42,38 @@ RATIO = 1024
 """Fine steps of a coarse one."""
 
 SCALE = COARSE * RATIO
-"""The scale of the noise in fine steps; it is in truth the root of SCALE**2 + FINE**2, larger by a part in 2**23."""
+"""The scale of the noise in fine steps; its true value is the root of SCALE**2 + FINE**2, larger by one part in
+2**23."""
 
 UNLIKE = Fraction(1, 2**112)
-"""How far the sum of both is, at most, from one Gaussian, as total variation: docs/proofs/training.md, lemma 2."""
+"""An upper bound on the total variation between the sum of both and one Gaussian: docs/proofs/training.md, lemma 2."""
 
 HALF = 32
 """Bits of half a word."""
 
 FURTHER = 3
-"""Halves of words that settle a draw which one does not."""
+"""How many further halves of words settle a draw that one half does not."""
 
 MOST_SIZE = 2**30
 LEAST_MULTIPLIER = Fraction(1, 64)
 
 MOST_STEPS = 2.0**61
-"""A coordinate beyond this is no sum of fewer than 2**31 clipped vectors; noise is below 2**28."""
+"""No sum of fewer than 2**31 clipped vectors has a coordinate beyond this; noise is below 2**28."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NoisySum:
-    """The Gaussian mechanism for a sum of vectors, of which each privacy unit adds one.
+    """The Gaussian mechanism for a sum of vectors, to which each privacy unit adds one.
 
     Args:
-        size: coordinates.
-        norm: the L2 norm of one unit's vector, at most.
+        size: the number of coordinates.
+        norm: an upper bound on the L2 norm of one unit's vector.
         multiplier: the standard deviation of the noise over the sensitivity, as the plan accounts it, from 1/64.
-        slack: how far the float sum may be from the exact one, in L2 and as a part of `norm`, whatever the data.
+        slack: how far the float sum may be from the exact one for any data, in L2 and relative to `norm`.
         words: where words come from; for tests.
 
     Raises:
-        RequestError: a number is out of its range, or so many coordinates that rounding would be half of the sensitivity.
+        RequestError: a number is out of its range, or rounding so many coordinates would be half of the sensitivity.
 
     >>> noise = NoisySum(size=3, norm=2.0, multiplier=Fraction(5), slack=0.0)
     >>> noise.release(np.zeros(3)).shape, 10 <= noise.stddev < 10.0001
@@ -99,7 +101,7 @@ class NoisySum:
 
     @property
     def _sensitivity(self) -> Fraction:
-        """What a unit may change in all coordinates together, in fine steps."""
+        """How much a unit may change all coordinates together, in fine steps."""
         return Fraction(SCALE) / self.multiplier
 
     @functools.cached_property
@@ -117,17 +119,17 @@ class NoisySum:
 
     @property
     def total_variation_bound(self) -> Fraction:
-        """How far one coordinate's noise is, at most, from the Gaussian law, both tables included: below 2**-100."""
+        """An upper bound, below 2**-100, on how far one coordinate's noise is from the Gaussian law, with both tables."""
         return sum((part.tables.total_variation_bound for part in _parts(entropy.words)), UNLIKE)
 
     def release(self, total: Floats) -> Floats:
         """The sum with noise.
 
         Args:
-            total: float64 (size,). Each call draws anew: call it once for a sum.
+            total: float64 (size,). Each call draws anew, so call it once per sum.
 
         Raises:
-            ValueError: the shape is another, or a number is not finite or far beyond any sum of clipped vectors.
+            ValueError: the shape is wrong, or a number is not finite or far beyond any sum of clipped vectors.
         """
         if total.shape != (self.size,):
             raise ValueError("a sum has as many coordinates as its noise")
@@ -156,7 +158,7 @@ class _Part:
     @property
     def tables(self) -> TableLayout:
         """The tables of the law for halves of words; built once."""
-        # One build at a time: the threads of a worker would otherwise all build the same tables.
+        # Build one at a time; otherwise all threads of a worker would build the same tables.
         with interval_arithmetic.building():
             return _tables(self.law)
 
@@ -180,16 +182,16 @@ def _parts(words: WordSource) -> tuple[_Part, _Part]:
 
 
 def _root_above(number: int) -> Fraction:
-    """At or above the square root of a whole number, by less than 2**-20."""
+    """The square root of a whole number, rounded up by less than 2**-20."""
     return Fraction(math.isqrt((number << 40) - 1) + 1, 2**20)
 
 
 @functools.cache
 def check() -> None:
-    """Whether the tables are as near to their laws as the accountant takes them to be.
+    """Check that the tables are as close to their laws as the accountant assumes.
 
     Raises:
-        AssertionError: they are not, and nothing may be drawn.
+        AssertionError: they are not, so nothing may be drawn.
 
     >>> check()
     """

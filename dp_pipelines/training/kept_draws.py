@@ -1,13 +1,13 @@
-"""Where the releases of a run are kept on which later steps depend.
+"""Keeps those releases of a run that later steps depend on.
 
-In: bytes under a name. Out: the same bytes for ever. Holds: the first content under a name stays. Not covered: a place that
-outlives the process, which is the ledger's (jobs.run.ledgered_run).
+In: bytes under a name. Out: the same bytes, forever. Holds: the first content under a name stays. Not covered: storage
+that outlives the process, which is the ledger's job (jobs.run.ledgered_run).
 """
 
 from typing import NewType, Protocol
 
 Released = NewType("Released", float)
-"""A number that was released: what later steps may divide by. `statistics.Sizes.of` makes it, from a released table."""
+"""A released number, by which later steps may divide. `statistics.Sizes.of` makes it from a released table."""
 
 
 class Draws(Protocol):
@@ -18,12 +18,12 @@ class Draws(Protocol):
         ...
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep it, for ever."""
+        """Keep it forever."""
         ...
 
 
 class InMemory:
-    """Draws of a run that no ledger remembers: a run that fails draws all of them again, and none was seen.
+    """Draws of a run without a ledger: if the run fails, the next one draws all of them again, and nobody saw the first.
 
     >>> draws = InMemory()
     >>> draws.keep("bins", b"first")
@@ -40,5 +40,5 @@ class InMemory:
         return self._kept.get(name)
 
     def keep(self, name: str, content: bytes) -> None:
-        """Keep it while this process lives, unless something is kept already."""
+        """Keep it for the life of this process, unless something is already kept."""
         self._kept.setdefault(name, content)

@@ -1,7 +1,7 @@
-"""Which models need libraries that are not always installed.
+"""Which models need optional libraries.
 
 In: a model. Out: nothing, or an error that says what to install, before anything is read. Holds: nothing is imported. Not
-covered: whether what is installed works.
+covered: whether an installed library works.
 """
 
 import importlib.util

@@ -1,15 +1,17 @@
-"""Measures of a model as functions of noisy counts, each with the two errors that it has.
+"""Measures of a model as functions of noisy counts, each with its two errors.
 
-In: released counts of held-out examples by cell. Out: `EstimatedMeasure`: a value, the standard deviation that the noise gives
-it, and at most what the choice of held-out units gives it. Holds: functions of released counts and public numbers
-(post-processing); no counts make them raise; where the counts do not stand out of their noise there is no value.
+In: released counts of held-out examples by cell. Out: `EstimatedMeasure`: a value, its standard deviation due to the
+noise, and an upper bound on that due to the choice of held-out units. Holds: measures depend only on released counts
+and public numbers (post-processing); no counts make them raise; if the counts do not stand out from their noise, there
+is no value.
 """
 
-# Both errors are those of the delta method: a measure f of the counts c has about the error sum of f'(c) times that of each
-# count. Noise is independent with one variance s^2, so its part is s |f'(c)|. Every measure here stays the same when all
-# counts are multiplied by one number, so that another choice of units moves it by the same derivatives: for independent
-# examples the variance is sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. The counts
-# stand in for their expectations in both, negative ones as zero in the second. What bins hide is in neither.
+# Both errors come from the delta method: the error of a measure f of the counts c is about the sum of f'(c) times the
+# error of each count. Noise is independent with one variance s^2, so its part is s |f'(c)|. Multiplying all counts by
+# one number
+# changes no measure here, so another choice of units moves it by the same derivatives: for independent examples the
+# variance is the sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. Both errors use
+# the counts in place of their expectations; the second counts negative ones as zero. Neither includes what bins hide.
 
 import dataclasses
 import math
@@ -22,10 +24,10 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FEW = 4.0
-"""What is divided by must be so many standard deviations of its noise above zero; below, there is no value."""
+"""A divisor must be this many standard deviations of its noise above zero; otherwise there is no value."""
 
 MOST_POINTS = 12
-"""Points of a calibration plot: neighbouring bins are merged until each has its part of the examples."""
+"""Points of a calibration plot: neighbouring bins are merged until each has its share of the examples."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +35,9 @@ class EstimatedMeasure:
     """A measure with its errors.
 
     Args:
-        value: None where the counts do not say.
-        noise: standard deviation of what the noise of the release adds.
-        sampling: at most the standard deviation of what another choice of held-out units would change.
+        value: None if the counts do not tell.
+        noise: the standard deviation due to the noise of the release.
+        sampling: an upper bound on the standard deviation due to the choice of held-out units.
     """
 
     value: float | None
@@ -52,13 +54,13 @@ NOTHING = EstimatedMeasure(value=None)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
-    """Predictions in a range: what was said on average, and what was so.
+    """Predictions in a range: the average prediction and the average truth.
 
     Args:
         low, high: the range.
         predicted: the mean of the bins' middles.
-        observed: the part that was true, or the mean of what was true.
-        examples: how many.
+        observed: the share that was true, or the mean of the true values.
+        examples: the number of examples.
     """
 
     low: float
@@ -85,7 +87,7 @@ class Counts:
     Args:
         values: the counts.
         stddev: of the noise of each.
-        per_unit: examples of one unit at most.
+        per_unit: the most examples of one unit.
     """
 
     values: Floats
@@ -98,9 +100,9 @@ class Counts:
         """A measure that does not change when all counts are multiplied by one number.
 
         Args:
-            value: of the measure; moved to the nearest of [low, high].
-            gradient: its derivative by each count.
-            low, high: what it can be.
+            value: of the measure; it is clamped to [low, high].
+            gradient: its derivative with respect to each count.
+            low, high: its possible range.
         """
         noise = self.stddev * float(np.linalg.norm(gradient))
         sampling = math.sqrt(self.per_unit * float(np.maximum(self.values, 0.0) @ gradient**2))
@@ -121,7 +123,7 @@ class Counts:
     def ratio(
         self, above: Floats, below: Floats, *, low: float = -math.inf, high: float = math.inf
     ) -> EstimatedMeasure:
-        """One weighted total over another."""
+        """The quotient of two weighted totals."""
         if not self.stands_out(below):
             return NOTHING
         total = float(below @ self.values)
@@ -129,12 +131,12 @@ class Counts:
         return self.estimate(value, (above - value * below) / total, low=low, high=high)
 
     def share(self, above: Floats, below: Floats) -> EstimatedMeasure:
-        """A part of a whole, between 0 and 1."""
+        """A share of a whole, between 0 and 1."""
         return self.ratio(above, below, low=0.0, high=1.0)
 
 
 def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
-    """The probability that a true example has a higher score than a false one, equal bins counted half; and the part of ties.
+    """The probability that a true example scores higher than a false one, with ties counted half; and the share of ties.
 
     Args:
         seen: counts of false examples by bin, then of true ones.
@@ -156,18 +158,18 @@ def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
 
 
 def mean(parts: Sequence[EstimatedMeasure]) -> EstimatedMeasure:
-    """The mean of estimates that share no count; nothing where one of them is."""
+    """The mean of estimates that share no count; no value if one of them has none."""
     values = [part.value for part in parts if part.value is not None]
     if not parts or len(values) < len(parts):
         return NOTHING
     noise = math.sqrt(sum((part.noise or 0.0) ** 2 for part in parts)) / len(parts)
-    # Units may have examples of several classes: their errors may then add up.
+    # Units may have examples of several classes, in which case errors may add up.
     sampling = sum(part.sampling or 0.0 for part in parts) / len(parts)
     return EstimatedMeasure(value=sum(values) / len(values), noise=noise, sampling=sampling)
 
 
 def root(square: EstimatedMeasure) -> EstimatedMeasure:
-    """The square root of an estimate; where the noise is larger than the value, its error is that of the noise's root."""
+    """The square root of an estimate; if the noise is larger than the value, its error is the root of the noise."""
     if square.value is None or square.noise is None or square.sampling is None:
         return NOTHING
     value = math.sqrt(max(square.value, 0.0))
@@ -176,11 +178,11 @@ def root(square: EstimatedMeasure) -> EstimatedMeasure:
 
 
 def explained(seen: Counts, true: Floats, said: Floats) -> EstimatedMeasure:
-    """The part of the variance of true values that predictions take away.
+    """The share of the variance of true values that predictions explain.
 
     Args:
         seen: counts.
-        true, said: the value and the prediction that stand for each cell.
+        true, said: the true value and the prediction that represent each cell.
     """
     if not seen.stands_out(np.ones(len(true))):
         return NOTHING
@@ -196,14 +198,14 @@ def explained(seen: Counts, true: Floats, said: Floats) -> EstimatedMeasure:
 def points(
     seen: Counts, bins: Floats, said: Floats, true: Floats, at: NDArray[np.int64], *, share: bool = True
 ) -> tuple[Point, ...]:
-    """What was predicted and what was so. Neighbouring bins are merged until they stand out and have their part.
+    """Predictions beside the truth. Neighbouring bins are merged until they stand out from the noise and have their share.
 
     Args:
         seen: counts by cell.
         bins: the edges of the predictions' bins.
-        said, true: the prediction and what was so, of each cell.
+        said, true: the prediction and the truth of each cell.
         at: the bin of each cell.
-        share: whether what was so lies between 0 and 1.
+        share: whether the truth lies between 0 and 1.
     """
     count = len(bins) - 1
     least = max(float(seen.values.sum()), 0.0) / MOST_POINTS
@@ -217,7 +219,7 @@ def points(
             first = last + 1
     if not runs:
         return ()
-    runs[-1] = (runs[-1][0], count - 1)  # what is left stands out of nothing by itself
+    runs[-1] = (runs[-1][0], count - 1)  # the rest does not stand out by itself
     found = []
     for first, last in runs:
         of = np.sum(inside[first : last + 1], axis=0)

@@ -1,16 +1,17 @@
-"""Poisson samples of privacy units: each is in with the same probability, independently, exactly.
+"""Exact Poisson samples of privacy units: each is included independently with the same probability.
 
-In: a probability and a number of units. Out: the places of those that are in, rising. Holds: given ideal words the law is exactly
-that of independent coins with the probability of the float `rate`, no more and no less: a distance of zero
-(docs/proofs/training.md, 2). No float decides. Not covered: the time of a call depends on how many units there are and how many
-are drawn; who was drawn must stay secret, as the plan's amplification assumes.
+In: a probability and a number of units. Out: the positions of the included units, ascending. Holds: given ideal words,
+the law is exactly that of independent coins with the probability of the float `rate` (docs/proofs/training.md, 2). No
+decision uses a float. Not covered: the time of a call, which depends on how many units there are and how many are
+drawn; keeping the sample secret, which the plan's amplification assumes.
 """
 
-# How: the number of units that are skipped before the next one has a geometric law. A word of 64 bits is compared with its
-# distribution function, cut to 64 bits; where they are equal, further words and exact fractions decide. Longer gaps than
-# the table holds go on from there: the law has no memory.
+# How it works: the number of units skipped before the next one has a geometric law. A word of 64 bits is compared with
+# its distribution function, truncated to 64 bits; if they are equal, further words and exact fractions decide. Gaps
+# longer than
+# the table continue from its end: the law is memoryless.
 #
-# INTERNAL, as `noise.samplers`: the source of words is for tests.
+# INTERNAL, like `noise.samplers`: the source of words is for tests.
 
 import dataclasses
 import functools
@@ -35,7 +36,7 @@ MOST_GAPS = 2**16
 WORD = 64
 
 _BITS = 320
-"""Of the bounds from which the table is made: so narrow that the exact fraction is almost never needed."""
+"""Bits of the bounds from which the table is made: enough that the exact fraction is almost never needed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +44,11 @@ class UnitSampler:
     """Draws Poisson samples.
 
     Args:
-        rate: the probability of each unit, above 0; 1 takes all.
+        rate: the probability of each unit, above 0; 1 includes all.
         words: where words come from; for tests.
 
     Raises:
-        RequestError: `rate` is no such number.
+        RequestError: `rate` is not such a number.
 
     >>> UnitSampler(1.0).draw(3).tolist()
     [0, 1, 2]
@@ -64,10 +65,10 @@ class UnitSampler:
             checks.number(self.rate, "rate", above=0, below=1)
 
     def draw(self, units: int) -> Places:
-        """Which of the places 0 .. units - 1 are in, rising.
+        """The included positions among 0 .. units - 1, ascending.
 
         Args:
-            units: how many there are, from 0.
+            units: the number of units, from 0.
         """
         if self.rate == 1:
             return np.arange(units, dtype=np.int64)
@@ -75,7 +76,7 @@ class UnitSampler:
         parts, begin = [], 0
         while begin < units:
             left = units - begin
-            # About as many gaps as are left, and some more: whether they suffice is seen only when they are added up.
+            # Roughly as many gaps as are left, plus some: only their sum shows whether they are enough.
             wanted = left * self.rate + left / len(table)
             gaps = self._gaps(min(MOST_GAPS, math.ceil(wanted + 5 * math.sqrt(wanted)) + 1), table)
             found = gaps < len(table)
@@ -86,17 +87,17 @@ class UnitSampler:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def _gaps(self, n: int, table: NDArray[np.uint64]) -> Places:
-        """Independent gaps: how many units are skipped; len(table) says that so many are, and what then is not drawn."""
+        """Independent gaps, each the number of skipped units; len(table) means at least that many, the rest not yet drawn."""
         words = self.words(n)
         gaps = np.searchsorted(table, words, side="left")
-        # A word that equals an entry does not say on which side of the exact probability it lies.
+        # A word that equals an entry may lie on either side of the exact probability.
         near = table[np.minimum(gaps, len(table) - 1)]
         for place in np.flatnonzero(near == words).tolist():
             gaps[place] = self._settled(int(words[place]), table)
         return gaps
 
     def _settled(self, word: int, table: NDArray[np.uint64]) -> int:
-        """The gap where the first word leaves it open: how many of P(gap < 1), P(gap < 2), ... are at most u.
+        """The gap if the first word leaves it open: how many of P(gap < 1), P(gap < 2), ... are at most u.
 
         u is the uniform number whose digits are `word` and further words.
         """
@@ -111,7 +112,7 @@ class UnitSampler:
         return low
 
     def _reaches(self, digits: list[int], m: int) -> bool:
-        """Whether u is at least P(gap < m), with as many further digits of u as that needs."""
+        """Whether u is at least P(gap < m); draws as many further digits of u as that needs."""
         stays = 1 - Fraction(self.rate)
         bits = m * (stays.denominator.bit_length() - 1)
         left = (1 << bits) - stays.numerator**m  # P(gap < m) in units of 2**-bits

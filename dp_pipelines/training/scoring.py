@@ -1,9 +1,9 @@
-"""What a trained model says of encoded rows, in NumPy, and the probabilities that it means: predictions need no JAX.
+"""A trained model's scores of encoded rows, in NumPy, and the probabilities they stand for: predictions need no JAX.
 
-In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a logit of each class, or a value, for each row; for
-a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training (`Examples.times`), scores
-are those of the kernels; what overflows is infinite and never an error. Not covered: a `JaxModel`, whose object the caller hands
-over.
+In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a logit for each class, or a value, for
+each row; for a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training
+(`Examples.times`), and scores are those of the kernels; an overflow gives infinity, never an error. Not covered: a
+`JaxModel`, whose object the caller passes in.
 """
 
 import importlib
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 
 def whitened(rows: NDArray[np.float32], matrix: Floats) -> NDArray[np.float32]:
-    """Encoded rows times a matrix, exact before it is rounded to float32, as `Examples.times` has it."""
+    """Encoded rows times a matrix, exact before rounding to float32, as in `Examples.times`."""
     whole, exponent = whole_numbers(matrix)
     product = np.rint(rows.astype(np.float64) * 2.0**FEATURE_BITS) @ whole
     return np.ldexp(product, -exponent - FEATURE_BITS).astype(np.float32)
@@ -38,26 +38,27 @@ def scores(
     jax_model: Any = None,
     alone: bool = False,
 ) -> Floats:
-    """What a model says of encoded rows.
+    """A model's scores of encoded rows.
 
     Args:
-        task: what was learnt.
+        task: what the model has learnt.
         parameters: of the model.
         whitening: the matrix, or None.
-        rows: as the encoder gives them.
-        jax_model: of a `JaxModel`, the object that it names.
-        alone: whether what is said of a row must be a function of that row alone, to the last bit. A released count of scores
-            needs it, else a unit might move others' scores across an edge. Slower; a `JaxModel` is asked row by row.
+        rows: from the encoder.
+        jax_model: for a `JaxModel`, the object that it names.
+        alone: whether the score of a row must depend on that row alone, to the last bit. A released count of scores
+            needs it; otherwise a unit might move others' scores across an edge. It is slower: a `JaxModel` scores row
+            by row.
 
     Returns:
-        (rows,) or, of classes, (rows, classes).
+        (rows,) or, for classes, (rows, classes).
 
     Raises:
-        RequestError: the object is missing, or it gives no such scores.
+        RequestError: the object is missing, or does not give such scores.
     """
     features = rows if whitening is None else whitened(rows, whitening)
     if isinstance(task.model, JaxModel):
-        if not len(features):  # whether there is a row decides nothing: an object need not know what to do with none
+        if not len(features):  # an object need not handle an empty table, so whether there are rows decides nothing
             return np.zeros((0, task.label.outputs) if task.label.outputs > 1 else 0)
         parts = np.split(features, len(features)) if alone else [features]
         return np.concatenate([_of_object(task, parameters, part, jax_model) for part in parts])
@@ -70,13 +71,13 @@ def scores(
 
 
 def probabilities(task: TrainModel, said: NDArray[Any]) -> Floats:
-    """Logits as the probability of true, or as those of the classes; what is not finite counts as if it were not there.
+    """Turn logits into the probability of true, or those of the classes; values that are not finite are ignored.
 
-    Those of a row are a function of that row alone, bit for bit.
+    The probabilities of a row depend only on that row, bit for bit.
 
     Args:
-        task: of classes, binary ones included.
-        said: what `scores` gives.
+        task: a task with classes, possibly binary.
+        said: the result of `scores`.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel, Number
     >>> features = {"visits": Number(column="visits", min_value=0, max_value=60)}
@@ -98,9 +99,9 @@ def probabilities(task: TrainModel, said: NDArray[Any]) -> Floats:
 
 
 def linear_weights(task: TrainModel, parameters: Floats, whitening: Floats | None) -> Floats:
-    """The weights of a linear model on the encoded columns, whitening taken back, in units of the label: columns by outputs.
+    """The weights of a linear model on the encoded columns, in units of the label, whitening undone: columns by outputs.
 
-    A row's sum of them is its score; the first column is constant, and its weight the intercept.
+    The weighted sum of a row is its score; the first column is constant, so its weight is the intercept.
     """
     weights = parameters.reshape(task.label.outputs, task.width).T
     with np.errstate(all="ignore"):
@@ -116,15 +117,15 @@ def own_code(task: TrainModel, named: str | None, field: str) -> Any:
     """The object that scores a `JaxModel`, imported because the caller names it, never because a file does.
 
     Args:
-        task: of the model.
-        named: `module:attribute`, as the caller says it.
-        field: what it is called in messages.
+        task: the model's task.
+        named: `module:attribute`, as the caller gives it.
+        field: its name in messages.
 
     Returns:
         None for other models.
 
     Raises:
-        RequestError: it is not named, not the one of the model, or not there.
+        RequestError: it is not named, is not the model's own, or does not exist.
     """
     if not isinstance(task.model, JaxModel):
         if named is not None:

@@ -1,9 +1,9 @@
-"""A stage of the plan over examples on disk: the kernels and the draw of a Beam stage, in this process, table by table.
+"""Runs a stage of the plan over examples on disk: the kernels and the draw of a Beam stage, table by table, in-process.
 
-In: a frozen stage, tables that hold whole units. Out: the released table, as `PrivateAggregate` would give it. Holds: nothing but
-a partial aggregate of each table is in memory beside one table; selection and noise are drawn once, by the same step as
-everywhere. Not covered: two calls are two draws, of which only one may ever be seen; two tables that share a unit, whose rows
-would be bounded twice.
+In: a frozen stage, tables with whole units. Out: the released table, as `PrivateAggregate` would give it. Holds:
+besides one table, only a partial aggregate of each table is in memory; selection and noise are drawn once, by the same
+step as everywhere. Not covered: two calls are two draws, only one of which may ever be seen; a unit in two tables,
+whose rows would be bounded twice.
 """
 
 import dataclasses
@@ -27,11 +27,11 @@ DrawStage = Callable[[StagePlan, accumulate.Totals], pa.Table]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How many training units and examples there are, as it was released.
+    """The released numbers of training units and examples.
 
     Args:
-        users: units.
-        examples: their examples.
+        users: the number of units.
+        examples: the number of their examples.
     """
 
     users: Released
@@ -39,7 +39,7 @@ class Sizes:
 
     @classmethod
     def of(cls, released: pa.Table) -> "Sizes":
-        """The numbers of the one row that `release` gave.
+        """The numbers in the single row that `release` returned.
 
         >>> Sizes.of(pa.table({"users": [10.5], "examples": [21.0]})).examples
         21.0
@@ -52,10 +52,10 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     """Bound, accumulate, merge, select, add noise: once.
 
     Args:
-        stage: of a plan; where it has `one_partition` alone, all rows are in that partition.
+        stage: of a plan; if its only partition is `one_partition`, all rows are in it.
         tables: each holds all rows of its units.
-        salt: the run's own 64-bit number, which settles what contributions stay.
-        draw: of the stage and its exact totals; left out: `draw_release`.
+        salt: the run's own 64-bit number, which decides which contributions are kept.
+        draw: takes the stage and its exact totals; by default `draw_release`.
 
     Returns:
         the partition's columns and, for each metric, its value and the standard deviation of its noise, sorted by key.
@@ -76,17 +76,17 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     if layout.public is not None:
         totals = accumulate.merge_public(partials, layout, statistics, 0, 1)
     else:
-        # Without a single table, not even an empty one, the types of the partitions are unknown.
+        # With no table at all, not even an empty one, the types of the partitions are unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         totals = accumulate.merge(partials, layout.partition_names, statistics)
     return largest(draw_release(totals, stage) if draw is None else draw(stage, totals), stage.query)
 
 
 def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:
-    """The cut points of a feature's bins, out of its released quantiles: inside its range, rising.
+    """The cut points of a feature's bins, from its released quantiles: inside its range, ascending.
 
     Args:
-        released: the one row that `release` gave.
+        released: the single row that `release` returned.
         metric: the name of the metric `Quantiles`.
         number: the feature.
 
@@ -100,12 +100,12 @@ def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ..
 
 
 def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[Any, ...]:
-    """The categories of a feature: of the released values that are not null those with the largest metric, the largest first.
+    """The categories of a feature: the released values, nulls excepted, with the largest metric, in descending order.
 
     Args:
-        released: what `release` gave, partitioned by the feature's column.
+        released: the result of `release`, partitioned by the feature's column.
         category: the feature.
-        metric: the name of the metric that is compared; equal ones go by value.
+        metric: the name of the metric to compare; ties are ordered by value.
 
     >>> found = pa.table({"age": ["A", "B", None], "users": [10.0, 40.0, 90.0]})
     >>> categories_of(found, Category(column="age", most=1), "users")

@@ -1,11 +1,11 @@
 """The loop: noisy gradient steps with momentum, and the average of the last parameters.
 
-In: a kernel, examples, how to step, what noise the plan has accounted for, a place that keeps draws. Out: parameters, and the
-norms of the noisy gradients. Holds: each step is one release of the sum of clipped gradients over all units, or over a fresh
-Poisson sample of them, with noise that is drawn for this sum and for no other; nothing else of the data is looked at. How many
-steps there are, and after which of them the state is kept, is fixed by the plan. A run that is killed goes on from the state
-that was kept last: what it has lost was seen by nobody, and is drawn anew with new samples (docs/proofs/training.md, 5). Not
-covered: what the plan accounts for (`planning.training_noise`), and where the state is kept.
+In: a kernel, examples, how to step, the noise that the plan has accounted for, a store of draws. Out: parameters, and
+the norms of the noisy gradients. Holds: each step is one release of the sum of clipped gradients over all units, or
+over a fresh Poisson sample of them, with noise drawn for this sum only; it looks at nothing else in the data. The plan
+fixes the number of steps and when the state is kept. A killed run continues from the last kept state: nobody saw what
+it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). Not covered: what the plan accounts for
+(`planning.training_noise`), and where the state is kept.
 """
 
 import concurrent.futures
@@ -32,20 +32,22 @@ from dp_pipelines.training.sampling import UnitSampler
 Floats = NDArray[np.float64]
 
 UNITS_PER_CHUNK = 1024
-"""Units whose clipped gradients a kernel adds up, where it does not say otherwise."""
+"""How many units a kernel takes at a time, unless it says otherwise."""
 
 CHECKPOINTS = 10
-"""How often the state is kept, at most."""
+"""The most times that the state is kept."""
 
 RADIUS = 2.0**40
-"""Parameters further from zero than this are brought back: no step can overflow, whatever the noise and the learning rate."""
+"""Parameters are kept within this distance from zero, so no step can overflow, whatever the noise and the learning
+rate."""
 
 
 class Kernel(Protocol):
     """A model as the loop sees it.
 
-    Besides, a kernel may have `curvature` (the loss of an example bends by at most this times its features' squared norm;
-    the default learning rate follows from it), `units_per_chunk`, and `parallel` (true: chunks are worked on by several threads).
+    A kernel may also have `curvature` (the loss of an example bends by at most this times its features' squared norm;
+    the default learning rate follows from it), `units_per_chunk`, and `parallel` (if true, several threads work on
+    chunks).
     """
 
     @property
@@ -55,15 +57,15 @@ class Kernel(Protocol):
 
     @property
     def slack(self) -> float:
-        """How far `clipped_sum` of one chunk may be from the exact sum of clipped vectors, in L2, as a part of the norm."""
+        """How far `clipped_sum` of one chunk may be from the exact sum of clipped vectors, in L2, relative to the norm."""
         ...
 
     def initial(self) -> Floats:
-        """Where training begins: public."""
+        """The public parameters with which training begins."""
         ...
 
     def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
-        """The sum over a chunk's units of their summed gradients, each scaled down to the norm where it is longer."""
+        """The sum over a chunk's units of their summed gradients, each scaled down to the norm if it is longer."""
         ...
 
 
@@ -72,15 +74,15 @@ class Units(Protocol):
 
     @property
     def units(self) -> int:
-        """How many units have an example."""
+        """The number of units with an example."""
         ...
 
     def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
-        """All units, so many at a time."""
+        """All units, this many at a time."""
         ...
 
     def take(self, units: NDArray[np.int64]) -> Chunk:
-        """Some units, by rising places."""
+        """Some units, by ascending positions."""
         ...
 
 
@@ -99,7 +101,7 @@ class Trained:
 
 @dataclasses.dataclass(eq=False)
 class TrainingState:
-    """Where training stands, all of it released: parameters, momentum, the sum of the parameters averaged, the path."""
+    """The state of training, all of it released: parameters, momentum, the sum of the parameters averaged, the path."""
 
     parameters: Floats
     momentum: Floats
@@ -107,7 +109,7 @@ class TrainingState:
     norms: list[float]
 
     def to_bytes(self) -> bytes:
-        """The state as four arrays in NumPy's format, one after the other.
+        """The state as four consecutive arrays in NumPy's format.
 
         >>> state = TrainingState(np.ones(2), np.zeros(2), np.ones(2), [0.5])
         >>> TrainingState.from_bytes(state.to_bytes()).norms
@@ -146,16 +148,17 @@ def train(
     Args:
         kernel: the model.
         examples: the training units, fewer than 2**31.
-        steps: how many, how large, over which part of the units.
+        steps: how many, how large, over which share of the units.
         clip_norm: of one unit's summed gradient.
         multiplier: standard deviation of the noise of one sum over `clip_norm`, as the plan accounts it.
-        divisor: a released number that the sum of gradients is divided by, as large as there are examples or units; at least 1.
+        divisor: a released number, at least 1, that divides the sum of gradients: about the number of examples or
+            units.
         draws: keeps the state.
-        name: of the stage; states are kept as `name.step-40`.
-        tell: is told the number of each step that is done.
-        reach: the mean square of examples in any direction of their features, at most, from public facts: 1 of whitened ones,
-            else the square of the largest norm. It scales the default learning rate.
-        noisy_sum, sampler: make what draws noise and samples; see `training.drawing`.
+        name: the name of the stage; states are kept as `name.step-40`.
+        tell: is told the number of each finished step.
+        reach: a public bound on the mean square of examples in any direction of their features: 1 if they are whitened,
+            otherwise the square of the largest norm. It scales the default learning rate.
+        noisy_sum, sampler: make the objects that draw noise and samples; see `training.drawing`.
 
     Returns:
         the average of the parameters after the last steps (`steps.average` of them).
@@ -211,7 +214,7 @@ def checkpoints(steps: int) -> range:
 
 
 def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, TrainingState]:
-    """The state that was kept last, and after which step."""
+    """The last kept state, and after which step it was kept."""
     for step in reversed(checkpoints(steps.steps)):
         content = draws.get(f"{name}.step-{step}")
         if content is not None:
@@ -221,7 +224,7 @@ def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, T
 
 
 def _keep(draws: Draws, name: str, state: TrainingState) -> TrainingState:
-    """Keep a state; of two runs that keep one, both go on from the one that was first."""
+    """Keep a state. If two runs keep one, both continue from the first."""
     draws.keep(name, state.to_bytes())
     content = draws.get(name)
     assert content is not None
@@ -260,7 +263,7 @@ def _chunks(examples: Units, size: int, sampler: UnitSampler) -> Iterator[Chunk]
 
 
 def _in_order(of: Callable[[Any], Floats], chunks: Iterator[Chunk], threads: int) -> Iterator[Floats]:
-    """What `of` gives of each chunk, in the order of chunks, with a few of them worked on at a time."""
+    """The result of `of` for each chunk, in order, with a few chunks in work at a time."""
     if threads == 1:
         yield from map(of, chunks)
         return
@@ -275,6 +278,6 @@ def _in_order(of: Callable[[Any], Floats], chunks: Iterator[Chunk], threads: int
 
 
 def _inside(parameters: Floats) -> Floats:
-    """The parameters, or, where they are further from zero than RADIUS, the nearest that are not."""
+    """The parameters, or the nearest ones within RADIUS of zero."""
     length = float(np.linalg.norm(parameters))
     return parameters if length <= RADIUS else parameters * (RADIUS / length)

@@ -1,1 +1,1 @@
-"""Examples on disk, and who may read which."""
+"""Examples on disk, and which stage may read which of them."""

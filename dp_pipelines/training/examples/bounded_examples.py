@@ -1,8 +1,8 @@
-"""Bounded examples between the pipeline that made them and the training that reads them: one Arrow file for each shard.
+"""Bounded examples on their way from the pipeline to the training: one Arrow file for each shard.
 
-In: a table with whole units, a private folder. Out: a file of mode 0600 that is there whole or not at all; all tables of a
-folder, in the order of shards. Holds: an attempt that was killed leaves no file that is read; of attempts that repeat a shard the
-first stays. Not covered: the folder's end.
+In: a table with whole units, a private folder. Out: a file of mode 0600, written completely or not at all; all tables
+of a folder, in the order of shards. Holds: nobody reads a file that a killed attempt left; if several attempts write a
+shard, the first stays. Not covered: removing the folder.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
-    """Write the examples of a shard, unless they are there; the path.
+    """Write the examples of a shard unless they exist, and return the path.
 
     Args:
         table: all examples of its units.
-        folder: it exists and is private.
+        folder: an existing, private folder.
         shard: its number.
     """
     target = pathlib.Path(folder) / f"shard-{shard:05d}{SUFFIX}"
@@ -34,18 +34,18 @@ def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
         with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table)
         with contextlib.suppress(FileExistsError):
-            os.link(temporary, target)  # fails where another attempt came first: that one stays
+            os.link(temporary, target)  # fails if another attempt came first: that one stays
     finally:
         temporary.unlink(missing_ok=True)
     return str(target)
 
 
 def spill(parts: Sequence[pa.Table], folder: str | os.PathLike[str]) -> list[pa.Table]:
-    """Write tables of one schema into one private file; for each a table of one row that says where it stands.
+    """Write tables of one schema into one private file; return for each a table of one row that says where it is.
 
     Args:
         parts: at least one.
-        folder: it exists, is private, and is removed when the run ends. A file that a killed worker left is read by nobody.
+        folder: exists, is private, and is removed when the run ends. Nobody reads a file that a killed worker left.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

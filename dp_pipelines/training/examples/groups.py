@@ -1,9 +1,9 @@
-"""Examples by the group of units that they are of: who may read which is settled here, and nowhere else.
+"""Examples by group of units: the only place that decides which stage may read which.
 
-In: the stored examples of all units, the stage of a release. Out: the rows of the one group that all records of that stage name.
-Holds: a table is divided in one place, `_Divided.rows_for`, by `split`, which sees the columns of the unit alone; rows are
-handed out to a stage only if every one of its mechanism records names their group (docs/proofs/accounting.md, lemma 7); examples
-that were encoded keep their group. Not covered: what a release does with its rows.
+In: the stored examples of all units, the stage of a release. Out: the rows of the one group that all records of that
+stage name. Holds: tables are divided in one place, `_Divided.rows_for`, by `split`, which sees only the columns of the
+unit; a stage gets rows only if each of its mechanism records names their group (docs/proofs/accounting.md, lemma 7);
+encoded examples keep their group. Not covered: what a release does with its rows.
 """
 
 import abc
@@ -30,7 +30,7 @@ def refuse_other(stage: StagePlan, group: str) -> None:
     """Refuse a stage unless it has records and each of them names this group.
 
     Raises:
-        AssertionError: a record names another group, or none. It says nothing about rows.
+        AssertionError: a record names another group, or none. The message says nothing about rows.
     """
     named = {record.group for record in stage.mechanisms}
     if named != {group}:
@@ -44,7 +44,7 @@ class AllUnits:
     Args:
         tables: gives all examples, each time it is called; each table holds whole units.
         unit: the columns of the privacy unit.
-        key: divides the units: the same for all runs of a plan. It is no secret.
+        key: divides the units; the same for all runs of a plan, and not secret.
         held_out: the share of units that is held out.
     """
 
@@ -54,7 +54,7 @@ class AllUnits:
     held_out: float
 
     def divided(self) -> "tuple[TrainingUnits, HeldOutUnits]":
-        """The two groups: each unit is in one of them, whatever other units there are."""
+        """The two groups: each unit is in one of them, independently of all other units."""
         return TrainingUnits(self), HeldOutUnits(self)
 
 
@@ -68,7 +68,7 @@ class _Divided(abc.ABC):
     @staticmethod
     @abc.abstractmethod
     def _own(held_out: Flags) -> Flags:
-        """Which rows are of this group, from which are held out."""
+        """Which rows belong to this group, given which are held out."""
 
     def rows_for(self, stage: StagePlan) -> Iterator[pa.Table]:
         """The rows of this group, for a stage whose records name it; each table holds whole units.
@@ -101,7 +101,7 @@ class TrainingUnits(_Divided):
         """These examples as numbers.
 
         Args:
-            stage: that will read them.
+            stage: the one that will read them.
             folder, name, encoder: as for `Examples.write`.
         """
         return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit))
@@ -120,7 +120,7 @@ class HeldOutUnits(_Divided):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TrainingExamples:
-    """Encoded examples of the training units. How many there are is private: nothing here says it."""
+    """Encoded examples of the training units. Their number is private, and nothing here reveals it."""
 
     group: ClassVar[str] = TRAINING
     _examples: Examples

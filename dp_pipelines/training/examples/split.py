@@ -1,8 +1,9 @@
-"""Who is held out: a keyed hash of the unit decides, for all rows of a unit at once and for all runs of a plan alike.
+"""Which units are held out: a keyed hash of the unit decides, for all its rows at once and for all runs of a plan.
 
-In: unit columns, a key, a share. Out: one truth for each row. Holds: the answer for a row depends on its unit and the key alone,
-not on its type's width, other rows, files or shards; the hash is independent of those that bound contributions; no column of
-rows puts a unit into both groups. Not covered: how many units that makes (each is held out with the probability of the share).
+In: unit columns, a key, a share. Out: one boolean for each row. Holds: the answer for a row depends only on its unit
+and the key, not on its type's width, other rows, files or shards; the hash is independent of those that bound
+contributions; no column of the rows can put a unit into both groups. Not covered: the number of held-out units (each is
+held out with probability equal to the share).
 """
 
 import hashlib
@@ -20,21 +21,21 @@ from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.long_text import are_stand_ins, is_text
 
 COLUMN = "__dp_held_out"
-"""The column of examples that says it, where it was decided before the rows were cut by unit. No column of a job may have such
-a name (`checks.name`)."""
+"""The column of examples with the answer, if it was decided before the rows were divided by unit. No column of a job
+may have such a name (`checks.name`)."""
 
 _DECIDED = pa.field(COLUMN, pa.bool_(), metadata={b"dp_pipelines": b"held out, by the hash of the unit"})
-"""The field of that column in examples, as `as_decided` makes it: a column that only has the name is refused. The mark is no
-proof, since a file can carry it. So it is believed of stand-ins for long texts alone, from which no answer can be worked out."""
-
+"""The field of that column in examples, as `as_decided` makes it: a column with only the name is refused. The mark proves
+nothing, since a file can carry it. So it is trusted only for stand-ins for long texts, which do not allow computing the
+answer."""
 LONGEST = 4096
-"""Bytes of a unit that are hashed as they are."""
+"""The largest number of bytes of a unit that are hashed directly."""
 
 TAG = b"\0sha256:"
-"""What the SHA-256 of a longer one follows."""
+"""The tag before the SHA-256 of a longer unit."""
 
 ROWS = 2**15
-"""Rows at a time: of units that are this long they take 128 MiB."""
+"""Rows at a time: with units of this length they take 128 MiB."""
 
 
 def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
@@ -42,7 +43,7 @@ def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: 
 
     Args:
         units: the columns of the privacy unit, of equal length, at least one.
-        key: such as the digest of the plan. It is no secret.
+        key: for example the digest of the plan. It is not secret.
         held_out: the share of units, between 0 and 1.
 
     >>> split([pa.array(["ann", "bob", "ann"])], key=b"plan", held_out=0.5).tolist()
@@ -58,7 +59,7 @@ def split(units: Sequence[pa.Array | pa.ChunkedArray], *, key: bytes, held_out: 
 
 
 def with_answers(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> pa.Table:
-    """The same rows with `COLUMN`, from the unit's own text: rows carry a digest of a long one from then on.
+    """The same rows with `COLUMN`, computed from the unit's own text: from then on, rows carry a digest of a long one.
 
     >>> rows = pa.table({"who": ["ann", "bob"]})
     >>> with_answers(rows, ["who"], key=b"plan", held_out=0.5).column(COLUMN).to_pylist()
@@ -74,7 +75,7 @@ def carried(table: pa.Table) -> tuple[str, ...]:
 
 
 def as_decided(examples: pa.Table) -> pa.Table:
-    """Examples whose column of answers, where they have one, `answers_of` believes: those of `with_answers`.
+    """Examples from `with_answers`, marked so that `answers_of` trusts their column of answers, if they have one.
 
     >>> answered = with_answers(pa.table({"who": ["ann"]}), ["who"], key=b"plan", held_out=0.5)
     >>> answers_of(as_decided(answered), ["who"], key=b"plan", held_out=0.5).tolist()
@@ -87,10 +88,10 @@ def as_decided(examples: pa.Table) -> pa.Table:
 
 
 def refuse_name(columns: Sequence[str], field: str) -> None:
-    """Refuse columns of which one has the name of the answers.
+    """Refuse columns if one has the name of the answers.
 
     Raises:
-        RequestError: one has.
+        RequestError: one does.
     """
     if COLUMN in columns:
         raise RequestError(field=field, message=f"has a column {COLUMN!r}, which is a reserved name", hint="rename it")
@@ -112,7 +113,7 @@ def refuse_foreign(schema: pa.Schema) -> None:
 
 
 def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: float) -> NDArray[np.bool_]:
-    """For each row of some examples whether its unit is held out; the same for all rows of a unit, whatever the column says.
+    """For each row of some examples, whether its unit is held out: the same for all its rows, whatever the column says.
 
     Raises:
         RequestError: see `refuse_foreign`.
@@ -127,7 +128,7 @@ def answers_of(table: pa.Table, unit: Sequence[str], *, key: bytes, held_out: fl
     if told.any():
         said = pc.fill_null(keys.one_array(table.column(COLUMN)), False).to_numpy(zero_copy_only=False)
         units = keys.dense(plain).codes
-        # A unit of which some rows say one thing and some the other, which only a forged file holds, is held out.
+        # If rows of one unit disagree, which only happens in a forged file, the unit is held out.
         answers = np.where(told, (np.bincount(units, said) > 0)[units], answers)
     return answers
 
@@ -137,9 +138,9 @@ def _hashes(units: Sequence[pa.Array | pa.ChunkedArray], salt: int) -> hashing.W
 
 
 def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A unit's column by which it is divided: whole text, where rows elsewhere carry a digest of a long one.
+    """A unit's column for the division: the whole text, even where other rows carry a digest of a long one.
 
-    So a plan divides its units in every run as it did in the first, whatever else of long text changes.
+    So every run of a plan divides its units as the first did, even if the treatment of long text changes.
     """
     if not is_text(keys.plain_type(column.type)):
         return keys.plain_unit(column)
@@ -147,7 +148,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _short(values: pa.Array) -> pa.Array:
-    """Units as bytes, those of more than `LONGEST` as a tagged SHA-256."""
+    """Units as bytes, or as a tagged SHA-256 if they have more than `LONGEST`."""
     lengths = pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False)
     long = lengths > LONGEST
     if not long.any():

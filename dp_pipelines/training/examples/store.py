@@ -1,9 +1,10 @@
 """The private store of encoded examples: one flat file of float32 rows, their labels, and where each unit's rows begin.
 
-In: tables that hold whole units, an encoder. Out: `Chunk`s of whole units, by fixed places or as a sorted choice; the same rows
-times a matrix, as another store. Holds: files are private (0600) and there whole or not at all; of any number of rows, about
-`RESIDENT` bytes are in memory at a time; what a unit's rows become depends on these rows alone, bit for bit, wherever they stand.
-Not covered: who may read the folder, and its end: whoever made it destroys it; two tables that share a unit make two units of it.
+In: tables with whole units, an encoder. Out: `Chunk`s of whole units, by fixed positions or as a sorted selection; the
+same rows times a matrix, as another store. Holds: files are private (0600) and written completely or not at all;
+however many rows there are, about `RESIDENT` bytes are in memory at a time; the encoding of a unit's rows depends only
+on these rows, bit for bit, wherever they are. Not covered: who may read the folder, and its removal, which is up to its
+creator; a unit in two tables becomes two units.
 """
 
 import dataclasses
@@ -27,17 +28,18 @@ Labels = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 RESIDENT = 2**28
-"""Bytes of mapped files that are touched before they are let go; choices from larger ones are read. It changes no result."""
+"""Bytes of mapped files that are touched before they are released; selections from larger files are read. It changes no
+result."""
 
 PORTION = 2**20
-"""Numbers that are encoded or multiplied at a time."""
+"""How many numbers are encoded or multiplied at a time."""
 
 FEATURE_BITS = 16
-"""Features are multiples of 2**-16 from -1 to 1: the encoder makes them so, and `Examples.times` needs it."""
+"""Features are multiples of 2**-16 from -1 to 1: the encoder ensures that, and `Examples.times` needs it."""
 
 
 class Encodes(Protocol):
-    """What turns rows into numbers: `encoder.Encoder`."""
+    """Turns rows into numbers; see `encoder.Encoder`."""
 
     @property
     def width(self) -> int:
@@ -45,17 +47,17 @@ class Encodes(Protocol):
         ...
 
     def encode(self, table: pa.Table) -> Features:
-        """A row of numbers for each row, which depends on that row alone."""
+        """A row of numbers for each row, which depends only on that row."""
         ...
 
     def labels(self, table: pa.Table) -> Labels:
-        """A label for each row; NaN where there is none."""
+        """A label for each row; NaN for none."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Chunk:
-    """Some whole units. The arrays may be views of files: they are read, never written.
+    """Some whole units. The arrays may be views of files, so never write to them.
 
     Args:
         features: (rows, width).
@@ -74,7 +76,7 @@ class Chunk:
 
 
 class _Mapped:
-    """A file of numbers as an array that is read from disk when it is touched."""
+    """A file of numbers as an array, read from disk on access."""
 
     def __init__(self, path: pathlib.Path, kind: type, shape: tuple[int, ...]) -> None:
         self.array: NDArray[Any] = np.empty(shape, kind)
@@ -86,16 +88,16 @@ class _Mapped:
             self.array = np.frombuffer(self._map, kind).reshape(shape)
 
     def take(self, begins: Places, starts: Places) -> NDArray[Any]:
-        """A copy of some ranges of rows, one after the other.
+        """A copy of some ranges of rows, concatenated.
 
         Args:
             begins: where each range begins in the file.
-            starts: where each begins in the result, and its end.
+            starts: where each range begins in the result, followed by its end.
         """
         if self.array.nbytes <= RESIDENT:
             rows = np.arange(starts[-1]) + np.repeat(begins - starts[:-1], np.diff(starts))
             return self.array.take(rows, axis=0)
-        # Mapped, a jump would bring in all that the system holds around it, up to megabytes.
+        # With a mapped file, each jump would load everything the system keeps around it, up to megabytes.
         taken = np.empty((int(starts[-1]), *self.array.shape[1:]), self.array.dtype)
         size, data = self.array.nbytes // len(self.array), taken.reshape(-1).view(np.uint8).data
         with self._path.open("rb", buffering=0) as file:
@@ -111,7 +113,7 @@ class _Mapped:
         return taken
 
     def let_go(self) -> None:
-        """Take the file's pages out of this process; arrays stay valid, and bring them back where they are read again."""
+        """Release the file's pages from this process; arrays stay valid, and reading them loads the pages again."""
         if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -144,17 +146,17 @@ class Examples:
 
     @property
     def units(self) -> int:
-        """How many units have an example."""
+        """The number of units with an example."""
         return len(self._starts) - 1
 
     @property
     def rows(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return int(self._starts[-1])
 
     @property
     def width(self) -> int:
-        """How many numbers an example has."""
+        """The number of features of an example."""
         return int(self._features.array.shape[1])
 
     @classmethod
@@ -169,8 +171,8 @@ class Examples:
         """Encode tables into new files of a private folder.
 
         Args:
-            folder: it exists and is private.
-            name: how the files' names begin; files of that name are replaced.
+            folder: an existing, private folder.
+            name: the beginning of the files' names; files of that name are replaced.
             tables: each holds all rows of its units. Rows without a label or without a unit are left out.
             encoder: rows to numbers, row by row.
             unit: the columns of the privacy unit.
@@ -191,9 +193,10 @@ class Examples:
     def times(self, folder: str | os.PathLike[str], name: str, matrix: NDArray[np.float64]) -> "Examples":
         """The same examples with each row of features multiplied by a matrix, as new files.
 
-        The matrix is rounded to 2**-26 of its largest entry or finer (see `whole_numbers`); then every product and every sum
-        of products is a whole number below 2**53, so that float64 holds it exactly. A row of the result is therefore a function
-        of the row and the matrix alone: no block, thread, order of summation or BLAS can change a bit of it.
+        The matrix is rounded to 2**-26 of its largest entry or finer (see `whole_numbers`). Then every product and
+        every sum of products is a whole number below 2**53, which float64 holds exactly. So a row of the result depends
+        only on the
+        row and the matrix: no block, thread, order of summation or BLAS can change a bit of it.
 
         Args:
             folder, name: as for `write`.
@@ -211,7 +214,7 @@ class Examples:
         return type(self)(rows_path, self._labels_path, self._starts, matrix.shape[1])
 
     def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
-        """All units, so many at a time, the last chunk with what is left: unit i always is in the same chunk and place."""
+        """All units, this many at a time; the last chunk has the rest. Unit i is always at the same chunk and place."""
         for first in range(0, self.units, units_per_chunk):
             starts = self._starts[first : first + units_per_chunk + 1]
             begin, end = int(starts[0]), int(starts[-1])
@@ -222,7 +225,7 @@ class Examples:
         """Some units.
 
         Args:
-            units: different numbers from 0 to `units` - 1, rising.
+            units: different numbers from 0 to `units` - 1, ascending.
         """
         begins = self._starts[units]
         sizes = self._starts[units + 1] - begins
@@ -231,7 +234,7 @@ class Examples:
         return Chunk(self._features.take(begins, starts), self._labels.take(begins, starts), starts)
 
     def _touch(self, size: int) -> None:
-        """Note that so many bytes of the files are in memory, and let them go where they are too many."""
+        """Note that this many bytes of the files are in memory, and release them if they are too many."""
         self._touched += size
         if self._touched > RESIDENT:
             self._features.let_go()
@@ -242,7 +245,7 @@ class Examples:
 def whole_numbers(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
     """A matrix as whole numbers w and an exponent e: entries are about w * 2**-e.
 
-    The entries of a column are so small that |sum of x w| < 2**53 for all whole x of at most 2**16.
+    The entries of a column are small enough for |sum of x w| < 2**53 for all whole x up to 2**16.
 
     >>> whole, exponent = whole_numbers(np.array([[0.5, 0.0], [-0.25, 1.0]]))
     >>> np.ldexp(whole, -exponent).tolist()
@@ -257,7 +260,7 @@ def whole_numbers(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], int
 
 
 def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> tuple[Places, Places]:
-    """The places of the rows that are kept, those of a unit together, and how many each unit has."""
+    """The positions of kept rows, grouped by unit, and the number of rows of each unit."""
     columns = [keys.plain_unit(table.column(name)) for name in unit]
     for column in columns:
         kept = kept & column.is_valid().to_numpy(zero_copy_only=False)
@@ -271,7 +274,7 @@ def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> t
 
 
 class _Writing:
-    """A private file that is there whole or not at all."""
+    """A private file that is written completely or not at all."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path

@@ -1,1 +1,1 @@
-"""From columns to the numbers that a model sees."""
+"""Turns columns into the numbers that a model sees."""

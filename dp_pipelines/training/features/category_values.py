@@ -1,8 +1,9 @@
-"""The values of a category: when a value of a column is one of them, and how they are written down.
+"""The values of a category: how they are found in a column, and how they are written down.
 
-In: declared or released values, a column. Out: for each row the place of its value among them; typed JSON. Holds: a value is
-text, a whole number, a truth or a day, and is never equal to a value of another kind; what cannot be equal to any value of the
-column's type is simply never found. Not covered: whether a declared value fits its column (`input_types`).
+In: declared or released values, a column. Out: for each row the index of its value among them; typed JSON. Holds: a
+value is text, a whole number, a boolean or a date, and never equals a value of another kind; a value that no value of
+the column's type can equal is simply never found. Not covered: whether a declared value fits its column
+(`input_types`).
 """
 
 import dataclasses
@@ -27,12 +28,12 @@ class ValueKind:
 
     Args:
         name: as files write it.
-        words: what a column of it holds, in words.
+        words: what such a column holds, in words.
         of_type: whether columns of an Arrow type hold such values.
         of_value: the type of such a value in Python.
-        usual: the type of a column of it where no schema says one.
-        numeric: whether a column of it can be one of numbers.
-        listed: whether a column of it can be one of categories.
+        usual: the type of such a column if no schema gives one.
+        numeric: whether such a column can be a number feature.
+        listed: whether such a column can be a category feature.
     """
 
     name: str
@@ -44,7 +45,7 @@ class ValueKind:
     listed: bool = True
 
     def fitting(self, value: Any) -> Any:
-        """A value as a column of this kind holds it; None where it holds none such."""
+        """A value as a column of this kind holds it; None if it cannot hold it."""
         return value if kind_of(value) is self else None
 
     def written(self, value: Any) -> Any:
@@ -75,7 +76,7 @@ class DateKind(ValueKind):
 
 
 class NullKind(ValueKind):
-    """Columns without a type of their own: every value fits, and none is found."""
+    """Columns without a type: every value fits, and none is found."""
 
     def fitting(self, value: Any) -> Any:
         """See `ValueKind`."""
@@ -105,7 +106,7 @@ OF_VALUES: Mapping[str, ValueKind] = {kind.name: kind for kind in (TEXT, INT, BO
 
 
 def kind_of(value: Any) -> ValueKind:
-    """What a value is; `OTHER` for what no column of categories can hold.
+    """The kind of a value; `OTHER` if no column of categories can hold it.
 
     >>> [kind_of(value).name for value in ("a", 1, True, datetime.date(2026, 1, 1), 1.5)]
     ['text', 'int', 'bool', 'date', 'other']
@@ -124,7 +125,7 @@ def kind_of_type(data_type: pa.DataType) -> ValueKind:
 
 
 def told(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values of a column as Python says them; None where it cannot: a day outside of its calendar.
+    """The values of a column as Python objects; None for a date outside Python's calendar.
 
     >>> told(pa.array([0, 2**31 - 1], pa.int32()).view(pa.date32()))
     [datetime.date(1970, 1, 1), None]
@@ -143,7 +144,7 @@ def told(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def places(column: pa.Array, listed: Sequence[Any]) -> NDArray[np.int64]:
-    """For each row the place of its value in the list; -1 for nulls and for what is not listed.
+    """For each row the index of its value in the list; -1 for nulls and unlisted values.
 
     >>> places(pa.array(["b", None, "c"]), ["a", "b"]).tolist()
     [1, -1, -1]
@@ -180,7 +181,7 @@ def from_json(written: Any) -> tuple[Any, ...]:
     """The values that `to_json` wrote.
 
     Raises:
-        ValueError: it has written something else.
+        ValueError: `to_json` did not write this.
     """
     listed = []
     for name, value in written:

@@ -1,16 +1,14 @@
-"""From the columns of examples to the numbers that a model sees: bins and categories become columns of zeros and ones.
+"""Turns columns of examples into the numbers that a model sees: bins and categories become columns of zeros and ones.
 
-In: the features and the label of a `TrainModel`, the ends of bins and the categories that were released for them, tables of
-examples. Out: float32 rows and float64 labels; the same encoder as JSON and back, without pickle. Holds: a row of numbers is a
-function of its row alone; the number of columns, and a bound on the norm of a row, follow from what was declared; every number
-is a multiple of 2**-16 from 0 to 1.
+In: the features and the label of a `TrainModel`, the bin edges and categories released for them, tables of examples.
+Out: float32 rows and float64 labels; the encoder as JSON and back, without pickle. Holds: an encoded row depends only
+on its own row; the number of columns, and a bound on the norm of a row, follow from the declaration; every number is a
+multiple of 2**-16 from 0 to 1. Not covered: how edges and categories are found (`statistics`).
 """
 
-# How values compare, once for all: numbers as float64 (whole numbers beyond 2**53 and decimals round to the nearest, -0.0
-# is 0.0, infinities are clamped, NaN is missing); categories exactly, text by its code points, whole numbers by their value
-# whatever their width, dates by their day. Text that is not valid UTF-8 and what is not listed share one column with nulls.
-#
-# Not covered: how edges and categories are found (`statistics`).
+# How values compare, everywhere: numbers as float64 (whole numbers beyond 2**53 and decimals round to the nearest, -0.0
+# is 0.0, infinities are clamped, NaN is missing); categories exactly: text by its code points, whole numbers by value
+# whatever their width, dates by day. Invalid UTF-8 and unlisted values share one column with nulls.
 
 import dataclasses
 import functools
@@ -41,20 +39,21 @@ from dp_pipelines.training.features import category_values, input_types
 from dp_pipelines.training.features.input_types import wrong_types as wrong_types
 
 STEPS = 2.0**16
-"""Steps of a scaled value between 0 and 1: what is made of it later is exact (`examples.Examples.times`)."""
+"""Steps of a scaled value between 0 and 1; they keep later computations exact (`examples.Examples.times`)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """How examples become numbers. Public: what it holds was declared or released.
+    """How examples become numbers. It is public: everything in it was declared or released.
 
     Args:
         features, label: of the `TrainModel`.
-        edges: for each number feature with several `bins`, the cut points between them: one less than bins, rising, may repeat.
-        vocabulary: for each category feature with `most`, the categories that were found, at most so many.
+        edges: for each number feature with several `bins`, the cut points between them, one less than bins; ascending,
+            may repeat.
+        vocabulary: for each category feature with `most`, the categories found, at most that many.
 
     Raises:
-        RequestError: what is given does not fit the features.
+        RequestError: edges or categories do not fit the features.
 
     >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"), features={
     ...     "visits": Number(column="visits", min_value=0, max_value=60, bins=3), "age": Category(column="age", most=2)})
@@ -98,9 +97,9 @@ class Encoder:
 
     @classmethod
     def skeleton(cls, task: TrainModel) -> "Encoder":
-        """An encoder of a task before anything is released for it: bins of equal width, no category found.
+        """An encoder of a task before anything is released for it: bins of equal width, no categories.
 
-        What it refuses, every encoder of this task would refuse after the budget was spent.
+        Anything it refuses, every encoder of this task would refuse after the budget is spent.
 
         >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
         ...                   features={"x": Number(column="x", min_value=0, max_value=1, bins=2)})
@@ -120,18 +119,18 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """The number of columns: it follows from the declared features alone."""
+        """The number of columns, which follows from the declared features alone."""
         return 1 + sum(feature.width for feature in self.features.values())
 
     @property
     def row_norm(self) -> float:
-        """No encoded row has a larger L2 norm: one 1 for the constant and each feature, and at most 1 for a scaled value."""
+        """A bound on the L2 norm of an encoded row: a 1 for the constant and each feature, and at most 1 per scaled value."""
         scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
         return math.nextafter(math.sqrt(1 + len(self.features) + scaled), math.inf)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """A readable name for each column; no two are the same."""
+        """A readable, unique name for each column."""
         names = ["constant"]
         for name, feature in self.features.items():
             if isinstance(feature, Number):
@@ -151,7 +150,7 @@ class Encoder:
             table: with the features' columns, of the types that `wrong_types` allows.
 
         Raises:
-            RequestError: a column is missing, or its type cannot be what it is declared to be (public facts).
+            RequestError: a column is missing, or its type does not fit the declaration (public facts).
         """
         _refuse(input_types.of_features(table.schema, self.features))
         matrix = np.zeros((table.num_rows, self.width), np.float32)
@@ -175,7 +174,7 @@ class Encoder:
         return matrix
 
     def labels(self, table: pa.Table) -> NDArray[np.float64]:
-        """The label of each row: 0 or 1, the number of the class, or the clipped number; NaN where there is none.
+        """The label of each row: 0 or 1, the index of the class, or the clipped number; NaN if there is none.
 
         Raises:
             RequestError: as for `encode`.
@@ -193,7 +192,7 @@ class Encoder:
         return found if nulls is None else np.where(nulls, np.nan, found)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values; each category with its type, since 1, true and "1" are three."""
+        """Everything as JSON values; each category with its type, since 1, true and "1" differ."""
         return {
             "label": _fields(self.label),
             "features": {name: _fields(feature) for name, feature in self.features.items()},
@@ -206,7 +205,7 @@ class Encoder:
         """The encoder that `to_json` wrote. Nothing in it is executed.
 
         Raises:
-            RequestError: it is none.
+            RequestError: it is not an encoder.
 
         >>> task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"),
         ...                   features={"x": Category(column="x", categories=["a", "b"])})
@@ -247,7 +246,7 @@ def _edges(name: str, feature: Number, given: Mapping[str, Sequence[float]]) -> 
 def _categories(name: str, feature: Category, given: Mapping[str, Sequence[Any]]) -> tuple[Any, ...]:
     if name not in given:
         raise RequestError(field=f"features.{name}", message="needs its categories")
-    listed = tuple(value for value in given[name] if value is not None)  # nulls are with all others
+    listed = tuple(value for value in given[name] if value is not None)  # nulls share the column of all others
     tagged = category_values.to_json(listed)
     if len({tuple(pair) for pair in tagged}) != len(listed) or len(listed) > (feature.most or 0):
         raise RequestError(field=f"features.{name}", message=f"needs at most {feature.most} different categories")
@@ -268,7 +267,7 @@ def _shown(value: Any) -> str:
 
 
 def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, with numbers behind those that came before: bins without width have the same ends."""
+    """The names, repeated ones with a number: bins without width have the same ends."""
     told: dict[str, None] = {}
     for name in names:
         free, number = name, 1

@@ -1,8 +1,8 @@
-"""Whether columns can be what a model takes them for: refused by their types, before a row is read.
+"""Checks the types of a model's columns before a row is read.
 
-In: a schema, a `TrainModel` or parts of it. Out: all that is wrong, as `RequestError`s that name column, message and hint. Holds:
-types and declared values are public; nothing here looks at rows. Numbers are integers, floats, decimals and truths; times are
-neither numbers nor categories.
+In: a schema, a `TrainModel` or parts of it. Out: every problem, as `RequestError`s with column, message and hint.
+Holds: types and declared values are public; nothing here looks at rows. Numbers are integers, floats, decimals and
+booleans; times are neither numbers nor categories.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from dp_pipelines.training.features import category_values
 
 
 def wrong_types(schema: pa.Schema, task: TrainModel) -> dict[str, RequestError]:
-    """What is wrong with the columns of a task, by name of the feature, and `label`; empty where nothing is.
+    """What is wrong with the columns of a task, by name of the feature, or `label`; empty if nothing is.
 
     Args:
         schema: of the examples: source, defined and unit columns.

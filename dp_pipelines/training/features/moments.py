@@ -1,14 +1,14 @@
-"""Second moments of the features, clipped by unit, and the matrix that whitens the features with what was released of them.
+"""Second moments of the features, clipped by unit, and the whitening matrix that follows from their release.
 
-In: examples; then the released sum, the released number of units and the known noise. Out: a vector with the sum over units of
-the mean over the unit's examples of x x'; then the whitening matrix. Holds: one unit changes the vector by at most the square
-of `row_norm` in L2, whatever its rows are, and nothing else of the data matters, bit for bit: sums are of whole numbers
-(docs/proofs/training.md, 3). Columns that are always zero do no harm. Not covered: that the noise is added
-(`training.gaussian_noise`).
+In: examples; then the released sum, the released number of units and the known noise. Out: a vector, the sum over units
+of the mean of x x' over the unit's examples; then the whitening matrix. Holds: one unit changes the vector by at most
+the square of `row_norm` in L2, whatever its rows are, and nothing else in the data matters, bit for bit, because sums
+are of whole numbers (docs/proofs/training.md, 3). Columns that are always zero do no harm. Not covered: adding the
+noise (`training.gaussian_noise`).
 """
 
-# Entries beside the diagonal count sqrt(2) times, so that the L2 norm of the vector is that of the whole symmetric matrix,
-# and the noise is the same in every direction.
+# Entries off the diagonal are multiplied by sqrt(2). So the vector has the L2 norm of the whole symmetric matrix, and
+# the noise is the same in every direction.
 
 import math
 from collections.abc import Iterator
@@ -24,13 +24,14 @@ from dp_pipelines.training.kernels.exact_sums import Total
 Floats = NDArray[np.float64]
 
 SLACK = 3 * ROUNDING
-"""For `NoisySum`: six roundings, of which five happen: the sum, its unit, sqrt(2), the product with it, that with `steps`."""
+"""For `NoisySum`: six roundings. Five happen: the sum, its unit, sqrt(2), the product with it, the product with
+`steps`."""
 
 UNITS = 2**13
-"""Units of a chunk: sums of so many matrices of norm 2**40 are exact."""
+"""Units of a chunk: sums of this many matrices of norm 2**40 are exact."""
 
 BLOCK = 2**20
-"""Numbers in memory at a time."""
+"""How many numbers are in memory at a time."""
 
 _BITS = 20
 """Bits of a row's norm."""
@@ -45,12 +46,12 @@ class HasChunks(Protocol):
         ...
 
     def chunks(self, units_per_chunk: int) -> Iterator[Any]:
-        """All units, so many at a time."""
+        """All units, this many at a time."""
         ...
 
 
 def size(width: int) -> int:
-    """Coordinates of the vector: the matrix from its diagonal up.
+    """The number of coordinates of the vector: the matrix from its diagonal up.
 
     >>> size(3)
     6
@@ -104,17 +105,17 @@ def _whole_rows(features: NDArray[np.float32], starts: NDArray[np.int64], row_no
 
 
 def _weights(width: int) -> Floats:
-    """1 on the diagonal, sqrt(2) beside it."""
+    """1 on the diagonal, sqrt(2) off it."""
     rows, columns = np.triu_indices(width)
     return np.where(rows == columns, 1.0, math.sqrt(2))
 
 
 def whitening(noisy: Floats, units: Released, noise_stddev: float) -> Floats:
-    """The regularised inverse root of the moments, from released numbers alone: rows of features are multiplied by it.
+    """The regularised inverse root of the moments, from released numbers alone. It multiplies rows of features.
 
     Args:
-        noisy: what was released of `clipped_moments`.
-        units: the released number of units; at least 1 is counted.
+        noisy: the release of `clipped_moments`.
+        units: the released number of units; a number below 1 counts as 1.
         noise_stddev: of a coordinate of `noisy`.
 
     Returns:
@@ -130,7 +131,7 @@ def whitening(noisy: Floats, units: Released, noise_stddev: float) -> Floats:
 
 
 def effective_width(noisy: Floats, units: Released, noise_stddev: float) -> float:
-    """How many directions of the features stand above the noise: the mean of the squared norm of a whitened row.
+    """How many directions of the features rise above the noise: the mean of the squared norm of a whitened row.
 
     Args: as for `whitening`.
 
@@ -149,6 +150,7 @@ def _directions(noisy: Floats, units: Released, noise_stddev: float) -> tuple[Fl
     upper[np.triu_indices(width)] = noisy / _weights(width) / divisor
     values, vectors = np.linalg.eigh(upper + np.triu(upper, 1).T)
     values = np.maximum(values, 0.0)
-    # The eigenvalues of the noise alone reach about twice this (Wigner): directions below it are left short.
+    # The eigenvalues of the noise alone reach about twice this (Wigner), so directions below it are not stretched
+    # fully.
     ridge = noise_stddev / divisor * math.sqrt(width / 2)
     return values, vectors, max(ridge, 1e-9 * float(values.max()), 1e-12)

@@ -1,7 +1,7 @@
 """Sums of float64 vectors in two words, and the number of units up to which our bounds hold.
 
-In: vectors, one after the other. Out: their sum. Holds: as long as the sum of magnitudes spans fewer than 2**105 units of the
-smallest last place nothing is lost at all; otherwise what is lost is below 2**-100 of the sum of magnitudes. The result is
+In: vectors, one after another. Out: their sum. Holds: as long as the sum of magnitudes spans fewer than 2**105 units of
+the smallest last place, nothing is lost; otherwise the loss is below 2**-100 of the sum of magnitudes. The result is
 rounded to float64 once, at the end. Not covered: overflow; vectors of clipped gradients are far from it.
 """
 
@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 MOST_UNITS = 2**31
-"""Fewer units than this are in one training set: the proofs of sensitivity count with it (docs/proofs/training.md)."""
+"""A training set has fewer units than this: the proofs of sensitivity rely on it (docs/proofs/training.md)."""
 
 SLACK = MOST_UNITS * 2.0**-52
-"""What rounding a sum to float64 and multiplying it once may change, as a part of the norm: 2**-53 of MOST_UNITS norms, twice."""
+"""The change from rounding a sum to float64 and multiplying it once, relative to the norm: twice 2**-53 of MOST_UNITS
+norms."""
 
 
 class Total:
-    """A sum that grows.
+    """A running sum.
 
     >>> total = Total(1)
     >>> for number in (2.0**60, 1.0, -(2.0**60)):
@@ -31,7 +32,7 @@ class Total:
         self._high, self._low = np.zeros(size), np.zeros(size)
 
     def add(self, vector: Floats) -> None:
-        """Add a vector. What rounding takes from the sum is found exactly (Knuth's two-sum) and goes to the second word."""
+        """Add a vector. Knuth's two-sum finds exactly what rounding takes from the sum; it goes to the second word."""
         high = self._high + vector
         before = high - vector
         self._low += (self._high - before) + (vector - (high - before))

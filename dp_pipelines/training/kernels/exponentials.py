@@ -1,7 +1,7 @@
-"""The exponential of numbers, each by the same operations wherever it stands in an array.
+"""The exponential of numbers, each by the same operations wherever it is in an array.
 
-In: floats up to 0. Out: their exponentials. Holds: a result depends on its number alone, bit for bit. Not covered: the
-last places.
+In: floats up to 0. Out: their exponentials. Holds: a result depends only on its number, bit for bit. Not covered:
+accuracy in the last places.
 """
 
 import math
@@ -18,7 +18,7 @@ _FACTORIALS = [1 / math.factorial(n) for n in range(13, -1, -1)]
 def exponential(x: Floats) -> Floats:
     """The exponential of numbers up to 0, to some units in the last place, by operations that IEEE 754 fixes to the last bit.
 
-    A library's `exp` may treat the numbers at the end of an array by other instructions than those in its middle.
+    A library's `exp` may use other instructions for the numbers at the end of an array than for those in its middle.
 
     >>> exponential(np.array([0.0, -np.inf])).tolist() == [1.0, exponential(np.array([-700.0]))[0]]
     True

@@ -1,8 +1,8 @@
 """How finely inputs and weighted derivatives of a network are rounded, layer by layer.
 
-In: the shapes of the layers. Out: bits behind the point. Holds: they depend on shapes alone, which are public; whatever they
-are, sums are exact and no unit adds more than the clip norm (docs/proofs/training_mlp.md): they decide how far a unit's vector
-is from its gradient, and how often float32 can hold a sum. Not covered: the sums themselves.
+In: the shapes of the layers. Out: fractional bits. Holds: they depend only on shapes, which are public. Whatever they
+are, sums are exact and no unit adds more than the clip norm (docs/proofs/training_mlp.md): they only decide how far a
+unit's vector is from its gradient, and how often float32 can hold a sum. Not covered: the sums themselves.
 """
 
 import dataclasses
@@ -16,22 +16,23 @@ from numpy.typing import NDArray
 Shapes = Sequence[tuple[int, int]]
 
 INPUT_BITS, DERIVATIVE_BITS = 18, 23
-"""Of the fine grid: float64 holds every sum of its products."""
+"""The bits of the fine grid: float64 holds every sum of its products."""
 
 COARSE_BITS = 7
-"""Of inputs on the coarse grid; derivatives have as many more than a gradient of the clip norm, spread evenly, needs."""
+"""The bits of inputs on the coarse grid; derivatives have this many more than an evenly spread gradient of the clip norm
+needs."""
 
 SMALL = 2**12
-"""A layer with fewer parameters is rounded finely: it costs nothing."""
+"""A layer with fewer parameters is rounded finely, which costs nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Bits behind the point, of each layer.
+    """The fractional bits of each layer.
 
     Args:
-        inputs: of inputs, the first layer's divided by a power of two above their length.
-        derivatives: of weighted derivatives as a part of a power of two above the clip norm.
+        inputs: of inputs; the first layer's are divided by a power of two above their length.
+        derivatives: of weighted derivatives, relative to a power of two above the clip norm.
         singles: whether float32 may hold the sums.
     """
 
@@ -41,7 +42,7 @@ class Grid:
 
     @functools.cached_property
     def large(self) -> NDArray[np.float32]:
-        """What inputs up to 1 are added to so that finer bits have no place: (layers,)."""
+        """Adding these to inputs up to 1 removes finer bits: (layers,)."""
         return np.array([1.5 * 2.0 ** (23 - bits) for bits in self.inputs], np.float32)
 
     @functools.cached_property
@@ -55,14 +56,14 @@ class Grid:
 
     @functools.cached_property
     def rooms(self) -> NDArray[np.float64]:
-        """Below what the product of two squared lengths must be for float32 to hold a sum of products; 0 where it never may."""
+        """Limits on the product of two squared lengths below which float32 holds a sum of products; 0 if it never does."""
         return np.array([
             2.0 ** (47 - 2 * bits) if single else 0.0 for bits, single in zip(self.inputs, self.singles, strict=True)
         ])  # fmt: skip
 
 
 def fine(shapes: Shapes) -> Grid:
-    """For units of several rows, whose rows may cancel.
+    """The grid for units of several rows, which may cancel.
 
     >>> fine([(5, 2)])
     Grid(inputs=(18,), derivatives=(23,), singles=(False,))
@@ -72,7 +73,7 @@ def fine(shapes: Shapes) -> Grid:
 
 
 def coarse(shapes: Shapes) -> Grid:
-    """For units of one row: so coarse that float32 holds the sums of most blocks.
+    """The grid for units of one row: so coarse that float32 holds the sums of most blocks.
 
     >>> coarse([(65, 256), (257, 64), (65, 2)])
     Grid(inputs=(11, 7, 18), derivatives=(11, 14, 23), singles=(True, True, False))
@@ -80,7 +81,7 @@ def coarse(shapes: Shapes) -> Grid:
     inputs, derivatives, singles = [], [], []
     for number, (rows, columns) in enumerate(shapes):
         large = rows * columns >= SMALL
-        # The first layer's inputs have a length near 1, those of others near the root of their number.
+        # The inputs of the first layer have a length near 1, those of other layers near the root of their number.
         spread = rows if number == 0 else 1
         inputs.append(COARSE_BITS + math.ceil(math.log2(spread) / 2) if large else INPUT_BITS)
         evenly = columns if number == 0 else rows * columns

@@ -1,13 +1,15 @@
-"""Any model whose loss is given as a JAX function: clipped gradients by jax-privacy, added up exactly.
+"""Any model whose loss is a JAX function: clipped gradients by jax-privacy, added up exactly.
 
-In: an object with a loss, parameters, a chunk of whole units, a norm. Out: the sum over units of their clipped gradients; scores.
-Holds: a unit's rows are one group for `jax_privacy.clipping.clipped_grad`, whose norm is taken in float64; what it gives is
-rounded to whole steps of 2**-35 of the norm or finer, so that float64 adds up without rounding, and `slack` is 0. A unit that
-gives a number that is not finite adds nothing. A unit is always worked on by the same program as others with a like number of
-rows; that the program does the same at each place is tried before the first sum (docs/proofs/training_mlp.md, 5). Settings of JAX
-are changed inside calls of this thread alone.
-Not covered: a loss that depends on more than its arguments, or draws random numbers: the guarantee asks that it does not.
+In: an object with a loss, parameters, a chunk of whole units, a norm. Out: the sum over units of their clipped
+gradients; scores. Holds: a unit's rows are one group for `jax_privacy.clipping.clipped_grad`, which takes the norm in
+float64; its result is rounded to whole steps of 2**-35 of the norm or finer, so float64 adds up without rounding and
+`slack` is 0. A unit with a number that is not finite adds nothing. JAX settings change only inside calls of this
+thread. Not covered: a loss that depends on more than its arguments, or draws random numbers; the guarantee requires
+that it does not.
 """
+
+# The same program always processes a unit as others with a similar number of rows. Before the first sum we try whether
+# it does the same at each place (docs/proofs/training_mlp.md, 5).
 
 # The object, found under `module:attribute`, has:
 #
@@ -16,7 +18,7 @@ Not covered: a loss that depends on more than its arguments, or draws random num
 #     loss(parameters, features, label)           of one example: (size,) float32, (width,) float32, a float64 number -> a number
 #     scores(parameters, features)                of (rows, width): (rows,) or, of classes, (rows, classes)
 #
-# Importing it runs its author's code: only whoever names it in a plan decides that. Needs the extra `train`.
+# Importing it runs its author's code: only the person who names it in a plan decides that. Needs the extra `train`.
 
 import importlib
 import math
@@ -39,7 +41,7 @@ STEP_BITS = 36
 """A norm is between 2**35 and 2**36 steps, so that 2**16 vectors add up below 2**52."""
 
 MARGIN = 1e-6
-"""What is left of the norm for rounding."""
+"""The share of the norm that remains after allowing for rounding."""
 
 MOST_ROWS = 4096
 """Rows of a block, unless one unit has more."""
@@ -51,7 +53,7 @@ SIZES = tuple(2**power for power in range(MOST_EXAMPLES.bit_length()))
 
 
 def wide() -> AbstractContextManager[Any]:
-    """Inside it this thread's JAX knows float64, whatever the process has set."""
+    """Lets this thread's JAX use float64, whatever the process has set."""
     import jax
 
     setting: AbstractContextManager[Any] = jax.enable_x64(True)
@@ -62,7 +64,7 @@ def resolve(model: JaxModel) -> Any:
     """The object that a model names.
 
     Raises:
-        RequestError: the name is none, cannot be imported, or names something else than such an object.
+        RequestError: the name is invalid, cannot be imported, or does not name such an object.
 
     >>> resolve(JaxModel(name="math:pi", parameters=3))
     Traceback (most recent call last):
@@ -93,14 +95,14 @@ def resolve(model: JaxModel) -> Any:
 
 
 class JaxKernel:
-    """The kernel of a JAX model. Not to be used by two threads at a time.
+    """The kernel of a JAX model. Only one thread at a time may use it.
 
     Args:
-        model: the object, see the head of this module.
+        model: the object, see the top of this module.
         size: the number of its parameters.
-        width: columns of the features.
-        microbatch: units whose gradients are in memory at a time, at most.
-        most_rows: of one unit; a public bound.
+        width: the number of feature columns.
+        microbatch: the most units whose gradients are in memory at a time.
+        most_rows: a public bound on the rows of one unit.
     """
 
     slack = 0.0
@@ -130,10 +132,10 @@ class JaxKernel:
         )
 
     def initial(self) -> Floats:
-        """Where the object begins.
+        """The object's initial parameters.
 
         Raises:
-            RequestError: it gives no such vector.
+            RequestError: it does not return such a vector.
         """
         found = np.asarray(self._model.initial(), np.float64)
         if found.shape != (self.size,) or not np.isfinite(found).all():
@@ -141,7 +143,7 @@ class JaxKernel:
         return found
 
     def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:
-        """What the object says of each row."""
+        """The object's score of each row."""
         return np.asarray(self._model.scores(parameters.astype(np.float32), features), np.float64)
 
     def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
@@ -167,7 +169,7 @@ class JaxKernel:
         return total * _step(clip_norm)
 
     def check_places(self) -> None:
-        """Try whether this machine computes the same for a unit wherever it stands. The first sum does it too.
+        """Try whether this machine computes the same for a unit at every place. The first sum does this too.
 
         Raises:
             DpError: it does not.
@@ -177,7 +179,7 @@ class JaxKernel:
             units = self._units(size)
             drawn = network.uniform((units + 1) * size * self._width, b"rows").reshape(units + 1, size, self._width)
             sums = []
-            # Vectors and tiles begin and end at the ends.
+            # Vectors and tiles begin and end at the two ends.
             for place in sorted({*range(units)[:TRIED], *range(units)[-TRIED:]}):
                 rows, used = drawn[1:].astype(np.float32), np.zeros((units, size), np.bool_)
                 rows[place], used[place] = drawn[0], True
@@ -191,7 +193,7 @@ class JaxKernel:
         self._checked = True
 
     def _units(self, size: int) -> int:
-        """Units of a block whose units take so many rows."""
+        """The number of units in a block whose units take this many rows."""
         return max(1, min(self._microbatch, MOST_ROWS // size))
 
     def _block(
@@ -211,9 +213,9 @@ class JaxKernel:
         from jax import numpy as jnp
 
         def loss(parameters: Any, features: Any, labels: Any, used: Any) -> Any:
-            # Gradients in float32, as fast; what comes back through the cast is float64, and so is the norm.
+            # Gradients are in float32 for speed; the cast returns float64, so the norm is float64 too.
             losses = jax.vmap(self._model.loss, (None, 0, 0))(parameters.astype(jnp.float32), features, labels)
-            # Rows that do not count repeat one that does, so that zero times their gradient is zero.
+            # Rows that do not count repeat one that does: zero times their gradient is then zero.
             return jnp.sum(jnp.where(used, losses, 0))
 
         def of_unit(parameters: Any, features: Any, labels: Any, used: Any, norm: Any, steps: Any) -> Any:
@@ -223,12 +225,13 @@ class JaxKernel:
                 batch_argnums=(1, 2, 3),
                 keep_batch_dim=False,
                 microbatch_size=1,
-                # What is not finite stays so and is seen below: made finite, it would be a gradient that nobody meant.
+                # Values that are not finite stay that way and are caught below; made finite, they would be a false
+                # gradient.
                 nan_safe=False,
                 pre_clipping_transform=lambda gradient: gradient / norm,
             )
             gradient = clipped(parameters, features[None], labels[None], used[None])
-            # A number that is not finite is no number in comparisons.
+            # Comparisons with NaN are false.
             counts = (jnp.sum(gradient * gradient) <= 1 - MARGIN) & used.any()
             return jnp.where(counts, jnp.rint(gradient * (norm * steps)), 0)
 

@@ -1,16 +1,17 @@
 """Linear models: logistic, multinomial and squared loss, with the sum of the units' clipped gradients.
 
-In: parameters, a chunk of whole units, a norm. Out: the sum over units of the unit's summed gradient, scaled down to the norm
-where it is longer. Holds: what a unit adds is a vector of whole multiples of a fixed step, of at most the norm, which depends on
-that unit's rows and the parameters alone, bit for bit, wherever the unit stands and whoever stands beside it; float64 adds such
-vectors without rounding, so `slack` is 0 (docs/proofs/training.md, 4). A unit whose gradient is not finite adds zero. Not
-covered: how accurate a gradient is; the guarantee does not rest on it.
+In: parameters, a chunk of whole units, a norm. Out: the sum over units of the unit's summed gradient, scaled down to
+the norm if it is longer. Holds: a unit adds a vector of whole multiples of a fixed step, no longer than the norm. It
+depends only on that unit's rows and the parameters, bit for bit, wherever the unit is and whatever is next to it.
+float64 adds such vectors without rounding, so `slack` is 0 (docs/proofs/training.md, 4). A unit whose gradient is not
+finite adds zero. Not covered: the accuracy of a gradient, on which the guarantee does not depend.
 """
 
-# Why it holds: everything is made of single operations of IEEE 754 on single numbers, in an order that the unit's rows fix, and
-# of sums of whole numbers. The one exception are the products of a row with the weights, and the squares of a unit's gradient:
-# `numpy.einsum` adds up a row in an order that depends on its length alone (tests/training/kernels/test_linear.py looks at the
-# bits). Products by BLAS are faster and do not have this property.
+# Why it holds: everything consists of single IEEE 754 operations on single numbers, in an order fixed by the unit's
+# rows, and of sums of whole numbers. The only exceptions are the products of a row with the weights and the squares of
+# a unit's
+# gradient: `numpy.einsum` adds up a row in an order that depends only on its length
+# (tests/training/kernels/test_linear.py checks the bits). BLAS products are faster but do not have this property.
 
 import dataclasses
 import math
@@ -27,7 +28,7 @@ from dp_pipelines.training.kernels.exponentials import exponential
 Floats = NDArray[np.float64]
 
 MOST_UNITS_OF_CHUNK = 2**16
-"""Vectors of at most 2**37 steps: so many add up below 2**53."""
+"""The largest number of vectors of at most 2**37 steps that add up below 2**53."""
 
 BLOCK = 2**17
 """Numbers in memory at a time, so that temporaries stay in the second cache."""
@@ -48,7 +49,7 @@ class LinearKernel:
     `parameters.reshape(outputs, width)` has the weights of each output.
 
     Args:
-        width: columns of the features.
+        width: the number of feature columns.
         label: binary: logistic loss; classes: cross entropy of softmax; number: half the squared difference, with the label's
             range scaled to [0, 1].
 
@@ -63,17 +64,17 @@ class LinearKernel:
     label: Label
 
     slack = 0.0
-    """How far the sum of one chunk may be from the exact one, as a part of the norm."""
+    """How far the sum of one chunk may be from the exact one, relative to the norm."""
 
     parallel = True
-    """Several threads may work on several chunks: NumPy lets go of the interpreter's lock."""
+    """Several threads may work on several chunks: NumPy releases the interpreter's lock."""
 
     def __post_init__(self) -> None:
         checks.whole(self.width, "width", low=1, high=2**20)
 
     @property
     def outputs(self) -> int:
-        """How many numbers the model gives for an example."""
+        """How many numbers the model computes for an example."""
         return self.label.outputs
 
     @property
@@ -87,18 +88,18 @@ class LinearKernel:
         return 0.25 if isinstance(self.label, BinaryLabel) else 0.5 if isinstance(self.label, ClassLabel) else 1.0
 
     def initial(self) -> Floats:
-        """Where training begins: zero."""
+        """The parameters with which training begins: zero."""
         return np.zeros(self.size)
 
     def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:
-        """What the model says of each example.
+        """The model's score of each example.
 
         Args:
             parameters: (size,).
             features: (rows, width).
 
-        Returns:
-            (rows,) log odds, or expected values; (rows, classes) logits: of each row a function of that row alone, bit for bit.
+        Returns: (rows,) log odds, or expected values; (rows, classes) logits. The score of a row depends only on that
+            row, bit for bit.
         """
         with np.errstate(invalid="ignore", over="ignore"):
             rows, weights = features.astype(np.float64, order="C"), parameters.reshape(self.outputs, self.width)
@@ -136,8 +137,8 @@ class LinearKernel:
     def _gradients(self, weights: Floats, chunk: Chunk, first: int, last: int) -> Floats:
         """The summed gradient of each of the units from `first` to before `last`, the longest unit first.
 
-        A unit's rows are added one after the other, each sum rounded once: first row and second row of all units that have one,
-        and so on.
+        A unit's rows are added one after another, each sum rounded once: the first row of all units, then
+        the second row of those that have one, and so on.
         """
         starts = chunk.starts[first : last + 1]
         sizes = np.diff(starts)
@@ -188,7 +189,7 @@ class LinearKernel:
 
 
 def _runs(starts: NDArray[np.int64], most_units: int, most_rows: int) -> Iterator[tuple[int, int]]:
-    """Whole units, at most so many and with at most so many rows, or one unit with more. It changes no result."""
+    """Whole units, at most this many and with at most this many rows, or one unit with more. It changes no result."""
     first = 0
     while first < len(starts) - 1:
         last = int(np.searchsorted(starts, starts[first] + most_rows, side="right")) - 1
@@ -198,10 +199,10 @@ def _runs(starts: NDArray[np.int64], most_units: int, most_rows: int) -> Iterato
 
 
 def _whole(gradients: Floats, norm: float, step: float) -> Floats:
-    """Gradients (rows) clipped, in whole steps; overwritten. Zero where one is not finite."""
+    """Gradients (rows) clipped, in whole steps; overwritten. A gradient that is not finite becomes zero."""
     largest = np.maximum.reduce(np.abs(gradients), axis=1)
     huge = np.flatnonzero(largest > _HUGE)
-    # Squares would overflow. So long a gradient becomes as long as the norm, however long it is.
+    # Squares would overflow. Any gradient this long becomes as long as the norm.
     gradients[huge] *= _SHRINK
     lengths = np.sqrt(squared_lengths(gradients))
     factors = np.minimum(1.0, norm * SAFETY / np.maximum(lengths, 1e-200))
@@ -209,7 +210,7 @@ def _whole(gradients: Floats, norm: float, step: float) -> Floats:
     factors /= step
     gradients *= factors[:, None]
     np.rint(gradients, out=gradients)
-    # NaN stays NaN in every operation above, and infinity has become it.
+    # NaN stays NaN in every operation above, and infinity has become NaN.
     gradients[~(np.maximum.reduce(np.abs(gradients), axis=1) <= norm / step)] = 0.0
     return gradients
 
@@ -223,10 +224,9 @@ def _products(rows: Floats, weights: Floats) -> Floats:
 
 
 def squared_lengths(rows: Floats) -> Floats:
-    """The squared norm of each row, added up in an order that depends on the length of a row alone.
+    """The squared norm of each row, added up in an order that depends only on the length of a row.
 
-    `numpy.einsum` takes more than 8,192 numbers in pieces, which it cuts otherwise where there is one row than where there are
-    more.
+    `numpy.einsum` takes more than 8,192 numbers in pieces, and cuts a single row differently from several rows.
 
     >>> squared_lengths(np.ones((2, 10_000))).tolist()
     [10000.0, 10000.0]

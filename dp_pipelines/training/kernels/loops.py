@@ -1,14 +1,14 @@
-"""A block of rows through a network, compiled: forward and backward, and the weighted sum of units of one row.
+"""Compiled passes of a block of rows through a network: forward and backward, and the weighted sum of units of one row.
 
-In: the arrays of a `passes.Desk`, in which a row's numbers stand in a column and the layers one above the other, so that loops
-run over memory in order and one program serves all shapes. Out: the same arrays, changed. Holds: but for matrix products, each
-number comes from numbers of its own column alone, by the same IEEE 754 operations in the same order wherever the column stands:
-nothing is compiled with reassociation or contraction. Why: NumPy does one operation at a time and takes Python's lock for each;
-two threads that do so wait for one another most of the time. These hold no lock. Not covered: what matrix products do to the last
-bit (`mlp.MLPKernel.check_places`); why what is computed is private (docs/proofs/training_mlp.md).
+In: the arrays of a `passes.Desk`, with a row's numbers in a column and the layers stacked, so that loops run over
+memory in order and one program serves all shapes. Out: the same arrays, changed. Holds: except in matrix products, each
+number comes only from its own column, by the same IEEE 754 operations in the same order wherever the column is: nothing
+is compiled with reassociation or contraction. Not covered: the last bit of matrix products
+(`mlp.MLPKernel.check_places`); why the result is private (docs/proofs/training_mlp.md).
 """
 
-# The first call in a process compiles, for some seconds.
+# Why compile? NumPy does one operation at a time and takes Python's lock for each, so two threads wait for each other
+# most of the time. These loops hold no lock. The first call in a process compiles, which takes some seconds.
 
 import contextlib
 import math
@@ -29,10 +29,10 @@ NUMBER, BINARY, CLASSES = 0, 1, 2
 """Kinds of labels."""
 
 FLAT = np.float32(8.0)
-"""From here on tanh is 1, to 3e-7."""
+"""From here upwards tanh is 1, to within 3e-7."""
 
 BLOCK = 256
-"""Rows that go through the network at a time, and whose products float32 adds up, where it may."""
+"""Rows that go through the network at a time; float32 adds up their products where it can."""
 
 LONGEST_HIDDEN = BLOCK * (1 + 2.0**-11)
 """The squared length of a row of hidden units, at most: each is at most 1 + 2**-12."""
@@ -41,10 +41,10 @@ ONE = np.float32(1)
 
 
 class Cache(FunctionCache):
-    """Numba's cache, but one that cannot be read or written is as good as none: no training fails for it."""
+    """Numba's cache, but treats one that cannot be read or written as missing: no training fails because of it."""
 
     def load_overload(self, *given: Any) -> Any:
-        """What was compiled before, if it is there."""
+        """The compiled code from before, if any."""
         try:
             return super().load_overload(*given)  # type: ignore[no-untyped-call]
         except Exception:  # half a file, another user's, of another kind
@@ -53,13 +53,13 @@ class Cache(FunctionCache):
             return None
 
     def save_overload(self, *given: Any) -> None:
-        """Keep what was compiled, if that is possible."""
+        """Keep compiled code if possible."""
         with contextlib.suppress(Exception):
             super().save_overload(*given)  # type: ignore[no-untyped-call]
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """The function, to be compiled at its first call; what was compiled is kept beside this file, or where else it may be."""
+    """The function, compiled at its first call; the compiled code is kept beside this file, or in another allowed place."""
     program: Any = numba.njit(nogil=True, error_model="numpy")(function)
     with contextlib.suppress(RuntimeError):  # no folder can be written to
         program._cache = Cache(function)  # type: ignore[no-untyped-call]  # as its `enable_caching` does
@@ -162,8 +162,8 @@ def weigh(
         factor = min(norm / math.sqrt(square), 1.0) / unit if used[row] else 0.0
         for number in range(count):
             weights[number, row] = factor * (stretch[row] if number == 0 else 1.0) / steps[number]
-        # Digits of the squared norm in which there is no order. Added before rounding, they make what is rounded right on
-        # average, where rounding to the nearest loses all that is small. What is zero stays zero.
+        # Digits of the squared norm that look random. Added before rounding, they make the result right on average,
+        # where rounding to the nearest would lose everything small. Zero stays zero.
         digits = math.frexp(square)[0] * 2.0**20
         dither[row] = spread * (digits - np.rint(digits))
     for number in range(count):
@@ -175,7 +175,7 @@ def weigh(
                 value = np.rint(own[row] * factors[row] + dither[row])
                 own[row] = value
                 squares[row] += value * value
-    # What rounding has made longer than the clip norm is made shorter, and rounded towards zero.
+    # A vector that rounding made longer than the clip norm is shortened and rounded towards zero.
     limit = clip * (1 - margin)
     for row in range(many):
         square = 0.0
@@ -284,7 +284,7 @@ def _bend(slopes: Singles, hidden: Singles) -> None:
             for term in (21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1):
                 above, below = below, np.float32(term) * below + square * above
             value = at * above / below
-            # Where tanh is flat there must be no slope at all: features may be a million, and are multiplied with it.
+            # Where tanh is flat the slope must be exactly zero: it multiplies features, which may be a million.
             value = ONE if at > FLAT or value > ONE else value
             value = -ONE if at < -FLAT or value < -ONE else value
             written[row] = value
@@ -326,7 +326,7 @@ def _residuals(
         elif kind == NUMBER:
             derivative[0, row] = np.float64(outputs[0, row]) - (labels[row] - low) / (high - low)
         elif kind == BINARY:
-            # NumPy's exp, since Python's, which stands here where Numba is told not to compile, fails where it overflows.
+            # NumPy's exp, because Python's, which runs here if Numba is told not to compile, raises on overflow.
             derivative[0, row] = 1 / (1 + np.exp(-np.float64(outputs[0, row]))) - labels[row]
         else:
             most = np.float64(outputs[0, row])

@@ -1,15 +1,16 @@
-"""Networks of dense layers with tanh between them: the sum of clipped gradients of units, without a gradient of any one unit.
+"""Dense networks with tanh: the sum of clipped gradients of units, without computing the gradient of any single unit.
 
-In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of their clipped gradients; scores. Holds: what a
-unit adds is a function of its own rows and the parameters alone, bit for bit, and has an L2 norm of at most the clip norm; the
-sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number that is not finite adds
-nothing.
-Not covered: a BLAS whose products depend on the place of a row at most places, which `check_places` finds and refuses; time.
+In: parameters, a chunk of whole units, a clip norm. Out: the sum over units of their clipped gradients; scores. Holds:
+a unit's contribution depends only on its own rows and the parameters, bit for bit, and has an L2 norm of at most the
+clip norm; the sum is exact, whatever the order, blocks and threads (docs/proofs/training_mlp.md). A unit with a number
+that is not finite adds nothing. Not covered: a BLAS whose products depend on the place of a row at most places, which
+`check_places` detects and refuses; time.
 """
 
-# How: gradients of a dense layer are products of its inputs and of the derivatives by its outputs, so their norm needs one
-# forward and one backward pass and, of units with several rows, the products of rows with each other. Inputs and weighted
-# derivatives are then rounded to whole numbers so small that floats hold every sum of their products.
+# How it works: gradients of a dense layer are products of its inputs and the derivatives with respect to its outputs.
+# So their norm needs one forward and one backward pass and, for units with several rows, the products of rows with each
+# other. Inputs and weighted derivatives are then rounded to whole numbers small enough for floats to hold every sum of
+# products.
 #
 # Needs Numba, of the extra `train`.
 
@@ -37,30 +38,31 @@ from dp_pipelines.training.kernels.passes import MARGIN, Desk
 from dp_pipelines.training.kernels.unit_blocks import Block, Places, blocks
 
 MOST_PAIRED = 64
-"""Rows of a unit whose norm comes from products of its rows; the gradient of a larger unit is written out."""
+"""The most rows of a unit whose norm comes from products of its rows; the gradient of a larger unit is computed in
+full."""
 
 SIZES = tuple(2**power for power in range(MOST_PAIRED.bit_length()))
-"""A unit takes the place of so many rows: of the smallest of these numbers that holds its own."""
+"""The number of rows that a unit takes up: the smallest of these that holds its own rows."""
 
 TRIED, LEAST_TRIED = 16, 4
-"""Units that are tried at all places of a block: of a small network many, since few of a unit's numbers are rounded."""
+"""Units tried at all places of a block: many for a small network, since few numbers of a unit are rounded."""
 
 TRIED_PARAMETERS = 2**20
-"""Larger networks try fewer units, whose numbers are many."""
+"""Larger networks try fewer units, because each has many numbers."""
 
 ORDERS = 4
-"""In so many orders different units are tried beside the first."""
+"""The number of further orders in which different units are tried."""
 
 
 class MLPKernel:
-    """The kernel of a network. Not to be used by two threads at a time.
+    """The kernel of a network. Only one thread at a time may use it.
 
     Args:
-        width: columns of the features.
+        width: the number of feature columns.
         hidden: units of each hidden layer, `train_model.MLP.hidden`.
         label: what is predicted: it decides loss and number of outputs.
         key: public bytes that fix the initial parameters.
-        threads: how many work on a chunk; by default as many as there are cores, up to 4. They change no bit.
+        threads: how many work on a chunk; by default the number of cores, up to 4. It changes no bit.
 
     >>> from dp_pipelines.query.train_model import BinaryLabel
     >>> kernel = MLPKernel(width=2, hidden=(3,), label=BinaryLabel(column="y"), key=b"public")
@@ -84,9 +86,9 @@ class MLPKernel:
         self.size = sum(rows * columns for rows, columns in self.shapes)
         self.threads = threads or min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         self._desks = [Desk(self.shapes, label) for _ in range(self.threads)]
-        # Two pools of threads would be in each other's way; one for products alone would be idle most of the time.
+        # Two pools of threads would get in each other's way; one for products alone would be idle most of the time.
         self._blas: Any = ThreadpoolController()
-        # Of each size of units the places of a block that may be used; empty before `check_places`.
+        # For each size of units, the usable places of a block; empty before `check_places`.
         self._places: dict[int, NDArray[np.bool_]] = {}
         self._pool: concurrent.futures.ThreadPoolExecutor | None = None
 
@@ -95,7 +97,7 @@ class MLPKernel:
         return network.initial(self.shapes, self.key)
 
     def scores(self, parameters: Floats, features: NDArray[np.float32]) -> Floats:
-        """A logit or a value of each row, or the logits of each class."""
+        """A logit or a value for each row, or a logit for each class."""
         return network.scores(self.shapes, self.label, parameters, features)
 
     def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
@@ -126,7 +128,7 @@ class MLPKernel:
         turn = threading.Lock()
 
         def taken() -> Block | int | None:
-            """What is to be done next: blocks are made when a thread is free, while another is at work."""
+            """The next task: a free thread makes blocks while another is at work."""
             with turn:
                 return next(work, None)
 
@@ -179,7 +181,7 @@ class MLPKernel:
         desk.add_vector([np.trunc(gradient * (weight * steps)) / steps for gradient in gradients])
 
     def _placed(self, block: Block) -> tuple[Places, NDArray[np.bool_]]:
-        """The rows of a block, and which are used, each unit at a place that may be."""
+        """The rows of a block, and which are used, with each unit at a usable place."""
         places = self._places[block.size]
         if places.all():
             return block.rows.reshape(-1), block.used.reshape(-1)
@@ -188,16 +190,18 @@ class MLPKernel:
         return rows.reshape(-1), used.reshape(-1)
 
     def check_places(self) -> None:
-        """Try at which places of a block this machine computes the same for a row. The first sum does it too.
+        """Find the places of a block at which this machine computes the same for a row. The first sum does this too.
 
-        Every place of a block gets the same unit, one after the other of some; the places that give the same bits as most others
-        for each of them may be used. They then get different units, in several orders. Rows and parameters are public.
+        Several units take turns in filling every place of a block; a place is usable if it gives the same bits as most
+        others for each of them. The usable places then get different units, in several orders. Rows and parameters are
+        public.
 
         Raises:
-            DpError: these are less than a quarter of the places, or they do not agree.
+            DpError: fewer than a quarter of the places are usable, or they do not agree.
         """
         drawn = network.layers(self.shapes, network.uniform(self.size, self.key + b" weights"))
-        # Numbers that stay well below 1: where tanh is flat, other roundings before it give the same bits after it.
+        # These numbers stay well below 1: where tanh is flat, different roundings before it give the same bits after
+        #     it.
         layers = np.concatenate([(layer * np.float32(math.sqrt(3 / len(layer)))).reshape(-1) for layer in drawn])
         width, labels = self.shapes[0][0] - 1, np.zeros(BLOCK)
         rows = network.uniform(BLOCK * width, self.key + b" rows").reshape(BLOCK, width).astype(np.float32)
@@ -222,7 +226,7 @@ class MLPKernel:
                         "add; install NumPy from its wheels, or train a linear model"
                     )
                 found[size] = places
-            # What units of one row need besides is compiled now: whether that goes well is not for a unit to decide.
+            # Compile now what units of one row also need: no unit may decide whether that succeeds.
             desk.add(1, layers, rows, labels, np.ones(BLOCK, np.bool_), 0.5, 1.0)
         self._places = found
 
@@ -232,7 +236,7 @@ class MLPKernel:
         """Whether different units at these places give the same numbers in several orders."""
         first = numbers(units)
         for turn in range(ORDERS):
-            # No order has a rule of its own: backwards, say, each place at an end would meet the other end alone.
+            # The orders follow no simple rule: backwards, for example, each end would only meet the other end.
             order = places[np.argsort(network.uniform(len(places), self.key + b" order %d" % turn))]
             placed = units.copy()
             placed[places] = units[order]

@@ -1,10 +1,10 @@
-"""A network of dense layers: its shapes, first parameters, and what it says of a row.
+"""A network of dense layers: its shapes, initial parameters, and scores.
 
-In: sizes, a label, parameters as one vector. Out: layers, first parameters, scores. Holds: the vector holds, layer by layer,
-a matrix with a row for each input and a last row for the bias, row by row; the first parameters are a function of public bytes,
-the same on every machine; each row of a result depends on the same row of the input alone, as far as matrix products do.
-Loss: as for linear models: the logistic one of a binary label, cross-entropy of classes, half the square of a number's error, its
-declared range scaled to [0, 1].
+In: sizes, a label, parameters as one vector. Out: layers, initial parameters, scores. Holds: the vector has, layer by
+layer, a matrix with a row for each input and a last row for the bias, row by row; the initial parameters depend only on
+public bytes and are the same on every machine; each row of a result depends only on the same row of the input, as far
+as matrix products do. Not covered: the loss, which is as for linear models: logistic for a binary label, cross-entropy
+for classes, half the squared error for a number, its declared range scaled to [0, 1].
 """
 
 import hashlib
@@ -25,15 +25,15 @@ ROWS = 4096
 """Rows that go through the network at a time."""
 
 ROWS_ALONE = 256
-"""The same, where each is scored alone: sums of so many stay in the cache."""
+"""The same if each row is scored alone: sums of this many stay in the cache."""
 
 
 Layers = list[NDArray[np.float32]]
-"""Of each layer a matrix (inputs + 1, outputs), the biases last."""
+"""A matrix (inputs + 1, outputs) for each layer, the biases last."""
 
 
 def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, int]]:
-    """The shape of each layer's parameters, the bias counted.
+    """The shape of each layer's parameters, including the bias.
 
     >>> shapes(64, (256, 64), 2)
     [(65, 256), (257, 64), (65, 2)]
@@ -43,7 +43,7 @@ def shapes(width: int, hidden: Sequence[int], outputs: int) -> list[tuple[int, i
 
 
 def in_float32(parameters: Floats) -> NDArray[np.float32]:
-    """Parameters in float32; what is too large becomes infinite."""
+    """Parameters in float32; too large ones become infinite."""
     with np.errstate(over="ignore"):
         return parameters.astype(np.float32)
 
@@ -68,7 +68,7 @@ def uniform(size: int, key: bytes) -> Floats:
 
 
 def initial(of: Sequence[tuple[int, int]], key: bytes) -> Floats:
-    """First parameters: weights of variance 1 / inputs, no bias, and a last layer of zeros, which predicts nothing."""
+    """Initial parameters: weights of variance 1 / inputs, no bias, and a last layer of zeros, which predicts nothing."""
     parts = []
     for number, (rows, columns) in enumerate(of):
         matrix = np.zeros((rows, columns))
@@ -80,15 +80,15 @@ def initial(of: Sequence[tuple[int, int]], key: bytes) -> Floats:
 
 
 def scores_alone(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
-    """As `scores`, but the score of a row is a function of that row alone, to the last bit; much slower.
+    """Like `scores`, but the score of a row depends only on that row, to the last bit; much slower.
 
-    Single numbers are multiplied and added in a fixed order: what products by BLAS do to the last bit depends on how many rows
-    there are and where a row stands among them. Arguments as for `scores`.
+    Single numbers are multiplied and added in a fixed order. In BLAS products, the last bit depends on the number of
+    rows and the position of a row among them. Arguments as for `scores`.
     """
     found, result = layers(of, parameters), np.zeros((len(features), of[-1][1]))
     with np.errstate(all="ignore"):
         for begin in range(0, len(features), ROWS_ALONE):
-            # Of each input a row of numbers, one for each example.
+            # For each input a row of numbers, one for each example.
             values = features[begin : begin + ROWS_ALONE].T.astype(np.float32, order="C")
             for number, layer in enumerate(found):
                 total = np.repeat(layer[-1][:, None], values.shape[1], axis=1)
@@ -112,7 +112,7 @@ def _of_label(label: Label, outputs: Floats) -> Floats:
 
 
 def scores(of: Sequence[tuple[int, int]], label: Label, parameters: Floats, features: NDArray[Any]) -> Floats:
-    """What the network says of each row: a logit, a value in the label's own range, or (rows, classes) logits.
+    """The network's score of each row: a logit, a value in the label's own range, or (rows, classes) logits.
 
     Args:
         of: the shapes of the layers.

@@ -1,7 +1,8 @@
-"""The kernel of a task: what computes clipped gradient sums for its kind of model.
+"""The kernel of a task, which computes clipped gradient sums for its kind of model.
 
-In: a task, public bytes that fix where training begins. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are imported for
-the models that need them alone; a machine that cannot train a model is refused here, whether or not a unit ever comes.
+In: a task, public bytes that fix the initial parameters. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are
+imported only for models that need them; a machine that cannot train a model is refused here, whether or not any unit
+follows. Not covered: the sums themselves.
 """
 
 from typing import TYPE_CHECKING
@@ -21,11 +22,11 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     """The kernel of a task.
 
     Args:
-        task: what is learnt.
+        task: what to learn.
         key: public bytes, from which a network's first weights are made.
 
     Raises:
-        RequestError: the model needs a library that is not installed, or is named by an object that is none.
+        RequestError: the model needs a library that is not installed, or names an object that is not a model.
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
@@ -41,7 +42,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
 
     other = JaxKernel.of(task)
     other.check_places()
-    # An object that gives no scores is found here, not by the evaluation at the end.
+    # Detect an object without scores here, not in the evaluation at the end.
     rows = np.zeros((2, task.width), np.float32)
     for alone in (True, False):
         scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)

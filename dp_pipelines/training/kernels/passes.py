@@ -1,15 +1,16 @@
-"""Forward and backward through a network, and the weighted sum of a block of units, always of one shape.
+"""Forward and backward passes through a network, and the weighted sum of a block of units, always of one shape.
 
-In: layers, a block of rows of which `size` in a row are one unit's. Out: the units' clipped gradients, added to totals. Holds:
-what a unit adds comes from instructions that do not depend on what stands in other rows, since shapes never change (that they do
-not depend on the unit's place either is for `mlp.MLPKernel.check_places` to see); it is never longer than the clip norm, and
-every sum is exact: in float32 where that provably holds it, else in float64 (docs/proofs/training_mlp.md). A unit with a number
-that is not finite adds nothing. Not covered: what matrix products in float32 do to the last bit; nothing rests on it but that a
-row's are always the same.
+In: layers, a block of rows in which `size` consecutive rows belong to one unit. Out: the units' clipped gradients,
+added to totals. Holds: a unit's contribution comes from instructions that do not depend on other rows, since shapes
+never change (`mlp.MLPKernel.check_places` checks that they do not depend on its place either). It is never longer than
+the clip norm, and every sum is exact: in float32 where that provably holds it, else in float64
+(docs/proofs/training_mlp.md). A unit with a number that is not finite adds nothing. Not covered: the last bit of
+float32 matrix products; it only has to be the same for a row each time.
 """
 
-# A row's numbers stand in a column, so that all but the first copy goes through memory in order. The arrays are made once
-# and used again and again: a `Desk` is for one thread. The loops over them are compiled (`loops`).
+# A row's numbers are in a column, so everything but the first copy goes through memory in order. The arrays are
+# allocated
+# once and reused: a `Desk` is for one thread. The loops over them are compiled (`loops`).
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,23 +28,23 @@ Singles = NDArray[np.float32]
 Truths = NDArray[np.bool_]
 
 SPREAD = 8
-"""How often the clip norm the norms of a unit's rows may be together: more, and the unit is scaled down further."""
+"""The most that the norms of a unit's rows may add up to, in clip norms; beyond it, the unit is scaled down further."""
 
 MARGIN = 1e-6
-"""What is left of the clip norm of a unit of several rows for float rounding, as a part of it."""
+"""The share of the clip norm that remains for a unit of several rows after allowing for float rounding."""
 
 NORM_ERROR = 2.0**-36
-"""How far its squared norm may be from the exact one, as a part of the squared sum of its rows' norms."""
+"""How far its squared norm may be from the exact one, relative to the squared sum of its rows' norms."""
 
 ROOM = 2.0**-9
-"""What is left of the clip norm, as a part of it, before coarse rounding makes a vector a little longer or shorter."""
+"""The share of the clip norm that remains before coarse rounding makes a vector a little longer or shorter."""
 
 LEAST = 2.0**-120
 """More than float32 can lose of a square by underflow."""
 
 
 class Desk:
-    """The arrays of one thread, and what is done on them.
+    """The arrays of one thread, and the operations on them.
 
     Args:
         shapes: of the layers, see `network.shapes`.
@@ -65,7 +66,7 @@ class Desk:
         self._rounded = [np.empty_like(self._inputs[0]), *self._inputs[1:]]
         self._all_derivatives, self._slopes = (np.empty((self._outputs[-1], BLOCK), np.float32) for _ in range(2))
         self._derivatives = np.split(self._all_derivatives, self._outputs[1:-1])
-        # Of each layer the squared lengths of rows, as they were last computed.
+        # For each layer, the squared lengths of rows as last computed.
         self._input_squares, self._derivative_squares = (np.empty((len(shapes), BLOCK), np.float32) for _ in range(2))
         self._wide_inputs = [np.empty(inputs.shape) for inputs in self._inputs]
         self._wide_derivatives = [np.empty(derivative.shape) for derivative in self._derivatives]
@@ -84,7 +85,7 @@ class Desk:
         self._stretch, self._finite = np.ones(BLOCK), np.ones(BLOCK, np.bool_)
 
     def clear(self) -> None:
-        """Begin the totals again."""
+        """Reset the totals."""
         for total in self._totals:
             total.fill(0)
 
@@ -113,7 +114,7 @@ class Desk:
         """Add the units' clipped gradients to the totals.
 
         Args:
-            size: rows of each unit, of which some may be unused.
+            size: rows of each unit, some of which may be unused.
             layers: of the network.
             rows, labels, used: BLOCK of each; `used` says which rows count, the others must be zero.
             clip: the clip norm over `unit`, between a half and 1.
@@ -162,7 +163,7 @@ class Desk:
         spread = np.sqrt(squares).reshape(-1, size).sum(axis=1) / unit
         norms = np.sqrt(self._squared_norms(size) / unit**2 + NORM_ERROR * spread**2)
         weights = np.minimum((most - rounding) / norms, SPREAD * most / spread)
-        # Of a unit whose gradient is zero the weight is infinite or no number; any finite one will do.
+        # A unit whose gradient is zero has an infinite weight or NaN; any finite weight will do.
         factors = np.repeat(np.where(weights < 1, weights, 1.0), size) * (1 / (step * unit))
         for number, derivative in enumerate(self._wide_derivatives):
             np.multiply(derivative, factors if number else factors * self._stretch, out=derivative)
@@ -170,7 +171,7 @@ class Desk:
             self._add_wide(number, step * 2.0 ** self._coarse.derivatives[number])
 
     def summed(self, layers: Singles, rows: Singles, labels: Floats, used: Truths) -> list[Floats]:
-        """The sum of gradients as it is, layer by layer."""
+        """The unclipped sum of gradients, layer by layer."""
         self._pass(layers, rows, labels, used, self._fine)
         self._widen()
         self._wide_derivatives[0] *= self._stretch
@@ -181,7 +182,7 @@ class Desk:
         return [_turned(product, shape) for product, shape in zip(self._products, self._shapes, strict=True)]
 
     def numbers(self, size: int, layers: Singles, rows: Singles, labels: Floats) -> list[Any]:
-        """All that a block's results are made of, a row for each row: to see whether a row's numbers depend on its place."""
+        """All numbers behind a block's results, row by row, to see whether a row's numbers depend on its place."""
         self._pass(layers, rows, labels, np.ones(BLOCK, np.bool_), self._coarse if size == 1 else self._fine)
         norms = [*self._input_squares, *self._derivative_squares, self._stretch]
         if size > 1:
@@ -198,7 +199,7 @@ class Desk:
             np.copyto(wide, narrow)
 
     def _blank(self, bad: Truths) -> None:
-        """Make nothing of some rows."""
+        """Blank out some rows."""
         for part in self._derivatives:
             part[:, bad] = 0
         self._rounded[0][:, bad] = 0
@@ -206,7 +207,7 @@ class Desk:
             part[:-1, bad] = 0
 
     def _wide_lengths(self) -> tuple[Floats, Floats]:
-        """Of each row the squared norm of its gradient, and the sum of its squared inputs times columns."""
+        """For each row, the squared norm of its gradient, and the sum of its squared inputs times columns."""
         squares, dulled = np.zeros(BLOCK), np.zeros(BLOCK)
         for number, (values, derivative) in enumerate(zip(self._wide_inputs, self._wide_derivatives, strict=True)):
             lengths = np.einsum("ij,ij->j", values, values)
@@ -247,7 +248,7 @@ def _product(inputs: NDArray[Any], derivative: NDArray[Any], out: NDArray[Any]) 
 
 
 def _turned(matrix: Floats, shape: tuple[int, ...]) -> Floats:
-    """The matrix, or its transpose, which has that shape."""
+    """The matrix or its transpose, whichever has that shape."""
     return matrix if matrix.shape == shape else matrix.T
 
 

@@ -1,7 +1,8 @@
-"""Units of a like number of rows put together, so that programs meet few shapes.
+"""Groups units with a similar number of rows, so that programs meet few shapes.
 
-In: where each unit's rows begin. Out: blocks of units that take the place of as many rows each. Holds: each unit with a row is in
-one block; its place there depends on the other units, what stands in it does not. Not covered: the rows themselves.
+In: where each unit's rows begin. Out: blocks of units that each take up the same number of rows. Holds: each unit with
+a row is in one block; its place there depends on the other units, its content does not. Not covered: the rows
+themselves.
 """
 
 import dataclasses
@@ -18,7 +19,8 @@ class Block:
     """Some units.
 
     Args:
-        rows: (units, size): the places of the rows; a unit with fewer has its last one again, an empty place the first of all.
+        rows: (units, size): the positions of the rows; a unit with fewer repeats its last one, and an empty place has
+            the very first.
         used: (units, size): which of them count.
     """
 
@@ -32,11 +34,11 @@ class Block:
 
 
 def blocks(starts: Places, sizes: Sequence[int], units: Callable[[int], int]) -> Iterator[Block]:
-    """All units with at most `sizes[-1]` rows, those of like sizes together.
+    """All units with at most `sizes[-1]` rows, grouped by size.
 
     Args:
         starts: the rows of unit i are `starts[i]:starts[i + 1]`.
-        sizes: rising; a unit takes the place of the first that holds its rows.
+        sizes: ascending; a unit takes up the first that holds its rows.
         units: how many units are in a block, by size; the last of a size has empty places.
 
     >>> for block in blocks(np.array([0, 1, 4, 5]), (1, 4), lambda size: 4 // size):
