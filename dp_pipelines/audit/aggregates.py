@@ -1,10 +1,12 @@
-"""Replays of the stages that are released by `release.draw`: their noise and what selects their partitions.
+"""Replays the stages that `release.draw` releases: their noise and the selection of their partitions.
 
-In: a frozen stage, how many replays, with the unit or without. Out: scores, and residuals for their records. How: in one call of
-`draw_release` each partition is a replay of its own (or one of the several that a unit changes), since all draw their own noise.
-Holds: what is looked at is what metrics get to see, on the release lattice. Not covered: the kernels before, and what metrics
-make of noisy statistics, which is post-processing.
+In: a frozen stage, the number of replays, with the unit or without. Out: scores, and residuals for their records.
+Holds: the audit sees exactly what metrics see, on the release lattice. Not covered: the kernels before, and what
+metrics compute from noisy statistics, which is post-processing.
 """
+
+# In one call of `draw_release` each partition is a replay (or one of several partitions that a unit changes), since
+# every partition draws its own noise.
 
 import dataclasses
 import math
@@ -33,15 +35,15 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 PORTION = 2**17
-"""Integers that are drawn at a time."""
+"""How many integers are drawn at a time."""
 
 SURELY = 40
-"""Scales of noise above a threshold, where a partition is kept whatever is drawn."""
+"""This many scales of noise above a threshold, a partition is kept whatever the draw."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe(Metric):
-    """A metric that publishes nothing and keeps the noisy statistics that it is given."""
+    """A metric that publishes nothing and keeps the noisy statistics it gets."""
 
     needs_row_bound = False
     seen: dict[Statistic, Noisy] = dataclasses.field(default_factory=dict, compare=False, hash=False)
@@ -75,7 +77,7 @@ def noisy_numbers(stage: StagePlan) -> list[int]:
 
 
 def noisy_lists(stage: StagePlan) -> list[int]:
-    """The places of statistics with many noisy numbers for a partition: not those that decide one."""
+    """The places of statistics with many noisy numbers for a partition, except those that decide on one."""
     pairs = enumerate(zip(stage.statistics, stage.noises, strict=True))
     return [i for i, (s, noise) in pairs if noise is not None and s.width is not None and not s.decided]
 
@@ -164,7 +166,7 @@ def medians(stage: StagePlan, place: int, counts: Integers) -> Floats:
 
 
 def _decided(stage: StagePlan, place: int, few: Statistic, counts: Integers) -> Floats:
-    """What is decided by some counts, with a statistic of few cells in its place."""
+    """The decision from some counts, with a statistic of few cells in its place."""
     statistics = tuple(few if i == place else s for i, s in enumerate(stage.statistics))
     noises = FrozenMapping({few.name: stage.choices.noises[stage.statistics[place].name]})
     choices = dataclasses.replace(stage.choices, noises=noises)
@@ -237,7 +239,7 @@ def _watched(stage: StagePlan, probe: Probe) -> StagePlan:
 
 
 def _sure(stage: StagePlan) -> list[int]:
-    """For each statistic a total with which a partition is kept whatever is drawn."""
+    """For each statistic a total with which a partition is kept whatever the draw."""
     found = [worst.LEAST] * len(stage.statistics)
     selection = stage.selection
     if selection is None:
@@ -261,7 +263,7 @@ def _totals(stage: StagePlan, columns: list[Integers]) -> Totals:
 
 
 def _with_lists(stage: StagePlan, statistic: Statistic, matrix: Integers) -> Totals:
-    """Totals with a matrix of numbers for one statistic; the others hold what nobody reads."""
+    """Totals with a matrix of numbers for one statistic; nobody reads the others."""
     size, place = len(matrix), stage.statistics.index(statistic)
     totals = _totals(stage, [np.full(size, worst.LEAST, np.int64)] * len(stage.statistics))
     if statistic.vectors is not None:

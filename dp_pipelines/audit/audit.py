@@ -1,9 +1,10 @@
-"""The audit of a plan: records beside what runs, models trained on made-up examples, every stage replayed.
+"""The audit of a plan: compares its records with what runs, trains models on made-up examples, and replays every stage.
 
-In: a plan, how many replays, how rarely a plan that is right may be found wrong. Out: an `Audit`. Holds: the probability that
-anything is found wrong in a plan that runs as it was accounted is at most `false_alarms`, for all comparisons together. Records
-(`audit.records`) and what a model reads (`audit.fitted`) come first, and no chance decides there. Scores of stages add up, for
-each group of units alone, as the accountant composes them. No rows are read. Not covered: see docs/audit.md.
+In: a plan, the number of replays, the accepted probability of a false alarm. Out: an `Audit`. Holds: for a plan that
+runs as it was accounted, the probability that anything is reported wrong is at most `false_alarms`, over all
+comparisons together. Records (`audit.records`) and what a model reads (`audit.fitted`) come first, and involve no
+chance. Scores of stages add up within each group of units, as the accountant composes them. No rows are read. Not
+covered: see docs/audit.md.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ Floats = NDArray[np.float64]
 REPLAYS = 200_000
 FEWEST = 1_000
 MOST_DRAWS = 4 * 10**7
-"""Where a replay takes many draws, there are fewer of them by default."""
+"""If a replay takes many draws, there are fewer replays by default."""
 
 FALSE_ALARMS = 1e-6
 
@@ -39,14 +40,14 @@ EVERYTHING = "all together"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Line:
-    """A stage, or all that one unit meets.
+    """A stage, or everything that one unit meets.
 
     Args:
         name: of the stage.
-        group: of the units, where there are groups.
+        group: of the units, if there are groups.
         divergences: see `divergence.compare`.
         findings: about the stage's noise, samples, clips and records.
-        agrees: whether nothing speaks against the records.
+        agrees: whether there is no evidence against the records.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Audit:
 
     Args:
         replays: of each stage, with the unit and without it.
-        false_alarms: the probability that something is found wrong in a plan that is right, at most.
+        false_alarms: an upper bound on the probability that something is reported wrong in a correct plan.
         limit: the evidence (see `audit.evidence`) from which something is wrong.
         lines: of the stages, then of all together for each group.
         notes: what was not replayed.
@@ -76,7 +77,7 @@ class Audit:
 
     @property
     def agrees(self) -> bool:
-        """Whether what runs is what was accounted, as far as the replays tell."""
+        """Whether the plan runs as it was accounted, as far as the replays tell."""
         return all(line.agrees for line in self.lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Audit:
 
 
 def _json(line: Line) -> dict[str, Any]:
-    # What is certain has no finite evidence, and JSON no infinity.
+    # Certainty means infinite evidence, and JSON has no infinity.
     def plain(one: Any) -> dict[str, Any]:
         fields = dataclasses.asdict(one)
         return {key: None if value == math.inf else value for key, value in fields.items()}
@@ -117,7 +118,7 @@ def audit(
 
     Args:
         plan: the plan.
-        replays: of each stage, from 1,000; None: 200,000, or fewer where a replay takes many draws.
+        replays: of each stage, from 1,000; None: 200,000, or fewer if a replay takes many draws.
         false_alarms: see `Audit`.
         tell: is told each step.
 
@@ -167,7 +168,7 @@ def audit(
 def _certain(
     plan: Plan, ready: dict[str, list[StagePlan]], tell: Callable[[str], None]
 ) -> tuple[dict[str, tuple[Finding, ...]], list[str]]:
-    """What no chance decides, by stage; and what could not be looked at."""
+    """The findings that involve no chance, by stage, and notes on what could not be checked."""
     found, notes = records.findings(plan, ready), list[str]()
     for name in plan.trained:
         tell(f"training {name} on made-up examples")
@@ -180,7 +181,7 @@ def _certain(
 
 
 def _ready(stage: StagePlan) -> list[StagePlan]:
-    """A stage as it runs: where a run chooses the bound on partitions, with the largest, then with the smallest."""
+    """A stage as it runs; if a run chooses the bound on partitions, with the largest and then with the smallest."""
     return [_closed(stage, -1), *([_closed(stage, 0)] if stage.query.bounds.auto else [])]
 
 

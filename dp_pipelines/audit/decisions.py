@@ -1,9 +1,9 @@
-"""Replays of decisions: what is kept, which candidate is chosen, where a median lies. And what a threshold lets through.
+"""Replays decisions: which partitions are kept, which candidate is chosen, where a median lies, what a threshold shows.
 
-In: a frozen stage. Out: scores for replays; how often each outcome occurred beside its probability. Holds: coins, thresholds and
-choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered: a failure with a probability as
-small as that of a threshold is computed from the law of the noise (which is replayed), not waited for; the best partitions are
-chosen among two.
+In: a frozen stage. Out: scores for replays; how often each outcome occurred, beside its probability. Holds: coins,
+thresholds and choices are drawn by the code that runs, `release.draw` and `selection.exponential`. Not covered:
+failures as rare as those of a threshold are computed from the law of the noise (which is replayed) instead of observed;
+the best partitions are chosen among only two.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 ASIDE = 1.5
-"""So many scales below a threshold: where how often noise reaches it tells most about its scale."""
+"""How many scales below a threshold to replay: there, how often noise reaches it tells most about its scale."""
 
 SURELY_NOT = 1e-300
 
@@ -51,7 +51,7 @@ class Decisions:
 
 
 def coins(stage: StagePlan, selection: Selection, replays: int) -> Decisions:
-    """Whether partitions are kept that one unit more makes most of a difference to.
+    """Whether partitions are kept, for the number of units at which one more unit makes the greatest difference.
 
     Args:
         stage: the frozen stage.
@@ -108,7 +108,7 @@ def _totals_of_coins(selection: Selection) -> tuple[int, int, Callable[[int], fl
 
 
 def hides(selection: Selection, stage: StagePlan) -> float:
-    """The probability with which noise alone shows a unit that is alone in its partitions, at most, over all numbers of them."""
+    """The largest probability, over all numbers of partitions, that noise alone reveals a unit alone in its partitions."""
     noise, most = selection.noise, stage.layout.max_partitions
     assert noise is not None
     if not _weighted(stage, selection):
@@ -127,7 +127,7 @@ def _any(probability: float, times: int) -> float:
 
 
 def best(stage: StagePlan, asked: BestChoice, replays: int) -> Decisions:
-    """The choice of the better of two partitions that are alike, but for the unit.
+    """The choice of the better of two partitions that differ only by the unit.
 
     Args:
         stage: the frozen stage.
@@ -151,7 +151,7 @@ def best(stage: StagePlan, asked: BestChoice, replays: int) -> Decisions:
 
 
 def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
-    """The choice between two candidates of which the unit makes one better.
+    """The choice between two candidates, one of which the unit makes better.
 
     Args:
         stage: the frozen stage.
@@ -178,7 +178,7 @@ def ranks(stage: StagePlan, place: int, replays: int) -> Decisions:
 
 
 def medians(stage: StagePlan, place: int, replays: int) -> Decisions:
-    """Whether a median with smooth sensitivity is published above the middle between two, one value apart.
+    """Whether a median with smooth sensitivity is published above the midpoint of two medians that are one value apart.
 
     Args:
         stage: the frozen stage.

@@ -1,9 +1,9 @@
-"""The privacy loss that replays show, beside the one that was accounted: hockey-stick divergences in both directions.
+"""Compares the privacy loss seen in replays with the accounted one: hockey-stick divergences in both directions.
 
-In: a score of each replay with the unit and without it, the larger the more it looks like the former; the accounted delta at some
-epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the evidence that
-it is above the accounted delta. Holds: t is chosen on one half of the replays, the other half is counted, so that the choice
-costs nothing; any score and any t are a fair test. Not covered: a divergence that the score does not see.
+In: a score of each replay with the unit and without it, larger if the unit seems to be there; the accounted delta at
+some epsilons. Out: for each epsilon and direction P(score >= t) - exp(epsilon) Q(score >= t), with its error, and the
+evidence that it exceeds the accounted delta. Holds: one half of the replays chooses t and the other half is counted, so
+the choice costs nothing; any score and any t make a fair test. Not covered: a divergence that the score does not show.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from dp_pipelines.audit import evidence
 Floats = NDArray[np.float64]
 
 EPSILONS = (0.0, 0.5, 1.0)
-"""Where divergences are compared: small, since there many replays decide."""
+"""The epsilons at which divergences are compared; they are small, because there many replays count."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,8 +26,8 @@ class Divergence:
     """One comparison.
 
     Args:
-        epsilon: of it.
-        removed: whether the unit's release is P, and the one without it is Q; else the other way round.
+        epsilon: the epsilon.
+        removed: whether P is the release with the unit and Q the one without it; otherwise the reverse.
         replayed: the divergence found.
         error: its standard error.
         accounted: the delta that the accountant gives.
@@ -78,7 +78,7 @@ def compare(with_unit: Floats, without: Floats, accounted: Mapping[float, float]
 
 
 def threshold(p: Floats, q: Floats, epsilon: float) -> float:
-    """The score at and above which P has most more than exp(epsilon) times Q; infinite where it never has more."""
+    """The score above which P most exceeds exp(epsilon) times Q; infinite if it never does."""
     scores = np.concatenate([p, q])
     weights = np.concatenate([np.ones(len(p)), np.full(len(q), -math.exp(epsilon))])
     order = np.argsort(-scores, kind="stable")

@@ -1,8 +1,8 @@
-"""How strongly counts and sums speak against a claim: logarithms of bounds on the probability of a false alarm.
+"""The strength of evidence against a claim: logarithms of bounds on the probability of a false alarm.
 
-In: what was counted, what was claimed. Out: `evidence`, a number x such that, where the claim holds, it is reached with
-probability at most exp(-x). Holds: for counts at every sample size (Chernoff's bounds, no normal approximation); for squares too,
-given their fourth moment; for correlations of normal variables. Not covered: how well a test finds what is wrong.
+In: what was counted, what was claimed. Out: `evidence`, a number x that is reached with probability at most exp(-x) if
+the claim holds. Holds: for counts at every sample size (Chernoff's bounds, no normal approximation); for squares too,
+given their fourth moment; for correlations of normal variables. Not covered: the power of a test to find errors.
 """
 
 import math
@@ -30,8 +30,8 @@ def entropy(found: float, claimed: float) -> float:
 def excess(hits_p: int, hits_q: int, n: int, *, epsilon: float, delta: float) -> float:
     """Evidence that P(event) > exp(epsilon) Q(event) + delta, from n draws under each.
 
-    Whatever P and Q are that obey the claim: the entropies of the two counts, each on its side, add up to a or more with
-    probability at most (1 + a) exp(-a). The least sum over all such P and Q is taken.
+    For any P and Q that obey the claim, the entropies of the two counts, each on its side, add up to a or more with
+    probability at most (1 + a) exp(-a). We take the smallest sum over all such P and Q.
 
     >>> excess(600, 500, 1000, epsilon=0.0, delta=0.1)
     0.0

@@ -1,11 +1,14 @@
-"""`training.fit` itself, run on made-up examples: which units each release reads, and that nothing else of them leaves.
+"""Runs `training.fit` itself on made-up examples: checks which units each release reads, and that nothing else leaves.
 
-In: a plan, a train stage of it. Out: findings by part of the stage. How: a run draws for real, and notes what comes through
-`training.drawing`; others, with other examples, are given the same draws. Holds: every release is seen, once for each draw of
-its record; without one unit, what comes to the releases of its group is less by what comes from that unit alone, and what comes
-to the others is the same; with the same draws, all that is kept, told and published is the same, whatever the examples are. No
-chance decides. Not covered: the laws of draws, the steps of kernels (`audit.steps`, tests/training).
+In: a plan, one of its train stages. Out: findings by part of the stage. Holds: every release is seen, once for each
+draw of its record; without one unit, the input to the releases of its group shrinks by exactly that unit's
+contribution, and the input to the others stays the same; with the same draws, everything that is kept, reported and
+published is the same, whatever the examples are. No chance is involved. Not covered: the laws of draws, the steps of
+kernels (`audit.steps`, tests/training).
 """
+
+# One run draws for real and notes what comes through `training.drawing`; the others, with other examples, get the same
+# draws.
 
 import dataclasses
 import math
@@ -45,20 +48,20 @@ TABLES = 3
 """Files of examples."""
 
 MOST_NUMBERS = 2**18
-"""Parameters times steps of one run; a longer run is looked at in its first steps."""
+"""Parameters times steps of one run; of a longer run only the first steps are checked."""
 
 Exact = Counter[tuple[Any, ...]] | Floats
-"""What a release is made of, before noise: counts by partition, statistic and cell, or a sum of vectors."""
+"""The input of a release, before noise: counts by partition, statistic and cell, or a sum of vectors."""
 
 
 @dataclasses.dataclass(eq=False)
 class Seen:
-    """What came through the doors in one run.
+    """Everything that `training.drawing` saw in one run.
 
     Args:
-        read: what each draw was made of, by stage.
-        drawn: what each gave.
-        given: how noise and samples were asked for.
+        read: the input of each draw, by stage.
+        drawn: the result of each draw.
+        given: how noise and samples were requested.
     """
 
     read: dict[str, list[Exact]] = dataclasses.field(default_factory=dict)
@@ -68,11 +71,11 @@ class Seen:
 
 
 class Noting(Drawing):
-    """Notes what comes through, and draws; or gives what another run has drawn.
+    """Takes notes and draws, or returns what another run has drawn.
 
     Args:
         stages: as they are planned.
-        before: what the other run has drawn.
+        before: the draws of the other run.
     """
 
     def __init__(self, stages: Mapping[str, StagePlan], before: Seen | None = None) -> None:
@@ -95,7 +98,7 @@ class Noting(Drawing):
         return _Everybody(rate)
 
     def through(self, stage: str, exact: Exact, draw: Any) -> Any:
-        """Note what a draw is made of; what it gives."""
+        """Note the input of a draw and return its result."""
         self.seen.read.setdefault(stage, []).append(exact)
         drawn = self.seen.drawn.setdefault(stage, [])
         drawn.append(draw() if self._before is None else self._before.drawn[stage][len(drawn)])
@@ -117,14 +120,14 @@ class _NotedSum(NoisySum):
 
 
 class _Everybody(UnitSampler):
-    """A sample with every unit: as possible as any other, and it leaves no unit out."""
+    """A sample with every unit, which is a possible sample and leaves no unit out."""
 
     def draw(self, units: int) -> NDArray[np.int64]:
         return np.arange(units, dtype=np.int64)
 
 
 def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
-    """All that totals count, by partition, statistic and cell."""
+    """Everything that totals count, by partition, statistic and cell."""
     partitions = list(zip(*(column.to_pylist() for column in totals.partitions), strict=True))
     counts: Counter[tuple[Any, ...]] = Counter()
     for place, (high, low) in enumerate(zip(totals.high, totals.low, strict=True)):
@@ -138,7 +141,7 @@ def counts_of(totals: Totals) -> Counter[tuple[Any, ...]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Ran:
-    """One run: what its releases have read, and all that leaves it, as far as rows may have decided it."""
+    """One run: what its releases have read, and everything leaving it that rows may have decided."""
 
     seen: Seen
     left: dict[str, Any]
@@ -150,9 +153,9 @@ def run(stages: Mapping[str, StagePlan], name: str, task: TrainModel, examples: 
     Args:
         stages: of the plan.
         name: of the train stage.
-        task: what is learnt.
-        examples: what from.
-        before: the draws that are given again.
+        task: what to learn.
+        examples: what to learn from.
+        before: the draws to repeat.
     """
     noting, kept, told = Noting(stages, before), KeptInMemory(), list[str]()
     made = examples.table()
@@ -205,7 +208,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
         name: of a train stage.
 
     Raises:
-        RequestError: the model needs what is not installed, or is not there.
+        RequestError: the model needs a library that is not installed, or does not exist.
     """
     task, stages = plan.trained[name], plan.round(1).stages
     steps.kernel_for(task)
@@ -282,7 +285,7 @@ class _Looked:
         return Finding(what=f"units read by {part}", found=found, evidence=math.inf if wrong else 0.0)
 
     def _adds_up(self, part: str, whole: list[Exact], rest: list[Exact], own: list[Exact]) -> bool:
-        """Whether what comes from all units is what comes from all but one and from that one."""
+        """Whether the input from all units is the sum of that from all but one and that from the one."""
         if not len(whole) == len(rest) == len(own):
             return False
         room = 4 * self.first.seen.slack.get(part, 0.0)
@@ -296,7 +299,7 @@ class _Looked:
         return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)
 
     def nothing_else(self) -> Finding:
-        """Whether all that leaves follows from what was drawn."""
+        """Whether everything that leaves follows from the draws."""
         runs = [self.other, *(ran for runs in (*self.without.values(), *self.alone.values()) for ran in runs)]
         differs = [what for what in self.first.left if any(ran.left[what] != self.first.left[what] for ran in runs)]
         found = f"{', '.join(differs)} of the examples" if differs else "all that is kept, told and published does"
@@ -314,7 +317,7 @@ def _equal(one: Exact, other: Exact) -> bool:
 
 
 def _is_sum(whole: Exact, rest: Exact, own: Exact, room: float) -> bool:
-    """Whether one of them is the sum of the others: counts exactly, vectors but for rounding."""
+    """Whether one of them is the sum of the others: exactly for counts, up to rounding for vectors."""
     if isinstance(whole, Counter) and isinstance(rest, Counter) and isinstance(own, Counter):
         return whole == rest + own
     if isinstance(whole, np.ndarray) and isinstance(rest, np.ndarray) and isinstance(own, np.ndarray):

@@ -1,7 +1,7 @@
 """Made-up examples for a model: no file is read, nothing is random.
 
-In: what a model learns. Out: whole units, of which each row is a function of its unit, its number and a variant. Holds: some
-units of each group, by the rule of the split; rows stand in no order. Not covered: what real examples look like.
+In: what a model learns. Out: whole units; each row depends only on its unit, its number and a variant. Holds: each
+group has some units, by the rule of the split; rows are in no order. Not covered: what real examples look like.
 """
 
 import dataclasses
@@ -21,10 +21,10 @@ TRAINING, HELD_OUT = 24, 12
 """How many units of each group there are."""
 
 SEARCHED = 2**16
-"""Units among which these are found: a share of one in a thousand is met."""
+"""The number of units to search for these: enough for a share of one in a thousand."""
 
 ROWS = 3
-"""Rows of a unit, at most."""
+"""The most rows of a unit."""
 
 FOUND = 6
 """Made-up values of a category whose values are selected."""
@@ -37,7 +37,7 @@ class MadeUp:
     Args:
         task: what is learnt.
         units: their numbers.
-        variant: with another one, each unit has other values.
+        variant: a different variant gives each unit different values.
     """
 
     task: TrainModel
@@ -49,7 +49,7 @@ class MadeUp:
         most = min(ROWS, self.task.max_examples_per_unit)
         unit = np.repeat(np.array(self.units, np.int64), most)
         row = np.tile(np.arange(most), len(self.units))
-        # Every second unit has all rows; the others have one less, where that leaves one.
+        # Every second unit has all rows; the others have one less, if that leaves any.
         there = (row == 0) | (row < most - 1) | (unit % 2 == 0)
         unit, row = unit[there], row[there]
         words = hashing.mix(
@@ -71,7 +71,7 @@ class MadeUp:
 
 
 def some(task: TrainModel, key: bytes) -> tuple[MadeUp, tuple[int, ...], tuple[int, ...]]:
-    """Units of both groups; and of each group two, of different numbers of rows where an example may have several.
+    """Units of both groups; and two from each group, with different numbers of rows if a unit may have several.
 
     Args:
         task: what is learnt.
@@ -92,7 +92,7 @@ def _text(units: NDArray[np.int64]) -> pa.Array:
 
 
 def _columns(task: TrainModel) -> dict[str, Number | Category | Label]:
-    """What stands in each column."""
+    """The content of each column."""
     columns: dict[str, Number | Category | Label] = {task.label.column: task.label}
     for feature in task.features.values():
         columns.setdefault(feature.column, feature)
@@ -107,7 +107,7 @@ def _values(kind: Number | Category | Label, words: Words, variant: int) -> pa.A
         return _listed(kind, share)
     low, high = float(kind.min_value), float(kind.max_value)
     values = low * (1 - share) + high * share
-    if isinstance(kind, Number) and variant:  # what no range holds
+    if isinstance(kind, Number) and variant:  # a value outside every range
         values[share < 0.1], values[share > 0.9] = np.nan, 1e308
     return pa.array(values)
 

@@ -1,9 +1,10 @@
-"""Every field of every mechanism record, beside what runs: no noise is drawn, no chance decides.
+"""Compares every field of every mechanism record with what runs: no noise is drawn, and no chance is involved.
 
-In: a stage as it runs, its records, what the trainer will be asked for. Out: findings. Holds: what runs is read from the noise,
-lattices, bounds, thresholds and choices that the stage hands to workers, and from the steps of the model; a field of a record
-that is compared with nothing is a finding. Where a run chooses bounds, a record holds for all of them: it says what the plan
-reserves, and no less than the stage needs. Not covered: how far kernels let a unit move a statistic (tests/privacy).
+In: a stage as it runs, its records, what the trainer will be asked for. Out: findings. Holds: what runs is read from
+the noise, lattices, bounds, thresholds and choices that the stage gives to workers, and from the steps of the model; a
+field of a record that is compared with nothing is a finding. If a run chooses bounds, a record covers all of them: it
+states what the plan reserves, and no less than the stage needs. Not covered: how far kernels let a unit move a
+statistic (tests/privacy).
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ from dp_pipelines.training import gaussian_noise as noise_of_sums
 from dp_pipelines.training.features import moments
 
 Fields = dict[str, Any]
-"""What a record must say, by field; None where it must say nothing."""
+"""What a record must state, by field; None if it must state nothing."""
 
 
 COMPARED = frozenset(
@@ -44,10 +45,10 @@ COMPARED = frozenset(
         *("epsilon", "delta", "rate", "times", "group"),
     }
 )
-"""The fields of a record that are compared with what runs: all that it has, as a test sees."""
+"""The fields of a record that are compared with what runs; a test checks that these are all of them."""
 
 NO_LESS = ("l2_squared", "linf", "l0", "l1", "epsilon", "delta")
-"""What a record says of bounds that a run chooses is no less than what any of them needs."""
+"""The fields that, for bounds chosen by a run, must be no less than any of them needs."""
 
 
 def group_of(plan: Plan, name: str) -> str | None:
@@ -59,7 +60,7 @@ def group_of(plan: Plan, name: str) -> str | None:
 
 
 def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
-    """The sums of vectors that `fit` releases for a stage: how many, how long, of which part of the units."""
+    """The sums of vectors that `fit` releases for a stage: how many, how long, over which share of the units."""
     for trained, task in plan.trained.items():
         if name == trained:
             return ClippedVectors(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
@@ -69,11 +70,11 @@ def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
 
 
 def findings(plan: Plan, ready: Mapping[str, Sequence[StagePlan]]) -> dict[str, tuple[Finding, ...]]:
-    """What is found about the records of a plan's first run and of its last, by stage; under "" about those of no stage.
+    """The findings about the records of a plan's first and last run, by stage; "" has those about records of no stage.
 
     Args:
-        plan: the plan. What it was accounted with and what its stages carry are both looked at.
-        ready: its stages as they run: where a run chooses bounds, with several choices.
+        plan: the plan. Both the records it was accounted with and those its stages carry are checked.
+        ready: its stages as they run; if a run chooses bounds, with several choices.
     """
     first = {"": (plan.round(1).stages, (plan.mechanisms, plan.round(1).mechanisms))}
     groups = plan.all_mechanisms()
@@ -119,7 +120,7 @@ def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> li
     """What differs: the name of a record, and what is wrong with it.
 
     Args:
-        wanted: what the records must say.
+        wanted: what the records must state.
         records: of one stage.
     """
     said: dict[str, MechanismRecord] = {}
@@ -140,11 +141,11 @@ def compared(wanted: Sequence[Fields], records: Iterable[MechanismRecord]) -> li
 
 
 def differences(record: MechanismRecord, fields: Fields) -> list[str]:
-    """What one record says otherwise than what runs, field by field.
+    """How one record differs from what runs, field by field.
 
     Args:
         record: the record.
-        fields: what it must say.
+        fields: what it must state.
     """
     wrong = []
     for field in dataclasses.fields(record):
@@ -166,12 +167,12 @@ def _too_little(reserved: Fields, needed: Fields) -> list[str]:
 
 
 def running(stage: StagePlan, group: str | None, vectors: ClippedVectors | None) -> list[Fields]:
-    """What the records of a stage must say.
+    """What the records of a stage must state.
 
     Args:
-        stage: it runs as this says; where its bounds are open, the most that is reserved for them.
+        stage: the stage as it runs; if its bounds are open, with the most that is reserved for them.
         group: of the units that it reads.
-        vectors: the sums of vectors that are released for it outside of the aggregate path.
+        vectors: the sums of vectors that are released for it outside the aggregate path.
     """
     made = [_of_statistic(stage, place, noise, vectors) for place, noise in _noises(stage)]
     made += _of_decisions(stage)
@@ -253,7 +254,7 @@ def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> L
 
 
 def _of_sums(audited: _Audited) -> Fields:
-    """Of the sums that the trainer releases, with the noise that it takes from the stage."""
+    """The fields for the sums that the trainer releases, with the noise that it takes from the stage."""
     vectors = audited.vectors
     if vectors is None:
         return {"kind": f"{audited.statistic.name}, which nothing releases"}
@@ -278,11 +279,11 @@ FIELDS: Mapping[type[Mechanism], Callable[[_Audited], Fields]] = {
     MedianByPoints: _of_median,
     NoisyTrainingSums: _of_sums,
 }
-"""What the record of each mechanism must say beside its name; worked out anew, not asked of the mechanism."""
+"""What the record of each mechanism must state besides its name; computed here, not asked of the mechanism."""
 
 
 def _of_decisions(stage: StagePlan) -> list[Fields]:
-    """Of choices, coins and thresholds."""
+    """The records of choices, coins and thresholds."""
     kind, selection, delta = stage.kind, stage.selection, stage.choices.selection_delta
     if isinstance(kind, BestKind):
         fields: Fields = {"name": "best", "epsilon": stage.choices.selection_epsilon, "l0": kind.choice.k}

@@ -1,8 +1,8 @@
-"""One stage of a plan replayed: what each kind of statistic and decision in it shows, and how its records fare.
+"""Replays one stage of a plan: what each kind of statistic and decision reveals, and whether its records hold up.
 
-In: a frozen stage, its records, how many replays. Out: a score of each replay with the worst unit and without, findings. Holds:
-what is added is computed from the query and the lattice that run, its price from the records alone. Not covered: how findings are
-judged (`audit.audit`).
+In: a frozen stage, its records, the number of replays. Out: a score of each replay with the worst unit and without, and
+findings. Holds: what the unit adds is computed from the query and the lattice that run, its price from the records
+alone. Not covered: how findings are judged (`audit.audit`).
 """
 
 import dataclasses
@@ -50,20 +50,20 @@ _Add = Callable[[Floats, float, bool, int], Floats | None]
 noise (replays, steps), where it is known."""
 
 DRAWS_OF_MEDIAN = 500
-"""A median with smooth sensitivity takes as long as so many draws."""
+"""A median with smooth sensitivity takes as long as this many draws."""
 
 ROW_OF_EXPONENTIAL = 500
-"""A choice by the exponential mechanism takes as long as so many draws."""
+"""A choice by the exponential mechanism takes as long as this many draws."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at beside the scores.
+    """One thing that was checked besides the scores.
 
     Args:
-        what: it was, e.g. `noise of units`.
-        found: in words.
-        evidence: that it is wrong; infinite where that is certain.
+        what: what was checked, e.g. `noise of units`.
+        found: the result in words.
+        evidence: that it is wrong; infinite if that is certain.
     """
 
     what: str
@@ -77,7 +77,7 @@ class Replayed:
 
     Args:
         with_unit, without: the score of each.
-        first: a draw of each replay without the unit, standardised: none may be that of another stage.
+        first: a standardised draw of each replay without the unit; none may occur in another stage.
         findings: about its noise, samples, clips and records.
         notes: what was not replayed.
     """
@@ -90,7 +90,7 @@ class Replayed:
 
 
 class _Watch:
-    """What the parts of a stage add to."""
+    """Collects what the parts of a stage find."""
 
     def __init__(self, records: Sequence[MechanismRecord], replays: int) -> None:
         self.records = {record.name: record for record in records}
@@ -102,7 +102,7 @@ class _Watch:
         self.related: list[Products] = []
 
     def record(self, name: str) -> MechanismRecord | None:
-        """The record of a name. That there is none is a finding of `audit.records`."""
+        """The record of a name. A missing one is a finding of `audit.records`."""
         return self.records.get(name)
 
     def squares(self, name: str, squares: Squares) -> None:
@@ -127,7 +127,7 @@ class _Watch:
 
 
 def cost(stage: StagePlan, task: TrainModel | None) -> int:
-    """About how many draws a replay of a stage takes, with the unit and without it."""
+    """Roughly how many draws a replay of a stage takes, with the unit and without it."""
     total = 0
     for statistic, noise in zip(stage.statistics, stage.noises, strict=True):
         if noise is None:
@@ -165,7 +165,7 @@ COSTS: Mapping[type[Mechanism], Callable[[StagePlan, Statistic, Noise], int]] = 
     MedianByPoints: _cost_of_median,
     NoisyTrainingSums: _cost_of_sums,
 }
-"""About how many draws a statistic of each mechanism takes in a replay."""
+"""Roughly how many draws a statistic of each mechanism takes in a replay."""
 
 
 def replay(
@@ -175,7 +175,7 @@ def replay(
 
     Args:
         stage: as it runs.
-        planned: as it stands in the plan: its records have the names of these statistics.
+        planned: the stage as planned; its records have the names of these statistics.
         records: of the stage, in the plan.
         task: the model, if the stage is its steps.
         replays: how many.
@@ -202,7 +202,7 @@ def replay(
 
 
 def unrelated(stages: Iterable[Replayed]) -> Finding:
-    """Whether no draw of one stage is one of another."""
+    """Whether no two stages share a draw."""
     columns = [one.first for one in stages if len(one.first)]
     related = Products()
     if columns:
@@ -285,7 +285,7 @@ DECISIONS: Mapping[type[Mechanism], Callable[[_Watch, StagePlan, int], None]] = 
     RankChoice: _ranks,
     MedianByPoints: _median,
 }
-"""How the decisions of each mechanism are replayed that decides instead of adding noise."""
+"""How to replay each mechanism that decides instead of adding noise."""
 
 
 def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
@@ -302,7 +302,7 @@ def _vectors(watch: _Watch, stage: StagePlan, task: TrainModel | None) -> None:
     def add(noisy: Floats, exact: float, with_unit: bool, done: int) -> Floats | None:
         watch.scores[with_unit][done : done + noisy.shape[1]] += steps.score(noisy, claimed, vectors.rate)
         if with_unit and vectors.rate < 1:
-            return None  # what the sums are depends on coins
+            return None  # the sums depend on coins
         residuals: Floats = (noisy - exact).T
         squares.add(residuals / claimed)
         related.add(residuals / claimed)

@@ -1,8 +1,9 @@
-"""Whether noise has the standard deviation that its record says, and whether no draw is used twice.
+"""Checks that noise has the standard deviation stated in its record, and that no draw is used twice.
 
-In: what was released less the exact totals, over the standard deviation of the record, some replays at a time. Out: the ratio of
-both, and the evidence against it; the largest correlation, and the evidence against none. Holds: only too little noise is found
-wrong: more costs accuracy alone. Not covered: other properties of a law than its variance (tests/noise has those).
+In: released numbers minus exact totals, divided by the record's standard deviation, some replays at a time. Out: the
+ratio of the two standard deviations, and the evidence against it; the largest correlation, and the evidence for one.
+Holds: only too little noise counts as wrong; too much costs only accuracy. Not covered: properties of a law other than
+its variance (tests/noise checks those).
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from dp_pipelines.noise.laws import FlooredLaplace, Law
 Floats = NDArray[np.float64]
 
 MOST_COLUMNS = 256
-"""Draws of a replay between which all correlations are looked at; of more, so many of them."""
+"""The most draws of a replay to check for correlations with each other; of more draws, only this many are checked."""
 
 FOURTH = {"gaussian": 3.0, "laplace": 6.0}
 SMALL = 4
@@ -25,7 +26,7 @@ SMALL = 4
 
 
 def fourth_moment(law: Law) -> float:
-    """Of a draw in its standard deviations, from above.
+    """An upper bound on the fourth moment of a draw, in its standard deviations.
 
     >>> from fractions import Fraction
     >>> round(fourth_moment(FlooredLaplace(Fraction(1000))), 6)
@@ -63,13 +64,13 @@ class Squares:
 
     @property
     def evidence(self) -> float:
-        """That it is below 1."""
+        """The evidence that the ratio is below 1."""
         return evidence.deficit(self.total / self.n, self.n, self.fourth)
 
 
 @dataclasses.dataclass(eq=False)
 class Steady:
-    """Whether each step has the noise that was drawn, no more and no less: any other divisor than the given one would show."""
+    """Checks that each step has exactly the noise that was drawn: any divisor but the given one would show."""
 
     worst: float = 0.0
     ratio: float = 1.0
@@ -87,7 +88,7 @@ class Steady:
 
     @property
     def evidence(self) -> float:
-        """That some step has another noise: the tails of a mean of squares of normal variables, either side."""
+        """The evidence that some step has different noise: both tails of a mean of squares of normal variables."""
         return max(0.0, self.worst - math.log(2 * max(1, self.looked_at)))
 
 
@@ -105,7 +106,7 @@ class Products:
         """Some more replays; as many columns each time."""
         columns = residuals
         if residuals.shape[1] > MOST_COLUMNS:
-            # Neighbours, since what is used again is used soon; and some from far away.
+            # Check neighbours, since a draw that is used again is used soon, and some from far away.
             far = np.linspace(MOST_COLUMNS // 2, residuals.shape[1] - 1, MOST_COLUMNS // 2).astype(int)
             columns = residuals[:, np.r_[: MOST_COLUMNS // 2, far]]
         sums = columns.T @ columns
@@ -125,7 +126,7 @@ class Products:
 
     @property
     def evidence(self) -> float:
-        """That two draws of a replay, or those of two replays, are related."""
+        """The evidence that two draws of a replay, or draws of two replays, are related."""
         if self._sums is None:
             return 0.0
         size = len(self._sums)

@@ -1,8 +1,8 @@
-"""Whether samples are Poisson: how often each unit was in one, and how large samples were.
+"""Checks that samples are Poisson, by how often each unit was in one and how large samples were.
 
-In: counts. Out: evidence that they do not have their binomial laws. Holds: a unit's coins of all steps together, and all units'
-coins of one step, are what is counted: batches of one size, a shuffled order that deals everybody out once, a sample that is used
-again all show. Not covered: relations that leave both laws as they are (tests/training looks at more).
+In: counts. Out: evidence that they do not follow their binomial laws. Holds: it counts a unit's coins over all steps,
+and all units' coins in one step. So fixed batch sizes, a shuffled order that uses every unit once, and reused samples
+all show. Not covered: dependence that leaves both laws unchanged (tests/training checks more).
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from dp_pipelines.audit import evidence
 Places = NDArray[np.int64]
 
 CELLS = 16
-"""Into so many cells of about equal probability counts are put."""
+"""The number of cells, of about equal probability, into which counts are put."""
 
 
 def of_units(inside: Places, steps: int, rate: float) -> float:
@@ -31,7 +31,7 @@ def of_sizes(trials: Iterable[tuple[Places, int]], rate: float) -> float:
     """Evidence that samples did not have Binomial(units, rate) units.
 
     Args:
-        trials: sizes of samples, and from how many units they were taken.
+        trials: sizes of samples, and how many units they were taken from.
         rate: of each unit.
     """
     sizes: dict[int, list[Places]] = {}

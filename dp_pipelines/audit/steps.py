@@ -1,18 +1,20 @@
-"""Replays of training: `trainer.train` itself, and the release of second moments, with and without one worst-case unit.
+"""Replays training: `trainer.train` itself, and the release of second moments, with and without one worst-case unit.
 
-In: a frozen stage of sums of clipped vectors, the model. Out: for many replays what a reader of all released parameters learns.
-How: a model with as many parameters as there are replays, and for each parameter one unit whose vector, of the full clip
-norm, lies along it. Each unit has the norm that is allowed, a coin of its own in each step, and noise of its own. So each
-coordinate is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from the
-parameters that the loop shows, by public numbers alone: another divisor than the given one shows as noise that is too small or
-too large.
-Beside them stand units whose vectors are zero, so that each step has somebody to sample.
+In: a frozen stage of sums of clipped vectors, the model. Out: for many replays, what a reader of all released
+parameters learns. Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel
+does with other units (tests/training), and the statements of `fit` around the release of moments, which are repeated
+here.
 """
 
-# How long a vector the model's own kernel lets through is measured, on units made to be extreme: it is what is added.
+# How it works: the model has as many parameters as there are replays. For each parameter there is one unit whose
+# vector, of the full clip norm, lies along it. Each unit has its own coin in each step and its own noise, so each
+# coordinate is a training run with one parameter and one unit, which is there or not. Noisy sums are computed back from
+# the parameters that
+# the loop shows, from public numbers only: a divisor other than the given one shows as too little or too much noise.
+# There are also units whose vectors are zero, so that each step has some unit to sample.
 #
-# Holds: samples, sums, noise, steps and kept states are those of a run. Not covered: what a kernel does with other units
-# (tests/training), and the statements of `fit` around the release of moments, which are written again here.
+# The length of the vectors that the model's own kernel lets through is measured on extreme units; that is what is
+# added.
 
 import dataclasses
 import itertools
@@ -39,22 +41,22 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 ACROSS = 4096
-"""Replays that are trained together: with more, the rounding of the noise's lattice would be a larger part of the noise."""
+"""Replays that are trained together; with more, rounding to the lattice would be a larger share of the noise."""
 
 MOST_NUMBERS = 2**24
 """Noisy sums in memory."""
 
 OTHERS = 64
-"""Units without a vector that a step samples on average: that none is there happens once in 10^27 steps."""
+"""Units without a vector that a step samples on average: a step without any happens once in 10^27 steps."""
 
 DIVISOR = Released(4096.0)
-"""Stands for the released number of examples: any public number does."""
+"""Stands in for the released number of examples: any public number will do."""
 
 EXTREME = 1e6
 """By how much the features of extreme units are too long."""
 
 REACHED = 1 - 2e-6
-"""A vector of this part of the norm is what a worst unit has at least: kernels clip to a little less than the norm."""
+"""The least share of the norm that a worst unit's vector has: kernels clip to a little less than the norm."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,7 +80,7 @@ class Trial:
 
 @dataclasses.dataclass(eq=False)
 class _OneEach:
-    """A kernel of which each parameter belongs to one unit. It notes the parameters that each step begins with."""
+    """A kernel whose parameters belong to one unit each. It notes the parameters with which each step begins."""
 
     size: int
     vector: float
@@ -110,7 +112,7 @@ class _OneEach:
 
 @dataclasses.dataclass(frozen=True)
 class _Places:
-    """Units that consist of their place alone."""
+    """Units that consist only of their place."""
 
     units: int
 
@@ -184,7 +186,7 @@ def trials(
 
 
 def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
-    """The noisy sums that lead from parameters to parameters: what anybody can compute who sees all of them."""
+    """The noisy sums that lead from parameters to parameters: anyone who sees all parameters can compute them."""
     if len(path) != steps.steps + 1:
         raise AssertionError("the loop took another number of steps than it was asked for")
     momentum, sums = np.zeros(len(path[0])), np.empty((steps.steps, len(path[0])))
@@ -196,7 +198,7 @@ def _noisy_sums(path: list[Floats], steps: Steps, divisor: float) -> Floats:
 
 
 def score(sums: Floats, multiplier: float, rate: float) -> Floats:
-    """The logarithm of how much more probable noisy sums (steps, replays) are with the unit than without, for each replay."""
+    """For each replay, the log-likelihood ratio of its noisy sums (steps, replays) with the unit against without it."""
     mu = 1 / multiplier
     loss = sums * (mu * mu) - mu * mu / 2
     if rate < 1:
@@ -214,7 +216,7 @@ def moments_trials(multiplier: Fraction, vector: float, replays: int, *, with_un
 
 
 def reach_of_moments(width: int) -> float:
-    """The longest vector that `moments` lets a unit made to be extreme add, over the norm."""
+    """The longest vector that `moments` lets an extreme unit add, over the norm."""
     found = [float(np.linalg.norm(moments.clipped_moments(_Rows(rows), 1.0))) for rows in _extreme_rows(width)]
     return max(found)
 
@@ -234,10 +236,10 @@ class _Rows:
 
 
 def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
-    """The longest vector that a model's kernel lets a unit made to be extreme add, over the clip norm.
+    """The longest vector that a model's kernel lets an extreme unit add, over the clip norm.
 
-    Units with one row and with many, with features far beyond what an encoder gives and with usual ones, and each end of the
-    labels, at three settings of the parameters.
+    Tries units with one row and with many, with ordinary features and with ones far beyond an encoder's range, and both
+    ends of the labels, at three settings of the parameters.
     """
     clip_norm = task.steps.clip_norm or 1.0
     start = np.array(kernel.initial(), np.float64)

@@ -1,8 +1,8 @@
-"""What the worst unit does to a statistic that gets noise, from the query's bounds and the lattice that runs, not from records.
+"""The effect of the worst unit on a noisy statistic, from the query's bounds and the lattice that runs, not from records.
 
-In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: the change
-is one that a unit can make by the statistic's shape (`kernels.sensitivity`), rounded to the release lattice at its worst. Not
-covered: the shapes (tests/privacy hold them against the kernels).
+In: a stage, one of its statistics. Out: how many integers of a replay change, by how much, from which total. Holds: a
+unit can make this change, given the statistic's shape (`kernels.sensitivity`), with the worst rounding to the release
+lattice. Not covered: the shapes (tests/privacy compare them with the kernels).
 """
 
 import dataclasses
@@ -21,10 +21,11 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MOST_PIECES = 64
-"""Under Gaussian noise a change of more integers is put into so many, of the same L2 norm: it is alike on all sides."""
+"""Under Gaussian noise, which is the same in all directions, a change of more integers is put into this many with the
+same L2 norm."""
 
 SEARCHED = 4096
-"""Totals among which the one is looked for whose rounding moves most."""
+"""The number of totals to search for the one whose rounding moves most."""
 
 LEAST = 2**12
 """Totals are at least this large."""

@@ -28,6 +28,7 @@ _DECIDED = pa.field(COLUMN, pa.bool_(), metadata={b"dp_pipelines": b"held out, b
 """The field of that column in examples, as `as_decided` makes it: a column with only the name is refused. The mark proves
 nothing, since a file can carry it. So it is trusted only for stand-ins for long texts, which do not allow computing the
 answer."""
+
 LONGEST = 4096
 """The largest number of bytes of a unit that are hashed directly."""
 
