@@ -1,19 +1,21 @@
 """Expected sums of each partition after bounding, over the random salt, for all pairs of contribution bounds at once.
 
-In: the (unit, partition) pairs of some partitions: how many partitions the unit has, how many rows the pair has, a number for
-each row. Out: for each partition and each pair of bounds the mean, variance and covariance of what is kept. NOT private: for
-`dp_pipelines.tuning` alone.
+In: the (unit, partition) pairs of some partitions: how many partitions the unit has, how many rows the pair has, a
+number for each row. Out: for each partition and each pair of bounds, the mean, variance and covariance of what is kept.
+Holds: the result equals the sum over units for each pair of bounds (tests). Not covered: privacy, so only
+`dp_pipelines.tuning` may use this; equal rows, which tie in the real choice (`kernels.bounding`) and are drawn
+independently here.
 """
 
-# How: a unit with c partitions keeps each with probability q = min(1, k/c), and units do not depend on each other. Of a kept
-# pair with r rows whose numbers add up to S, min(r, m) rows stay, each as likely as any other: they add up to S where r <= m,
-# else to m S / r on average, with the variance of sampling without replacement, m (1 - m/r) s^2, s^2 being the sample variance
-# (docs/tune.md). Which side of k and of m a pair is on is all that the bounds decide, and the other factors (k, k^2, m, m^2) do
-# not depend on the pair. So each pair is added once, into the bucket of the candidates between which its c and its r lie, and
-# cumulative sums over buckets give every pair of bounds: the cost of a pass does not grow with their number.
+# How it works: a unit with c partitions keeps each with probability q = min(1, k/c), independently of other units. A
+# kept pair has r rows whose numbers add up to S; min(r, m) of them stay, all equally likely. They add up to S if r <=
+# m, else to m S / r on average, with the variance of sampling without replacement, m (1 - m/r) s^2, where s^2 is the
+# sample variance (docs/tune.md). The bounds only decide on which side of k and of m a pair is; the other factors (k,
+# k^2, m, m^2) do not depend on the pair. So each pair is added once, to the bucket of the candidates around its c and
+# its r, and cumulative sums
+# over buckets give every pair of bounds: the cost of a pass does not grow with their number.
 #
-# Holds: equal to the sum over units for each pair of bounds (tests). Floats: nothing here is released. Not covered: equal rows,
-# which tie in the real choice (`kernels.bounding`) and are drawn independently here.
+# Floats will do, since nothing here is released.
 
 import dataclasses
 import functools
@@ -34,10 +36,10 @@ class Pairs:
 
     Args:
         partitions: dense codes below `size`, one per pair.
-        size: how many partitions there are.
-        of_unit: in how many partitions the unit of each pair is.
-        rows: how many rows each pair has; at least 1.
-        values: by column a number for each row, pair by pair; NaN for a null.
+        size: the number of partitions.
+        of_unit: the number of partitions of each pair's unit.
+        rows: the number of rows of each pair; at least 1.
+        values: for each column, a number for each row, pair by pair; NaN for a null.
     """
 
     partitions: Integers
@@ -57,8 +59,8 @@ class KeptMoments:
 
     Args:
         pairs: all pairs of some partitions.
-        most_partitions, most_rows: rising candidates of the two bounds. Results have an entry for each, and a last one for no
-            bound at all.
+        most_partitions, most_rows: candidates for the two bounds, ascending. Results have an entry for each, and a last
+            one for no bound.
 
     >>> pairs = Pairs(partitions=np.array([0, 0]), size=1, of_unit=np.array([1, 4]), rows=np.array([3, 1]), values={})
     >>> KeptMoments(pairs, [2], [1]).mean(ROWS)[:, :, 0].tolist()
@@ -69,19 +71,19 @@ class KeptMoments:
         self._pairs = pairs
         self._k = np.array([*most_partitions, 1], np.float64)[
             :, None
-        ]  # the last is never used: nothing is above no bound
+        ]  # the last is never used: nothing exceeds "no bound"
         self._m = np.array([*most_rows, 1], np.float64)
         above_k = np.searchsorted(np.asarray(most_partitions), pairs.of_unit)
         above_m = np.searchsorted(np.asarray(most_rows), pairs.rows)
         self._shape = (pairs.size, len(most_partitions) + 1, len(most_rows) + 1)
         self._cells = (pairs.partitions * self._shape[1] + above_k) * self._shape[2] + above_m
-        # Where the lowest candidate keeps everything, nothing is ever dropped: such pairs, often most, are left out below.
+        # If the lowest candidate keeps everything, nothing is ever dropped: such pairs, often most, are left out below.
         self._dropped = {(False, False): None, (True, False): above_k > 0, (False, True): above_m > 0}
         self._dropped[True, True] = (above_k > 0) & (above_m > 0)
         self._places = {key: None if found is None else np.flatnonzero(found) for key, found in self._dropped.items()}
         self._unit = pairs.of_unit.astype(np.float64)
         self._rows = pairs.rows.astype(np.float64)
-        # Of this object, not of the class: they go when it goes.
+        # The caches belong to this object, not to the class, so they disappear with it.
         self._has_nulls = functools.cache(self._has_nulls_in)
         self._numbers = functools.lru_cache(maxsize=4)(self._numbers_of)
         self._total = functools.lru_cache(maxsize=12)(self._total_of)
@@ -90,7 +92,7 @@ class KeptMoments:
         self._covariances: dict[tuple[Variable, Variable], Floats] = {}
 
     def whole(self, variable: Variable) -> Floats:
-        """What there is of each partition where nothing is dropped."""
+        """The total of each partition if nothing is dropped."""
         variable = self._same(variable)
         if variable not in self._wholes:
             totals = self._total(variable)
@@ -106,14 +108,14 @@ class KeptMoments:
         return self._means[variable]
 
     def covariance(self, one: Variable, other: Variable) -> Floats:
-        """The covariance of what is kept, of the same shape; the variance where both are the same."""
+        """The covariance of what is kept, of the same shape; the variance if both variables are the same."""
         one, other = sorted((self._same(one), self._same(other)), key=repr)
         if (one, other) not in self._covariances:
             self._covariances[one, other] = _partitions_last(self._covariance(one, other))
         return self._covariances[one, other]
 
     def _same(self, variable: Variable) -> Variable:
-        """A simpler variable with the same values, where there is one."""
+        """A simpler variable with the same values, if there is one."""
         return variable.simpler(self._has_nulls)
 
     def _has_nulls_in(self, column: str) -> bool:
@@ -129,7 +131,7 @@ class KeptMoments:
 
     def _covariance(self, one: Variable, other: Variable) -> Floats:
         if WEIGHTS in (one, other):
-            # Weights vary with units that are above the bound alone, and each of those weighs 1 / sqrt(k).
+            # Only the weights of units above the bound vary, and each of those weighs 1 / sqrt(k).
             both = self.covariance(UNITS if one == WEIGHTS else one, UNITS if other == WEIGHTS else other)
             return np.moveaxis(both, 2, 0) / (self._k if one == other else np.sqrt(self._k))
         chosen = [variable.by_rows for variable in (one, other)]
@@ -182,7 +184,7 @@ class KeptMoments:
         Args:
             weights: of pairs; None: 1.
             wide, long: leave out pairs whose unit, or whose rows, no candidate drops.
-            given: the weights are of what is left already.
+            given: whether the weights already belong to the remaining pairs.
         """
         places = self._places[wide, long]
         cells = self._cells if places is None else self._cells[places]
@@ -195,7 +197,7 @@ class KeptMoments:
         return weights if power == 0 else weights / self._unit**power
 
     def _of_pairs(self, totals: Floats, power: int = 0) -> Floats:
-        """Sums of something on which the bound on rows has no say, over c^power: the same for each such bound."""
+        """Sums of something that the bound on rows does not affect, over c^power: the same for each such bound."""
         found = self._sums(self._over_unit(totals, power), wide=power > 0).sum(axis=2, keepdims=True)
         return np.broadcast_to(found, self._shape)
 
@@ -225,16 +227,16 @@ class KeptMoments:
         return np.asarray(self._m * _above(one) - self._m**2 * _above(over))
 
     def _within(self, sums: Floats) -> Floats:
-        """Over units that a bound on partitions drops nothing of, for each such bound."""
+        """Sums over units of which a bound on partitions drops nothing, for each such bound."""
         return np.cumsum(sums, axis=1)
 
     def _beyond(self, sums: Floats) -> Floats:
-        """Over the other units."""
+        """Sums over the other units."""
         return _above(sums, axis=1)
 
 
 def _partitions_last(found: Floats) -> Floats:
-    """The same with all partitions of one pair of bounds side by side, as they are read."""
+    """The same with all partitions of one pair of bounds contiguous, the order in which they are read."""
     return np.ascontiguousarray(np.moveaxis(found, 0, 2))
 
 

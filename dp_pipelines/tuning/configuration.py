@@ -1,10 +1,10 @@
 """The public numbers of one configuration: the noise and thresholds of a release with these bounds, clips and budget.
 
-In: a query and its stage of a plan, or the stage of a sibling that differs in clips and rows per partition alone. Out: a frozen
-`Configuration`. Holds: nothing of the data; every standard deviation is that of the plan's own records. A sibling's noise is
-taken over in units of sensitivity: calibration knows sensitivities as units (planning.choose), so that the noise in these units
-does not depend on clips and rows per partition but by the rounding of its lattice, some parts in 10^3. Not covered: metrics
-other than those of `KINDS`; they get their share of the budget, and nothing is predicted of them.
+In: a query and its stage of a plan, or the stage of a sibling that differs only in clips and rows per partition. Out: a
+frozen `Configuration`. Holds: it has nothing from the data; every standard deviation comes from the plan's own records.
+A sibling's noise is reused in units of sensitivity: calibration works in such units (planning.choose), so the noise in
+them does not depend on clips and rows per partition, up to the rounding of its lattice, some parts in 10^3. Not
+covered: metrics other than those of `KINDS`; they get their share of the budget, but nothing is predicted for them.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Selects:
         threshold: kept at or above, in units of the variable.
         epsilon, delta: of the coin.
         min_users: see `PrivatePartitions`.
-        released: whether the very number that is compared is published as the number of units.
+        released: whether the compared number itself is published as the number of units.
     """
 
     on: Variable = UNITS
@@ -53,13 +53,13 @@ class Estimate:
     """What is published of one metric: a sum with noise, or a mean of two.
 
     Args:
-        name: of the metric.
+        name: the name of the metric.
         total: the variable that is summed; with a centre, each of `count` counts it once more.
-        count: what the total is divided by, or what its centre is counted with.
-        raw: the variable of the truth, unclipped.
+        count: what divides the total, or multiplies its centre.
+        raw: the unclipped variable, for the truth.
         total_stddev, count_stddev: of their noise.
-        divides: whether it is a mean, the total over the count; else the total.
-        low, high: of a mean, to which it is clipped.
+        divides: whether it is a mean, the total over the count; otherwise it is the total.
+        low, high: the range to which a mean is clipped.
     """
 
     name: str
@@ -92,12 +92,12 @@ class Configuration:
 
 
 def supported(metric: Metric) -> str | None:
-    """The kind of a metric whose errors are predicted, or None."""
+    """The kind of a metric if its errors are predicted, else None."""
     return metric.tuned_as if registry.is_known(metric) else None
 
 
 def columns(query: Query) -> tuple[str, ...]:
-    """The columns of numbers that predictions need; other metrics may read columns that hold none."""
+    """The number columns that predictions need; other metrics may read columns of other types."""
     return tuple(dict.fromkeys(name for m in query.metrics.values() if supported(m) for name in m.reads))
 
 
@@ -107,7 +107,7 @@ def scalable(query: Query) -> bool:
 
 
 def without_scale(query: Query) -> dict[str, Any]:
-    """What calibration sees of the bounds and metrics of a scalable query: which of them share their sums, and centre these."""
+    """What calibration sees of the bounds and metrics of a scalable query: which metrics share sums and centre them."""
     families = list(dict.fromkeys(m.family for m in query.metrics.values() if m.family is not None))
     places = {family: [i, choose.centring_pays(query, family)] for i, family in enumerate(families)}
     return {
@@ -143,7 +143,7 @@ def configuration(number: int, query: Query, planned: StagePlan) -> Configuratio
 
 
 def _centred(query: Query, planned: StagePlan) -> tuple[tuple[str, float, float], ...]:
-    """The families of a query whose sums are centred: in the places of those of the planned sibling."""
+    """The families of a query whose sums are centred, matched by position with those of the planned sibling."""
     own, other = (
         list(dict.fromkeys(m.family for m in q.metrics.values() if m.family is not None))
         for q in (query, planned.query)
@@ -181,7 +181,7 @@ def _of_units(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float
 
 
 def _of_sum(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
-    """Of values, or of a unit's sums that are clipped; where the sum is centred, with the count of what was centred."""
+    """The estimate for a sum of values, or of a unit's clipped sums; if the sum is centred, with its count."""
     summed, *counted = metric.statistics(basis)
     assert summed.lattice is not None
     column, low, high = summed.column or "", summed.lattice.low, summed.lattice.high
@@ -196,7 +196,7 @@ def _of_sum(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float])
 
 
 def _of_mean(name: str, metric: Metric, basis: Basis, noise: Mapping[str, float]) -> Estimate:
-    """The sum over its count, clipped to what a value can be."""
+    """The estimate for a mean: the sum over its count, clipped to the range of a value."""
     lattice = metric.statistics(basis)[0].lattice
     assert lattice is not None
     return dataclasses.replace(_of_sum(name, metric, basis, noise), divides=True, low=lattice.low, high=lattice.high)
@@ -208,7 +208,7 @@ KINDS: Mapping[str, Callable[[str, Metric, Basis, Mapping[str, float]], Estimate
     "sum": _of_sum,
     "mean": _of_mean,
 }
-"""What is predicted of a metric, by the name that it gives (`Metric.tuned_as`)."""
+"""The prediction for a metric, by the name that it gives (`Metric.tuned_as`)."""
 
 
 def _selects(planned: StagePlan) -> Selects | None:
@@ -223,7 +223,7 @@ def _selects(planned: StagePlan) -> Selects | None:
         on=WEIGHTS if selection.strategy == "weighted_gaussian" else UNITS,
         law="laplace" if laplace else "gaussian",
         stddev=noise.stddev,
-        # A rounded number reaches T where it is at least T - 1/2; a floored one where it is at least T.
+        # A rounded number reaches T if it is at least T - 1/2; a floored one if it is at least T.
         threshold=(selection.threshold - (0.0 if laplace else 0.5)) * noise.unit,
         min_users=selection.min_users,
         released=selection.released and any(s == UNITS_STATISTIC for s in planned.statistics),

@@ -1,8 +1,8 @@
 """The goal of a tuning, and the configuration that comes closest to it.
 
-In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tuning.tally`). Out: a goal; a number
-for each configuration; the one that is recommended. Holds: a goal is read before any row is. Not covered: whether the
-recommendation may be shown to anybody: it was found by looking at the rows. NOT private.
+In: words such as `relative_error(orders) <= 0.1` or `minimize loss`; sums of errors (`tuning.tally`). Out: a goal; a
+number for each configuration; the recommended one. Holds: a goal is read before any row. Not covered: whether anybody
+may see the recommendation, which was found by looking at the rows. NOT private.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ OF_METRICS = {
 }
 OF_ALL = {"lost": "share of partitions that are not released", "lost_rows": "share of rows in them"}
 MEASURES = OF_METRICS | OF_ALL
-"""What can be wanted, in words."""
+"""The measures that a goal can name, in words."""
 
 DEFAULT = "minimize loss"
 EXAMPLE = 'write e.g. --goal "relative_error(orders) <= 0.1" or --goal "minimize loss"'
@@ -40,7 +40,7 @@ _WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wish:
-    """A measure, of one metric or of all of them on average; with a limit, or to be as small as possible."""
+    """A measure of one metric, or of all metrics on average, with a limit or to be minimized."""
 
     measure: str
     metric: str | None = None
@@ -55,7 +55,7 @@ class Wish:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Limits, and what is made small within them."""
+    """Limits, and what is minimized within them."""
 
     limits: tuple[Wish, ...]
     minimized: Wish
@@ -127,7 +127,7 @@ def _wish(text: str, metrics: Sequence[str]) -> Wish:
 
 
 class Results:
-    """What is told of each configuration.
+    """The results for each configuration.
 
     Args:
         sums: `tally.merged` of all partitions.
@@ -142,11 +142,11 @@ class Results:
         self._of = {name: _added(cell, sums[name].to_numpy(), shape) for name in SUMS}
 
     def measure(self, wish: Wish) -> NDArray[np.float64]:
-        """A number for each configuration; NaN where there is nothing to be told."""
+        """A number for each configuration; NaN if there is none."""
         found = self.of_metrics(wish.measure)
         if wish.metric is not None:
             return np.asarray(found[:, self.metrics.index(wish.metric)])
-        # A metric whose truth is nowhere a number other than zero tells configurations apart by nothing.
+        # A metric whose truth is zero or missing everywhere cannot distinguish configurations.
         told = ~np.isnan(found).all(axis=0)
         return np.asarray((found[:, told] if told.any() else found).mean(axis=1))
 
@@ -196,12 +196,13 @@ def parts(sums: Mapping[str, float], relative: bool) -> dict[str, float]:
 def recommend(results: Results, goal: Goal, epsilons: Sequence[float], own: float) -> Recommendation:
     """The configuration that comes nearest to a goal.
 
-    With limits: of those that keep all of them the one with the smallest epsilon, and of these the one with the smallest
-    measure; where none keeps them, the one that exceeds them least. Without limits more epsilon would always win: only those
-    with the job's own epsilon are compared, or with the smallest where the grid leaves that out.
+    With limits: among the configurations that meet all of them, those with the smallest epsilon, and among these the
+    one with the smallest measure; if none meets them, the one that exceeds them least. Without limits more epsilon
+    would always win, so only those with the job's own epsilon are compared, or with the smallest if the grid does not
+    have that.
 
     Args:
-        results: what is told of each configuration.
+        results: the results for each configuration.
         goal: what is wanted.
         epsilons: of each configuration.
         own: the job's.

@@ -1,8 +1,8 @@
 """The tuning report: the errors and costs of each configuration, their causes, and the recommendation. PRIVATE, like raw rows.
 
-In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document, as every page
-of ours (`report.pages`): it fetches nothing. Holds: says on top, in its title and at its end that it is private, where it
-is. Not covered: keeping it private.
+In: results, the grid in words, a goal and its recommendation, where the rows came from. Out: an HTML document which,
+like all our pages (`report.pages`), fetches nothing. Holds: a private page says so at the top, in its title and at its
+end. Not covered: keeping it private.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ BOUNDS = ("bounds.max_partitions_contributed", "bounds.max_contributions_per_par
 EPSILON = "budget.epsilon"
 
 BEYOND = 1e300
-"""From here on a number is not drawn: a drawing has room above its largest."""
+"""Numbers from here upwards are not drawn: a drawing needs room above its largest."""
 
 PART_WORDS = {
     "partitions": "partitions dropped",
@@ -52,12 +52,12 @@ class TunedPage:
     Args:
         title: the dataset.
         stage: which was tuned.
-        settings: by configuration, the value of each path that the grid varies.
-        own: the number of the job as it stands.
+        settings: for each configuration, the value of each path that the grid varies.
+        own: the number of the unchanged job.
         results, goal, recommendation: see `tuning.goal`.
-        private: whether it was made from the raw rows, and not from a public sample or from none.
-        left_out: metrics of which nothing is predicted.
-        assumed: what was assumed of rows that were made up; empty where rows were read.
+        private: whether it was made from the raw rows, not from a public sample or without rows.
+        left_out: metrics without predictions.
+        assumed: the assumptions about synthetic rows; empty if rows were read.
     """
 
     title: str
@@ -76,7 +76,7 @@ def render(tuned: TunedPage) -> str:
     """The page."""
     results, best = tuned.results, tuned.recommendation.number
     measured = results.measure(tuned.goal.minimized)
-    # What has another epsilon cannot be compared with the recommended: it comes after all that can.
+    # Configurations with another epsilon cannot be compared with the recommended one, so they come last.
     other = np.array([setting.get(EPSILON) != tuned.settings[best].get(EPSILON) for setting in tuned.settings])
     order = np.lexsort((np.nan_to_num(measured, nan=np.inf), other)).tolist()
     shown = list(dict.fromkeys([best, tuned.own, *order]))[:MOST_SHOWN]
@@ -124,7 +124,7 @@ def _row(tuned: TunedPage, number: int, measured: NDArray[np.float64]) -> dict[s
 
 
 def _parts(tuned: TunedPage, metric: int) -> dict[str, Any]:
-    """What the error of a metric is made of, in the recommended configuration and in the job as it stands."""
+    """The parts of a metric's error, in the recommended configuration and in the unchanged job."""
     rows = []
     for number, words in ((tuned.recommendation.number, "recommended"), (tuned.own, "the job")):
         absolute, relative = (tuned.results.parts(number, metric, kind) for kind in (False, True))
@@ -145,7 +145,7 @@ def _sizes(tuned: TunedPage, metric: int) -> dict[str, Any]:
     rows = []
     for place in range(table.num_rows):
         sums = {name: np.float64(table[name][place].as_py()) for name in SUMS}
-        # Of what is hardly ever released the parts of an error are not worth integrating (`errors.HARDLY_EVER`).
+        # The error of a partition that is hardly ever released is not worth integrating (`errors.HARDLY_EVER`).
         seen = sums["kept"] > HARDLY_EVER * sums["partitions"]
         of_parts = parts(sums, True) if seen else dict.fromkeys(PART_WORDS, math.nan)
         rows.append(
@@ -169,7 +169,7 @@ def _size(bucket: int) -> str:
 
 
 def _plots(tuned: TunedPage) -> Any:
-    """Privacy against utility, clipping against error, and the two bounds against each other: where the grid varies them."""
+    """Privacy against utility, clipping against error, and the two bounds against each other, if the grid varies them."""
     results, goal, best = tuned.results, tuned.goal, tuned.settings[tuned.recommendation.number]
     measured = results.measure(goal.minimized)
     what = goal.minimized.words.removeprefix("minimize ")
@@ -194,7 +194,7 @@ def _plots(tuned: TunedPage) -> Any:
                     yield f"Clipping against error: {name}", words, _curve(values, found, f"relative error of {name}")
     if all(path in paths for path in BOUNDS):
         cells = _cells(tuned, measured)
-        if cells:  # nothing is told where there are no rows, or none with a number other than zero
+        if cells:  # there is nothing to show without rows, or if all numbers are zero
             yield (
                 "The two bounds",
                 f"{what} by both contribution bounds: darker is larger; a dot marks the recommendation",
@@ -216,7 +216,7 @@ def _best_by(
 
 
 def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
-    """Points at even distances, joined, with the values below them."""
+    """Evenly spaced points, joined by lines, with the values below them."""
     drawing = SvgDrawing(420, 190)
     bounds = (0.0, max(found) * 1.08 or 1.0)
     axes = drawing.axes(left=52, right=16, top=10, bottom=30, across=(-0.3, len(values) - 0.7), up=bounds)

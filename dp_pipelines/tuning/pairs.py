@@ -1,10 +1,10 @@
 """The (unit, partition) pairs of a table with all of their rows, for `tuning.bounding_moments`: nothing is bounded.
 
-In: tables of events, then the rows of the units of a shard, then the pairs of the partitions of a place. Out: a wire table with
-columns u0.. (unit), p0.. (partition), x0.. (numbers, NaN for a null); one row per pair with p0.., c (partitions of the unit),
-x0.. (lists of the numbers of its rows), r (rows, where there is no number); `Pairs` of some partitions at a time. Holds:
-which rows and which partitions there are is what a release sees (`kernels.layout`). NOT private: for `dp_pipelines.tuning`
-alone.
+In: tables of events, then the rows of the units of a shard, then the pairs of the partitions of a place. Out: a wire
+table with columns u0.. (unit), p0.. (partition), x0.. (numbers, NaN for a null); one row per pair with p0.., c
+(partitions of the unit), x0.. (lists of the numbers of its rows), r (rows, if there are no numbers); `Pairs` of some
+partitions at a time. Holds: the rows and partitions are those that a release sees (`kernels.layout`). Not covered:
+privacy; only `dp_pipelines.tuning` may use this.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,7 +67,7 @@ def of_partitions(tables: Sequence[pa.Table], layout: Layout, columns: Sequence[
     """The pairs of the partitions of a place, some partitions at a time.
 
     Args:
-        tables: what `of_units` gives of all shards; at least one, possibly without rows.
+        tables: the results of `of_units` for all shards; at least one, possibly without rows.
         layout, columns: as for `wire`.
         most: partitions at a time.
     """
@@ -87,7 +87,7 @@ def of_partitions(tables: Sequence[pa.Table], layout: Layout, columns: Sequence[
 
 
 def _numbers(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """How many rows each pair has, and by column their numbers."""
+    """The number of rows of each pair, and their numbers by column."""
     if not columns:
         return table.column("r").to_numpy(), {}
     lists = [keys.one_array(table.column(f"x{i}")) for i in range(len(columns))]

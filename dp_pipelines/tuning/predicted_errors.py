@@ -1,10 +1,11 @@
 """Predicts the error of a metric in each partition, by cause.
 
-In: moments of what is kept (`tuning.bounding_moments`), a configuration. Out: for each partition the probability of being kept,
-the expected square of the error where it is kept, and its parts. Holds: a count or a sum is predicted from exact moments, with
-normal noise or not; a mean, being a quotient, is integrated over its denominator, with its numerator normal and clipped. Parts:
-what the bound on partitions drops, what the bound on rows drops, what clipping takes, the choice of what is kept, the noise,
-and the bias of publishing only what reached a threshold. NOT private. Not covered: noise that is not normal, in a quotient.
+In: moments of what is kept (`tuning.bounding_moments`), a configuration. Out: for each partition the probability of
+being kept, the expected squared error if it is kept, and its parts: what the bound on partitions drops, what the bound
+on rows drops, what clipping takes, the choice of what is kept, the noise, and the bias of publishing only what reached
+a threshold. Holds: a count or a sum is predicted from exact moments, with normal noise or not; a mean, being a
+quotient, is integrated over its denominator, with its numerator normal and clipped. Not covered: privacy; noise in a
+quotient that is not normal.
 """
 
 import dataclasses
@@ -24,22 +25,22 @@ Floats = NDArray[np.float64]
 Reader = Callable[[Variable], Floats]
 
 SMALLEST_COUNT = 1.0
-"""What a release divides by at least (`metrics.Mean`)."""
+"""The smallest divisor of a release (`metrics.Mean`)."""
 
 HARDLY_EVER = 1e-5
-"""A partition that is kept with a smaller probability counts for nothing: the integral is saved."""
+"""A partition kept with a smaller probability is ignored, which saves the integral."""
 
 PARTS = ("partitions", "rows", "clipping", "selection", "choice", "noise")
-"""What an error is made of: four biases, with their signs, and two standard deviations."""
+"""The parts of an error: four biases, with their signs, and two standard deviations."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Error:
-    """Of one metric, in each partition.
+    """The error of one metric in each partition.
 
     Args:
-        truth: what it would be without privacy; NaN where there is nothing to be averaged.
-        square: the expected square of the error, where the partition is kept.
+        truth: the value without privacy; NaN if there is nothing to average.
+        square: the expected squared error if the partition is kept.
         parts: by name of `PARTS`.
     """
 
@@ -79,7 +80,7 @@ def errors(
     """
     moments = _Moments(kept=kept, partitions=partitions, rows=rows)
     selects = configuration.selects
-    with np.errstate(all="ignore"):  # what overflows or has no answer becomes NaN, and is left out of every sum
+    with np.errstate(all="ignore"):  # overflows and missing answers become NaN, which every sum leaves out
         if selects is None:
             found = public(len(moments.mean(UNITS)))
         else:
@@ -98,7 +99,7 @@ def _error(estimate: Estimate, configuration: Configuration, moments: _Moments, 
 
 
 def _of_what_was_compared(estimate: Estimate, moments: _Moments, found: Selected) -> Error:
-    """The number of units whose noisy value decided that it is published."""
+    """The error of a number of units whose own noisy value decided that it is published."""
     truth, mean = moments.kept.whole(UNITS), moments.mean(UNITS)
     parts = _no_parts(truth) | {
         "partitions": mean - truth,
@@ -113,7 +114,7 @@ def _of_sum(estimate: Estimate, moments: _Moments, found: Selected, on: Variable
     total, count, centre = estimate.total, estimate.count, estimate.total.centre
 
     def both(of: Reader) -> Floats:
-        """The total, with its centre counted in."""
+        """The total, including its centre."""
         return of(total) if count is None else of(total) + centre * of(count)
 
     truth, unbounded = moments.kept.whole(estimate.raw), both(moments.kept.whole)
@@ -215,7 +216,7 @@ def _clipped_square(mean: Floats, stddev: Floats, low: Floats, high: Floats) -> 
 
 
 def _as_kept(variance: Floats, covariance: Floats | None, found: Selected) -> tuple[Floats, Floats]:
-    """By how much a mean moves in kept partitions, and its variance there."""
+    """How far a mean moves in kept partitions, and its variance there."""
     if covariance is None:
         return np.zeros(len(variance)), variance
     return covariance * found.shift, variance + covariance**2 * found.narrowing

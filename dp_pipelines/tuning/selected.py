@@ -1,10 +1,10 @@
 """How often a partition is selected, and how selection biases its released numbers.
 
-In: for each partition the mean and variance of what the selection looks at (the number of kept units, or their weights), and the
-law of its noise. Out: probabilities; how being kept shifts and narrows what depends on the same units; the error of a published
-number of units that had to reach a threshold itself. Holds: the law of the noise, of the coin and its threshold are those that a
-release uses; what bounding keeps is taken as normally distributed, over whose law everything is integrated. NOT private. Not
-covered: that nobody is released of a partition with no kept unit, whatever the noise.
+In: for each partition the mean and variance of the number that selection uses (kept units, or their weights), and the
+law of its noise. Out: probabilities; how being kept shifts and narrows other numbers about the same units; the error of
+a published number of units that itself had to reach a threshold. Holds: the laws of the noise and the coin, and the
+threshold, are those of a release; the kept number is assumed to be normal, and everything is integrated over that law.
+Not covered: privacy; that a partition without a kept unit is never released, whatever the noise.
 """
 
 import dataclasses
@@ -31,9 +31,10 @@ class Selected:
 
     Args:
         keep: the probability that it is kept.
-        shift: by how much the mean of something moves in kept partitions, for each unit of its covariance with what is compared.
-        narrowing: by how much its variance changes, for each unit of the square of that covariance.
-        mean, square: of the compared number with its noise, where kept: its expectation and that of its square.
+        shift: how far another mean moves in kept partitions, per unit of its covariance with the compared number.
+        narrowing: how much its variance changes, per unit of the square of that covariance.
+        mean, square: the expectation of the compared number with its noise, and of its square, if the partition is
+            kept.
     """
 
     keep: Floats
@@ -44,7 +45,7 @@ class Selected:
 
 
 def public(size: int) -> Selected:
-    """Public partitions: all are kept, and nothing follows from it."""
+    """Public partitions: all are kept, which has no effect on anything else."""
     none = np.zeros(size)
     return Selected(keep=np.ones(size), shift=none, narrowing=none, mean=none, square=none)
 
@@ -86,7 +87,7 @@ def _gaussian(selects: Selects, mean: Floats, variance: Floats) -> Selected:
 
 
 def _by_points(selects: Selects, mean: Floats, variance: Floats) -> Selected:
-    """Other laws: integrated over what is compared, point by point."""
+    """Other laws: integrated over the compared number, point by point."""
     stddev = np.sqrt(np.maximum(variance, 0))
     keep, first, second, compared, square = (np.zeros(len(mean)) for _ in range(5))
     for point, mass in zip(POINTS, MASS, strict=True):

@@ -1,9 +1,10 @@
 """Synthetic rows made from public facts, for tuning without looking at the real ones.
 
 In: assumptions (how many users and partitions, how their contributions and values are spread), types of columns. Out: a
-table with the columns of units, partitions and values. Holds: the same assumptions and types give the same table, since
-nothing is drawn: the words are those of SplitMix64 from public constants; the assumptions can be said in words. Not covered:
-whether rows of the world are like that; dependence between who, where, how often and how much: there is none here.
+table with the columns of units, partitions and values. Holds: the same assumptions and types give the same table,
+because nothing is random: the words come from SplitMix64 with public constants; the assumptions can be put into words.
+Not covered: whether real rows are like that; dependence between who, where, how often and how much, since there is none
+here.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import hashing
 
 SPREAD = 1.0
-"""The standard deviation of the logarithm of all that is lognormal here: 16% lie above e times the median."""
+"""The standard deviation of the logarithm of all lognormal numbers here: 16% lie above e times the median."""
 
 MOST_OF_A_TYPE = 2**31
 SECONDS_OF_A_DAY = 86_400
@@ -27,7 +28,7 @@ MOST_DATES = 2**20
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _PARTITIONS, _PLACES, _ROWS, _VALUES = range(1, 5)
-"""What words are for; those of the columns of values follow."""
+"""The purposes of words; those of the value columns follow."""
 
 _QUANTILES = 4096
 
@@ -37,7 +38,7 @@ class Values:
     """How the values of a column are spread.
 
     Args:
-        low, high: the range that is declared for them; they are not clipped to it.
+        low, high: their declared range; they are not clipped to it.
         middle: their median.
 
     >>> Values(low=0, high=20, middle=10).words("price")
@@ -52,12 +53,12 @@ class Values:
 
     @property
     def lognormal(self) -> bool:
-        """Whether they have a long tail upwards, as amounts that cannot be negative have."""
+        """Whether they have a long upper tail, as amounts that cannot be negative do."""
         return self.low >= 0
 
     @property
     def stddev(self) -> float:
-        """Of values that may be negative: a quarter of the range, so that about one in twenty lies outside."""
+        """The standard deviation of values that may be negative: a quarter of the range, so about one in twenty is outside."""
         return (self.high - self.low) / 4
 
     def words(self, column: str) -> str:
@@ -76,14 +77,14 @@ class Values:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assumptions:
-    """What is assumed of the rows.
+    """The assumptions about the rows.
 
     Args:
-        users: privacy units.
-        partitions: how many there are.
-        listed: whether they are those of a public list.
-        partitions_of_user: median of a user's partitions.
-        rows_each: median of a user's rows in one of these.
+        users: the number of privacy units.
+        partitions: the number of partitions.
+        listed: whether they come from a public list.
+        partitions_of_user: the median number of partitions of a user.
+        rows_each: the median number of rows of a user in one of them.
         values: by column.
     """
 
@@ -96,7 +97,7 @@ class Assumptions:
 
     @property
     def rows(self) -> float:
-        """About how many rows follow."""
+        """Roughly how many rows follow from this."""
         return self.users * mean(self.partitions_of_user, self.partitions) * mean(self.rows_each)
 
     @property
@@ -115,7 +116,7 @@ class Assumptions:
 
 
 def mean(median: float, most: float = math.inf) -> float:
-    """The mean number of partitions or rows that a median comes to.
+    """The mean number of partitions or rows for a given median.
 
     >>> mean(0.01), round(mean(100.0)), mean(1e9, most=5)
     (1.0, 165, 5.0)
@@ -127,7 +128,7 @@ def mean(median: float, most: float = math.inf) -> float:
 
 
 def most(kinds: Iterable[pa.DataType]) -> int:
-    """How many different keys columns of some types can hold, as far as they are made here.
+    """How many different keys this module can make for columns of some types.
 
     >>> most([pa.bool_(), pa.int8()])
     256
@@ -188,8 +189,8 @@ def _pairs(assumed: Assumptions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     popular = np.cumsum(1 / np.arange(1, assumed.partitions + 1))
     wanted = np.searchsorted(popular, _uniform(_PLACES, len(user)) * popular[-1]).clip(0, assumed.partitions - 1)
     wanted = wanted[np.lexsort((wanted, user))]
-    # Whoever wants a place that another choice of the same user has takes the next free one below it; at the end of the
-    # list all move up. With what stands before it taken off, that is a running maximum for each user.
+    # If another choice of the same user already has a place, take the next free one below it; at the end of the list,
+    # all move up. After subtracting each choice's index, that is a running maximum for each user.
     before = np.arange(len(user)) - np.repeat(np.cumsum(own) - own, own)
     apart = user * (2 * assumed.partitions)
     place = np.maximum.accumulate(wanted - before + apart) - apart + before
@@ -201,7 +202,7 @@ def _counts(median: float, most: float, normal: NDArray[np.float64]) -> NDArray[
 
 
 def _uniform(purpose: int, number: int) -> NDArray[np.float64]:
-    """Numbers between 0 and 1, both left out: SplitMix64, which begins for each purpose elsewhere. Nothing is drawn."""
+    """Numbers strictly between 0 and 1, from SplitMix64 with a different start for each purpose. Nothing is random."""
     start = hashing.mix(np.array([purpose], np.uint64))
     steps = np.arange(1, number + 1, dtype=np.uint64)
     return ((hashing.mix(start + steps * _GOLDEN) >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
