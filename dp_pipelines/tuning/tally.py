@@ -1,6 +1,6 @@
 """Errors of many partitions as sums by size, which add up over places.
 
-In: errors in each partition. Out: a table with a row for each configuration, metric and size of partition, holding sums; and
+In: errors in each partition. Out: a table of sums with a row for each configuration, metric and size of partition; and
 merged sums. Holds: adding tables of disjoint partitions gives the table of all of them. NOT private.
 """
 
@@ -21,10 +21,10 @@ Floats = NDArray[np.float64]
 
 LARGEST_SIZE = 20
 SIZES = tuple(10.0 ** (half / 2) for half in range(1, LARGEST_SIZE + 1))
-"""Numbers of units between which partitions are told apart: half a power of ten each. Bucket 0 has no units at all."""
+"""Numbers of units that separate the sizes of partitions: half a power of ten each. Bucket 0 has no units at all."""
 
 KEYS = ("configuration", "metric", "size")
-"""What a row of sums belongs to."""
+"""The columns that say what a row of sums belongs to."""
 
 OF_ALL = ("partitions", "rows", "kept", "kept_rows")
 OF_METRIC = (
@@ -32,7 +32,7 @@ OF_METRIC = (
     *(f"{part}_square" for part in PARTS), *(f"{part}_relative_square" for part in PARTS),
 )  # fmt: skip
 SUMS = (*OF_ALL, *OF_METRIC)
-"""Sums over partitions, a partition that is kept with probability p counting p times where not said otherwise:
+"""Sums over partitions. Unless stated otherwise, a partition kept with probability p counts p times:
 
 `partitions`, `rows`: 1 and its rows, whether kept or not; `kept`, `kept_rows`: the same, if kept. Of a metric: `told`: 1
 where its truth is a number; `square`, `root`: the expected squared error, and its root; `comparable`: 1 where the truth is
@@ -45,12 +45,12 @@ MOST_CELLS = 2**24
 
 
 def partitions_at_a_time(most_partitions: Sequence[int], most_rows: Sequence[int], variables: int) -> int:
-    """How many partitions are looked at together."""
+    """How many partitions to process together."""
     return max(1, MOST_CELLS // ((len(most_partitions) + 1) * (len(most_rows) + 1) * max(4 * variables, 1)))
 
 
 def candidates(configurations: Sequence[Configuration]) -> tuple[list[int], list[int]]:
-    """The rising candidates of both bounds."""
+    """The candidates of both bounds, ascending."""
     return (
         sorted({configuration.max_partitions for configuration in configurations}),
         sorted({configuration.max_rows for configuration in configurations}),
@@ -58,7 +58,7 @@ def candidates(configurations: Sequence[Configuration]) -> tuple[list[int], list
 
 
 def variables(configurations: Sequence[Configuration]) -> list[Variable]:
-    """The variables that estimates are made of, each once."""
+    """The variables that estimates use, each once."""
     found = [v for c in configurations for e in c.estimates for v in (e.total, e.count) if v is not None]
     return list(dict.fromkeys(found))
 

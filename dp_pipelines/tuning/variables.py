@@ -1,8 +1,8 @@
-"""Numbers that bounding leaves of a partition: rows, units, values, sums.
+"""The numbers that remain of a partition after bounding: rows, units, values, sums.
 
-In: the values of a column, a number for each row. Out: for each variable a number for each row, and what becomes of their sum.
-Holds: nothing else asks which variable it has, but for the three constants. Not covered: what bounding keeps of them
-(`bounding_moments`).
+In: the values of a column, a number for each row. Out: for each variable a number for each row, and what becomes of
+their sum. Holds: no other module asks which variable it has, except for the three constants. Not covered: what bounding
+keeps of them (`bounding_moments`).
 """
 
 import abc
@@ -19,18 +19,18 @@ Floats = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Variable(abc.ABC):
-    """A number that bounding leaves of a partition.
+    """A number that remains of a partition after bounding.
 
     Args:
-        column: of the numbers; "" where there are none.
-        centre: what is taken from each number; nulls have none, and nothing is taken.
+        column: the column of the numbers; "" if there are none.
+        centre: subtracted from each number, but not from nulls.
     """
 
     column: str = ""
     centre: float = 0.0
 
     by_rows: ClassVar[bool] = False
-    """Whether the bound on rows decides about it."""
+    """Whether the bound on rows affects it."""
 
     @abc.abstractmethod
     def numbers(self, values: Floats) -> Floats:
@@ -41,11 +41,11 @@ class Variable(abc.ABC):
         """
 
     def total(self, sums: Floats) -> Floats:
-        """What becomes of the sum of a unit's numbers in one partition."""
+        """The contribution of a unit to one partition, given the sum of its numbers there."""
         return sums
 
     def simpler(self, has_nulls: Callable[[str], bool]) -> "Variable":
-        """A simpler variable with the same values, where there is one.
+        """A simpler variable with the same values, if there is one.
 
         Args:
             has_nulls: whether a column has any.
@@ -55,7 +55,7 @@ class Variable(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class KeptRows(Variable):
-    """How many rows there are."""
+    """The number of rows."""
 
     by_rows = True
 
@@ -66,7 +66,7 @@ class KeptRows(Variable):
 
 @dataclasses.dataclass(frozen=True)
 class KeptUnits(Variable):
-    """How many units there are: one for each unit, however many rows it has."""
+    """The number of units: one for each unit, however many rows it has."""
 
     def numbers(self, values: Floats) -> Floats:
         """See `Variable`: no row has a part of it."""

@@ -1,9 +1,9 @@
 """Builds the job that Dataflow would receive, without a network or a charge: `python -m dp_pipelines.jobs.dataflow.job_graph`.
 
-In: a job file, parameters, the options of Beam that a run would have. Out: the job as JSON, its pipeline, and what a run with
-them would be refused for. Holds: it is made by Beam's own runner for Dataflow, up to the call of the service; no row is read,
-and no ledger is opened. Not covered: what the service makes of it; pipelines after the first one, which depend on what that one
-releases. Needs the extra `dataflow`.
+In: a job file, parameters, the options of Beam that a run would have. Out: the job as JSON, its pipeline, and reasons
+why a run with them would be refused. Holds: Beam's own Dataflow runner builds it, up to the call of the service; no row
+is read, and no ledger is opened. Not covered: what the service does with it; pipelines after the first, which depend on
+what that one releases. Needs the extra `dataflow`.
 """
 
 import argparse
@@ -36,18 +36,18 @@ OF_THIS_RUN_ONLY = ("no_auth", "template_location")
 """Options that make Beam stop before the service; a run has none of them."""
 
 DRY = "dry-run"
-"""The run id where none is given."""
+"""The run id if none is given."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Produced:
-    """What Dataflow would get.
+    """What Dataflow would receive.
 
     Args:
         job: the job, as JSON values; `environment` has image, machines and experiments.
-        pipeline: the graph that is staged beside it.
-        pipelines: how many pipelines a run has; this is the first.
-        refused: what a run would be refused for, in words.
+        pipeline: the graph staged beside it.
+        pipelines: the number of pipelines of a run; this is the first.
+        refused: reasons why a run would be refused, in words.
     """
 
     job: dict[str, Any]
@@ -84,10 +84,10 @@ class Produced:
 
 
 def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (), run_id: str = DRY) -> Produced:
-    """The job that a run would hand over first.
+    """The job that a run would submit first.
 
     Args:
-        file: the job file. Its rows may lie on this machine, which a run is refused for.
+        file: the job file. Its rows may be on this machine, although a run would then be refused.
         arguments: options of Beam.
         given: parameters, `NAME=VALUE`.
         run_id: names the run.
@@ -121,7 +121,7 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
 
 
 def _handed_over(pipeline: beam.Pipeline, options: Any) -> tuple[dict[str, Any], beam_runner_api_pb2.Pipeline]:
-    """What Beam's runner gives to the service: it is asked to write a template into a private folder of this machine."""
+    """What Beam's runner would give to the service: we have it write a template into a private folder of this machine."""
     google = options.view_as(GoogleCloudOptions)
     real = (google.staging_location or google.temp_location).rstrip("/")
     with tempfile.TemporaryDirectory(prefix="dp-dataflow-") as folder:
@@ -149,7 +149,7 @@ def _moved(value: Any, old: str, new: str) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Show the job that a run would hand over; exit codes as those of `dp-pipelines`."""
+    """Show the job that a run would submit; exit codes are those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
         prog="python -m dp_pipelines.jobs.dataflow.job_graph",
         description="Show the job that Dataflow would receive, without using a network. Any other option goes to Beam.",

@@ -1,9 +1,10 @@
 """Copies a published folder to a bucket: `python -m dp_pipelines.jobs.dataflow.upload FOLDER gs://BUCKET/FOLDER`.
 
-In: a folder that a run has published, a place in a bucket. Out: the same files there, `manifest.json` last. Holds: nothing is
-ever overwritten, since each object is created only where there is none; a place with a manifest is whole; the same command again
-goes on where it was killed; another release at that place is refused. Not covered: other stores than Google's; who may read the
-bucket. It was never run on the service: docs/dataflow.md. Google's client, of the extra `dataflow`, is imported when it is used.
+In: a folder that a run has published, a place in a bucket. Out: the same files there, `manifest.json` last. Holds:
+nothing is ever overwritten, because an object is only created if there is none; a place with a manifest is complete;
+after a kill, the same command continues; another release at that place is refused. Not covered: stores other than
+Google's; who may read the bucket. It was never run on the service: docs/dataflow.md. Google's client, from the extra
+`dataflow`, is imported on use.
 """
 
 import argparse
@@ -31,18 +32,18 @@ class ObjectFolder(Protocol):
         ...
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create an object, at once and whole; False where there is one already, which stays as it is."""
+        """Create a complete object in one step; False if there is one already, which stays unchanged."""
         ...
 
 
 class GoogleFolder:
-    """A folder of a bucket in Google Cloud Storage, with the credentials that the machine has.
+    """A folder of a bucket in Google Cloud Storage, with the machine's credentials.
 
     Args:
         url: `gs://BUCKET/FOLDER`.
 
     Raises:
-        RequestError: it is no such URL, or Google's client is not installed.
+        RequestError: it is not such a URL, or Google's client is not installed.
     """
 
     def __init__(self, url: str) -> None:
@@ -67,7 +68,7 @@ class GoogleFolder:
             return None
 
     def create(self, name: str, content: bytes) -> bool:
-        """Create an object; the service decides whether it is the first of its name."""
+        """Create an object; the service decides whether it is the first with its name."""
         blob = self._bucket.blob(f"{self._folder}/{name}")
         try:
             blob.upload_from_string(content, content_type="application/octet-stream", if_generation_match=0)
@@ -80,16 +81,16 @@ def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
     """Put a published folder into an object store.
 
     Args:
-        folder: what a run has published.
-        place: where to.
+        folder: the published folder of a run.
+        place: the destination.
         shown: the name of the place, for messages.
 
     Returns:
         whether it was there before.
 
     Raises:
-        RequestError: the folder holds no whole release, or another release is at the place.
-        PublishError: the store failed; the same command goes on.
+        RequestError: the folder does not hold a complete release, or another release is at the place.
+        PublishError: the store failed; the same command continues.
     """
     listed = (manifest.read_manifest(folder) or {}).get("files")
     if not listed or not manifest.holds(folder, listed):
@@ -111,7 +112,7 @@ def put(folder: pathlib.Path, place: ObjectFolder, shown: str) -> bool:
             raise _other(shown)
     except DpError:
         raise
-    except Exception as error:  # the store's own, which may be of any kind
+    except Exception as error:  # a store may raise errors of any kind
         raise PublishError(f"place {shown!r}: failed with {type(error).__name__}; run the same command again") from None
     return standing is not None
 
@@ -130,7 +131,7 @@ def _other(shown: str) -> RequestError:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Put a published folder into a bucket; exit codes as those of `dp-pipelines`."""
+    """Put a published folder into a bucket; exit codes are those of `dp-pipelines`."""
     parser = argparse.ArgumentParser(
         prog="python -m dp_pipelines.jobs.dataflow.upload",
         description="Copy a published folder to a bucket, with its manifest last, never overwriting anything.",

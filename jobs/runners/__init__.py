@@ -1,1 +1,1 @@
-"""Where a pipeline runs: options, engines, checks of them, and jobs that dead drivers left there."""
+"""Where a pipeline runs: options, engines, checks of engines, and jobs that dead drivers left behind."""

@@ -1,8 +1,9 @@
-"""Beam options on our command line: passed through, unless they are unknown or would show rows.
+"""Beam options on our command line: passed through unless they are unknown or would reveal rows.
 
-In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line; options
-that write elements, keys or programs to logs and files, or under which a partition could be released twice, are refused
-(knowledge of Beam 2.77); what Beam does unless it is told otherwise is switched off.
+In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line;
+options that write elements, keys or programs to logs and files, or that could release a partition twice, are refused
+(as known from Beam 2.77); harmful defaults of Beam are switched off. Not covered: options that later versions of Beam
+add.
 """
 
 import argparse
@@ -40,7 +41,7 @@ LEAKING = {
 """Experiments and service options, and what they do."""
 
 HEAP_DUMPS = "HeapDump"
-"""What is in every setting of a Java machine that has it write its memory to a file."""
+"""A string that occurs in every Java setting that writes the memory to a file."""
 
 SWITCHED_OFF = {
     "exception sampling": (
@@ -49,7 +50,7 @@ SWITCHED_OFF = {
     ),
     "saved main session": ("--no_save_main_session", "it writes the program's variables to a file"),
 }
-"""What Beam does by itself on some runner, the option against it, and why."""
+"""What Beam does by default on some runner, the option that prevents it, and why."""
 
 
 class OurOptions(pipeline_options.PipelineOptions):
@@ -61,7 +62,7 @@ class OurOptions(pipeline_options.PipelineOptions):
 
 
 class FlinkJobOptions(pipeline_options.PipelineOptions):
-    """Options of Beam's runner for Flink that are known to its job server in Java alone. Being a group, they are passed on."""
+    """Options of Beam's Flink runner that only its Java job server knows. As a group, they are passed on."""
 
     @classmethod
     def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -80,7 +81,7 @@ def pipeline_options_of(arguments: Sequence[str]) -> pipeline_options.PipelineOp
     """Check and take Beam's options.
 
     Raises:
-        RequestError: one is unknown, has a wrong value, or leaks.
+        RequestError: one is unknown, has a wrong value, or would leak rows.
     """
     parser = _Parser(allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS)
     for group in pipeline_options.PipelineOptions.__subclasses__():

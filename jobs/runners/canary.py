@@ -1,7 +1,7 @@
 """A job of a few elements that shows what a runner's workers are and what they can access.
 
-In: an engine, the folder in which outputs are to lie. Out: what is so, with hints. Holds: it reads nothing but versions, names of
-machines and free space; the private folder that it makes is removed. Not covered: workers that get none of the elements.
+In: an engine, the folder for outputs. Out: findings with hints. Holds: it reads only versions, names of machines and
+free space; the private folder that it creates is removed. Not covered: workers that get none of the elements.
 """
 
 import getpass
@@ -23,20 +23,20 @@ from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress
 
 ELEMENTS = 16
-"""More than workers that one wants to see."""
+"""More elements than workers we want to see."""
 
 UNSEEN = "dp-pipelines probe: the folder does not exist"
 REFUSED = "dp-pipelines probe: the folder is not writable"
 
 EXCERPT = 300
-"""Characters of an error that are shown: no rows were near."""
+"""How many characters of an error are shown; no rows were involved."""
 
 
 class WorkerProbe(beam.DoFn):
-    """Writes what a worker is into a private folder.
+    """Describes a worker in a private folder.
 
     Args:
-        folder: as the driver sees it.
+        folder: its path on the driver.
     """
 
     def __init__(self, folder: str) -> None:
@@ -44,7 +44,7 @@ class WorkerProbe(beam.DoFn):
         self._folder = folder
 
     def process(self, element: int) -> Iterator[str]:
-        """A file for each element."""
+        """Write a file for each element."""
         if not os.path.isdir(self._folder):
             raise RuntimeError(UNSEEN)
         name = os.path.join(self._folder, f"{element}.json")
@@ -56,7 +56,7 @@ class WorkerProbe(beam.DoFn):
 
 
 def facts() -> dict[str, Any]:
-    """What this process is."""
+    """Describe this process."""
     import numpy as np
     import pyarrow as pa
 
@@ -83,7 +83,7 @@ def probe(engine: Engine, parent: pathlib.Path, progress: Progress) -> list[Said
 
     Args:
         engine: what runs it.
-        parent: where the output is to lie.
+        parent: the folder for the output.
         progress: is told each step.
     """
     with there_meanwhile(parent), tempfile.TemporaryDirectory(prefix=".dp-doctor-", dir=parent) as folder:
@@ -131,7 +131,7 @@ def _failed(error: Exception) -> Said:
 
 
 def _seen(workers: list[dict[str, Any]]) -> list[Said]:
-    """What the workers have written."""
+    """The descriptions that workers have written."""
     mine = facts()
     if len(workers) < ELEMENTS:
         hint = "put the output on a disk that every worker mounts at the same path"
@@ -147,7 +147,7 @@ def _seen(workers: list[dict[str, Any]]) -> list[Said]:
     if any(worker["order"] != mine["order"] for worker in workers):
         said.append(Said("workers have a different byte order", "use machines of the same kind as this one"))
     if {worker["user"] for worker in workers} != {mine["user"]}:
-        # Reached where this user is root, who may read everything, and workers are not: then they could not write.
+        # We get here if this user is root, who may read everything, and workers are not: they could not have written.
         hint = "run workers as the user who runs this command"
         said.append(Said("workers run as another user, who may not write to a private folder", hint))
     free = min(worker["free"] for worker in workers)

@@ -1,8 +1,8 @@
-"""Checks of a runner from this machine: Java, jars, ports, what a Flink cluster reports about itself.
+"""Checks a runner from this machine: Java, jars, ports, what a Flink cluster reports about itself.
 
-In: names and addresses. Out: what is so, with a hint where it is wrong. Holds: nothing takes longer than some seconds; what
-another machine says about itself is shown as far as it is a number or a version; folders that are made to look are removed.
-Not covered: doing anything about it.
+In: names and addresses. Out: findings, with a hint if something is wrong. Holds: no check takes longer than some
+seconds; of another machine's answers, only numbers and versions are shown; folders created for a check are removed. Not
+covered: fixing anything.
 """
 
 import contextlib
@@ -28,18 +28,18 @@ PATIENCE = 5.0
 OLDEST_JAVA = 11
 
 LEAST_TEMPORARY = 2**30
-"""Bytes for temporary files below which a run is not begun lightly."""
+"""If fewer bytes are free for temporary files, a run should not start without thought."""
 
 DRIVERS = {
     "flink": "org/apache/beam/runners/flink/FlinkJobServerDriver.class",
     "spark": "org/apache/beam/runners/spark/SparkJobServerDriver.class",
 }
-"""What is in a job server's jar, or in one that it lists."""
+"""What a job server's jar contains, or one that it lists."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What is so, and what to do about it; nothing where all is well."""
+    """A finding and its remedy; no remedy if all is well."""
 
     said: str
     hint: str = ""
@@ -47,7 +47,7 @@ class Said:
 
 @contextlib.contextmanager
 def there_meanwhile(folder: pathlib.Path) -> Iterator[None]:
-    """Have a folder until the end of the block; what had to be made for it is removed again, unless it is in use by then."""
+    """A folder until the end of the block. Whatever had to be created for it is removed again, unless it is in use by then."""
     made = [above for above in (folder, *folder.parents) if not above.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _jars(path: pathlib.Path) -> Iterator[zipfile.ZipFile]:
 
 
 def version_in(path: pathlib.Path) -> str:
-    """The Flink that is in a job server's jar; empty where it does not say."""
+    """The Flink version in a job server's jar; empty if the jar does not say."""
     with contextlib.suppress(OSError, zipfile.BadZipFile, KeyError), zipfile.ZipFile(path) as file:
         text = file.read(".flink-runtime.version.properties").decode()
         found = re.search(r"^project.version=([\d.]+)", text, re.MULTILINE)
@@ -135,7 +135,7 @@ def free_port(port: int) -> Said:
 
 
 def listens(address: str) -> Said:
-    """Whether somebody answers at an address."""
+    """Whether anything answers at an address."""
     host, port = host_and_port(address)
     try:
         with socket.create_connection((host, port or 80), timeout=PATIENCE):
@@ -183,12 +183,12 @@ def _ours(host: str) -> bool:
 
 
 def rest(base: str, path: str) -> dict[str, Any] | None:
-    """What a page of a Flink cluster says; None where none answers."""
+    """The content of a page of a Flink cluster; None if there is no answer."""
     if not base.startswith(("http://", "https://")):
         return None
     try:
         with urllib.request.urlopen(base.rstrip("/") + path, timeout=PATIENCE) as answer:  # noqa: S310 - the scheme is known
             found = json.loads(answer.read(2**22))
-    except (OSError, ValueError, http.client.HTTPException, RecursionError):  # whatever answers there may be no Flink
+    except (OSError, ValueError, http.client.HTTPException, RecursionError):  # it may not be Flink that answers
         return None
     return found if isinstance(found, dict) else None

@@ -1,9 +1,9 @@
 """The requirements of Dataflow, decided by public facts before anything is charged.
 
-In: options of Beam, a checked request. Out: options that were left out; or a refusal. Holds: workers run one named program, the
-image; a job reads from and stages to places that workers see; a run that is started twice has one job name, so that the service
-refuses the second job while the first is at work. Not covered: whether project, bucket, image and permissions are there: the
-service tells. Nothing here was run on the service: docs/dataflow.md. Imports no Beam.
+In: options of Beam, a checked request. Out: the missing options, or a refusal. Holds: workers run one named program,
+the image; a job reads from and stages to places that workers can see; a run that is started twice has one job name, so
+the service refuses the second job while the first is running. Not covered: whether project, bucket, image and
+permissions exist; the service reports that. None of this was run on the service: docs/dataflow.md. Imports no Beam.
 """
 
 import re
@@ -25,27 +25,27 @@ NEEDED = {
     "temp_location": ("a folder of a private bucket, for staged files", "--temp_location=gs://BUCKET/tmp"),
     "sdk_container_image": ("the image with this package: Beam's own lacks it", "--sdk_container_image=IMAGE:TAG"),
 }
-"""Options without which no job is handed over: what they name, and how they are written."""
+"""Options that every job needs: what they name, and how to write them."""
 
 OTHER_PROGRAMS = ("setup_file", "requirements_file", "extra_packages", "prebuild_sdk_container_engine")
-"""Options that add programs to workers beside those of the image."""
+"""Options that add programs to workers besides those of the image."""
 
 DEFAULTS = {
-    "sdk_location": "--sdk_location=container",  # nothing is downloaded or uploaded: the image has all
-    "shuffle_mode": "--experiments=shuffle_mode=service",  # what is shuffled outlives workers
+    "sdk_location": "--sdk_location=container",  # download and upload nothing: the image has everything
+    "shuffle_mode": "--experiments=shuffle_mode=service",  # shuffled data outlive workers
 }
-"""What is set unless it is given."""
+"""Options that are set unless given."""
 
 
 def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
-    """Options that a job on Dataflow needs and that were left out.
+    """The options that a job on Dataflow needs but were not given.
 
     Args:
         given: all options of Beam by name, as Beam's parser gives them.
         name: of the job, unless one is given; see `job_name`.
 
     Raises:
-        RequestError: an option is missing, or the job could not do its work with it.
+        RequestError: an option is missing, or the job could not work with it.
 
     >>> defaults({"project": "p", "region": "r", "temp_location": "gs://b/t", "sdk_container_image": "host/dp:1"})
     ('--sdk_location=container', '--experiments=shuffle_mode=service')
@@ -77,16 +77,16 @@ def defaults(given: Mapping[str, Any], name: str = "") -> tuple[str, ...]:
         problems.append(RequestError(field="--dataflow_job_file", message=message, hint=hint))
     raise_all(problems)
     experiments = [str(item).partition("=")[0] for item in given.get("experiments") or []]
-    unset = (None, "", "default")  # the last is Beam's own word for what it downloads and uploads
+    unset = (None, "", "default")  # Beam downloads and uploads for "default"
     missing = [text for option, text in DEFAULTS.items() if given.get(option) in unset and option not in experiments]
     return (*missing, *([f"--job_name={name}"] if name and not given.get("job_name") else []))
 
 
 def refuse_local(request: "Request") -> None:
-    """Refuse a job of which Dataflow's workers could not do a part.
+    """Refuse a job if Dataflow's workers could not do part of it.
 
     Raises:
-        RequestError: its rows lie where workers see nothing, or it trains a model.
+        RequestError: its rows are where workers cannot see them, or it trains a model.
     """
     problems = []
     outside = [path for path in request.source.files if not path.startswith(SCHEME)]
@@ -107,7 +107,7 @@ def refuse_local(request: "Request") -> None:
 
 
 def extra_missing(field: str) -> RequestError:
-    """What is told where Google's packages are not here.
+    """The error for missing Google packages.
 
     >>> extra_missing("--runner dataflow").hint
     "install the extra: pip install 'dp-pipelines[dataflow]'"
@@ -117,7 +117,7 @@ def extra_missing(field: str) -> RequestError:
 
 
 def job_name(account: str, run_id: str) -> str:
-    """The name of a run's jobs: the service takes no second job of a name while one is at work.
+    """The name of a run's jobs: the service accepts no second job of a name while one is running.
 
     >>> job_name("Shop", "2026-W01").startswith("dp-")
     True
@@ -126,10 +126,10 @@ def job_name(account: str, run_id: str) -> str:
 
 
 def place(temp_location: str, account: str, run_id: str) -> str:
-    """The folder of a bucket under which the attempts of a run stage, and nothing else lies.
+    """The folder of a bucket in which the attempts of a run stage, and nothing else.
 
     Args:
-        temp_location: what `--temp_location` says.
+        temp_location: the value of `--temp_location`.
         account, run_id: of the run.
 
     >>> place("gs://b/tmp/", "shop", "2026-W01").rpartition("/")[0]

@@ -1,7 +1,7 @@
-"""Beam's own runner in this process, which also says how many of its steps have begun.
+"""Beam's own runner in this process, which also reports how many of its steps have begun.
 
-In: a pipeline. Out: its run. Holds: no download, no other process, no choice of another runner behind our back (Beam's
-DirectRunner may take Prism). Not covered: data larger than the memory: what is shuffled is held in it.
+In: a pipeline. Out: its run. Holds: no download, no other process, no silent choice of another runner (Beam's
+DirectRunner may choose Prism). Not covered: data larger than the memory, which holds everything that is shuffled.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dp_pipelines.jobs.terminal.progress import READING, Progress
 class CountingRunner(FnApiRunner):
     """FnApiRunner with progress.
 
-    Both methods are hooks of the runner's inside: where another version lacks them, progress stands still and nothing else.
+    Both methods override internals of the runner: if another version lacks them, only progress stops.
 
     Args:
         progress: is told each step.

@@ -1,8 +1,8 @@
 """Checks what a run needs (Java, job server, cluster, workers, disks) before any budget is spent.
 
-In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a hint. Holds: nothing is read of any
-rows, and nothing is charged; what is made for a check is removed again. Not covered: what only rows show, e.g. that a worker's
-memory is too small; what happens after the check.
+In: a runner with its options, an output, a ledger. Out: findings, each right, or wrong with a hint. Holds: no rows are
+read and nothing is charged; whatever a check creates is removed again. Not covered: problems that only rows show, e.g.
+that a worker's memory is too small; changes after the check.
 """
 
 import argparse
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.engines import Engine
 
 OWN_MEMORY = ("tmpfs", "ramfs", "overlay")
-"""Kinds of file systems that no other machine sees."""
+"""Kinds of file systems that other machines cannot see."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class CheckResult:
     """What a check found.
 
     Args:
-        what: was looked at.
-        said: what is so.
-        hint: what to do; empty where all is well.
+        what: what was checked.
+        said: the finding.
+        hint: what to do; empty if all is well.
     """
 
     what: str
@@ -94,7 +94,7 @@ def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str],
         note: says something to the user.
 
     Raises:
-        RequestError: something is wrong; all that is wrong is told.
+        RequestError: something is wrong; the message lists every problem.
     """
     if engine.setup.name == "direct":
         return
@@ -108,7 +108,7 @@ def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str],
 
 
 def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[CheckResult]:
-    """What takes no longer than some seconds to see.
+    """The checks that take no longer than some seconds.
 
     Args:
         engine: what is to run.
@@ -138,7 +138,7 @@ def _finding(what: str, said: cluster_checks.Said) -> CheckResult:
 
 
 def _workers(setup: runner_rules.Setup) -> CheckResult:
-    """Whether workers can be started, as far as it can be seen from here."""
+    """Whether workers can be started, as far as this machine can tell."""
     what = f"workers ({setup.environment})"
     if setup.pool and not setup.here and runner_rules.is_here(setup.pool):
         return CheckResult(
@@ -154,7 +154,7 @@ def _workers(setup: runner_rules.Setup) -> CheckResult:
 
 
 def _place(setup: runner_rules.Setup, target: pathlib.Path) -> CheckResult:
-    """Whether a release can be staged beside the output, as far as it can be seen from here."""
+    """Whether a release can be staged beside the output, as far as this machine can tell."""
     what = f"output {str(target)!r}"
     kind = disks.kind_of(target.parent)
     if not setup.here and kind in OWN_MEMORY:
@@ -204,7 +204,7 @@ def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[CheckRes
 
 
 def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
-    """Where the ledger lies."""
+    """The place of the ledger."""
     url = given.ledger
     if url == "none" or (url is None and given.job is None):
         return
@@ -235,5 +235,5 @@ def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
 
 
 def probed(said: Sequence[cluster_checks.Said]) -> list[CheckResult]:
-    """What a small job on the runner has shown."""
+    """The findings of a small job on the runner."""
     return [_finding("a small job", one) for one in said]

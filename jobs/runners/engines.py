@@ -1,11 +1,10 @@
 """Builds pipelines for the requested runner, runs them and waits for them, in this process or elsewhere.
 
-In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a job
-server that we start ends with the run; a run that is interrupted cancels its job; what fails before the job is handed over
-is told as such, since no row was read; everything else fails as Beam says, which nobody but `pipelines.public_part` may read;
-before an engine gets a job, whoever keeps the attempt is told its name. A job server that we start is killed with this process
-(on Linux), and its temporary files lie in the attempt's private folder. Not covered: what is done about a job whose driver was
-killed (`orphaned_jobs`).
+In: the name of a runner and options of Beam. Out: pipelines that know their runner; after `run` they are done. Holds: a
+job server that we start ends with the run (on Linux it is killed with this process), and its temporary files are in the
+attempt's private folder; an interrupted run cancels its job; a failure before the job is submitted is reported as such,
+since no row was read; only `pipelines.public_part` may read any other error of Beam; the keeper of the attempt learns
+the name of a job before an engine gets it. Not covered: jobs whose driver was killed (`orphaned_jobs`).
 """
 
 import atexit
@@ -39,7 +38,7 @@ from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.release.staging import UNFINISHED
 
 ENDING_SOON = 10.0
-"""Seconds that a job has to end which is cancelled since its run ends, before we go on without."""
+"""Seconds that we wait for the end of a job that was cancelled because its run ends."""
 
 
 class RunnerFailed(DpError):
@@ -47,7 +46,7 @@ class RunnerFailed(DpError):
 
     Args:
         name: of the runner.
-        cause: what Beam said; for `doctor`, which has no rows.
+        cause: Beam's error; for `doctor`, which has no rows.
     """
 
     def __init__(self, name: str, cause: Exception | None = None) -> None:
@@ -60,12 +59,12 @@ class RunnerFailed(DpError):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineAttempt:
-    """What an engine must know of the attempt for which it works.
+    """What an engine must know about the attempt for which it works.
 
     Args:
-        key: names the run to whoever sees the engine's jobs, and shows neither account nor id.
-        folder: the private one.
-        submitted: keeps a job: before the engine gets it, and once the engine has said what it calls it.
+        key: names the run to anyone who sees the engine's jobs, without revealing account or id.
+        folder: the private folder.
+        submitted: records a job: before the engine gets it, and again when the engine has named it.
     """
 
     key: str
@@ -88,7 +87,7 @@ class Engine:
 
     @property
     def options(self) -> PipelineOptions:
-        """Options of Beam, made anew: a runner writes into those that it is given, and a run may have several pipelines."""
+        """A new copy of Beam's options: a runner changes those that it gets, and a run may have several pipelines."""
         return beam_options.pipeline_options_of(self._arguments)
 
     def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> beam.Pipeline:
@@ -118,8 +117,8 @@ class Engine:
         """Run a pipeline of this engine to its end.
 
         Raises:
-            RunnerFailed: the job could not be handed over; nothing was read.
-            Exception: it failed. Whatever the error says may quote rows.
+            RunnerFailed: the job could not be submitted; nothing was read.
+            Exception: the job failed. The error may quote rows.
         """
         if self.setup.name == "direct":
             with heard(progress):
@@ -164,18 +163,18 @@ class Engine:
             shutil.rmtree(private, ignore_errors=True)
 
     def _named(self, pipeline: beam.Pipeline) -> EngineJob | None:
-        """The job that a pipeline of an attempt is to be, kept under a name that no other has, before any engine gets it."""
+        """The job for a pipeline of an attempt, recorded under a unique name before any engine gets it."""
         if self._attempt is None:
             return None
         options = pipeline.options.view_as(GoogleCloudOptions)  # only Python's Beam thinks that the name is Google's
-        if self.setup.name != "dataflow":  # there the name keeps a second job out
+        if self.setup.name != "dataflow":  # there, the name prevents a second job
             options.job_name = f"{options.job_name or 'dp'}-{self._attempt.key}-{uuid.uuid4().hex[:12]}"
         job = EngineJob(name=str(options.job_name), runner=self.setup.name, endpoint=self.setup.endpoint)
         self._attempt.submitted(job)
         return job
 
     def _end(self, job: EngineJob | None) -> None:
-        """See that a job which is cancelled, or has failed as its job server died, ends: as far as that is quickly done."""
+        """Make sure, as far as that is quick, that a job ends which was cancelled or lost its job server."""
         if job is not None:
             with contextlib.suppress(Exception):
                 orphaned_jobs.stop(job, lambda text: None, ENDING_SOON)
@@ -249,7 +248,7 @@ def _dataflow() -> PipelineRunner:
 
 @functools.cache
 def _say_nothing_at_the_end() -> None:
-    """Have nothing on standard error once this process ends: threads of workers may still be there, and say what they hold."""
+    """Silence standard error when this process ends: worker threads may still be alive and print what they hold."""
     atexit.register(_silence_for_good)
 
 
@@ -261,9 +260,9 @@ def _silence_for_good() -> None:
 
 
 def _called(job: EngineJob, result: PipelineResult) -> str:
-    """What the engine calls a job that it took: the cluster's own word where it can be asked, else the job service's.
+    """The engine's name for a job: from the cluster itself if we can ask it, else from the job service.
 
-    A cluster lists a job some time after its job server took it, at the latest when it has ended.
+    A cluster lists a job some time after its job server accepted it, at the latest when it has ended.
     """
     found, pause = "", 0.1
     while job.endpoint.startswith("http") and not found:
@@ -278,7 +277,7 @@ def _called(job: EngineJob, result: PipelineResult) -> str:
 
 
 class _Server(JobServer):
-    """A job server that is started once and ended by us, without handlers of signals or of the process's end."""
+    """A job server that we start once and end ourselves, without handlers for signals or process exit."""
 
     def __init__(self, server: JobServer) -> None:
         self._server, self._service = server, None

@@ -1,8 +1,8 @@
-"""Steps whose errors quote nothing, for runners that write errors into logs and pages of their own.
+"""Masks the errors of steps, because some runners write errors to their own logs and pages.
 
-In: a pipeline that is built. Out: the same pipeline; each of our steps is wrapped. Holds: an error of a step leaves the worker as
-an error of ours, with its public text, or as words that name nothing but the step's class. Not covered: errors of Beam's own
-steps, which see numbers of shards and Arrow bytes; what native code prints before it dies.
+In: a finished pipeline. Out: the same pipeline with each of our steps wrapped. Holds: an error of a step leaves the
+worker as one of our own errors, with its public text, or as a message that names only classes. Not covered: errors of
+Beam's own steps, which see shard numbers and Arrow bytes; what native code prints before it dies.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from dp_pipelines.errors import DpError
 from dp_pipelines.transforms.single_element_bundles import UNUSED, OwnBundleDoFn
 
 OURS = "dp_pipelines."
-"""How the names of modules begin whose steps are wrapped."""
+"""Steps are wrapped if the name of their module begins like this."""
 
 
 class StepFailed(DpError):
@@ -27,7 +27,7 @@ class Guarded(beam.DoFn):
     """A step of ours; its errors quote nothing.
 
     Args:
-        step: is called for everything.
+        step: does all the work.
     """
 
     def __init__(self, step: beam.DoFn) -> None:
@@ -64,7 +64,7 @@ class Guarded(beam.DoFn):
         try:
             yield
         except DpError as error:
-            error.__cause__ = None  # and no context is told either
+            error.__cause__ = None  # the context is not shown either
             raise
         except Exception as error:
             kind, step = type(error).__name__, type(self._step).__name__
@@ -74,7 +74,7 @@ class Guarded(beam.DoFn):
 
 
 class GuardedOwnBundle(Guarded):
-    """The same for a step that has a bundle for each element: it still has."""
+    """The same for a step with a bundle for each element, which it keeps."""
 
     def process(self, element: Any, unused: Any = UNUSED) -> Iterator[Any]:
         """What the step makes of an element."""
@@ -92,5 +92,5 @@ class _Guard(PipelineVisitor):
 
 
 def guard(pipeline: beam.Pipeline) -> None:
-    """Wrap each step of ours in a pipeline that is built and not yet run."""
+    """Wrap each of our steps in a pipeline that is built but has not run."""
     pipeline.visit(_Guard())

@@ -1,10 +1,10 @@
-"""Finds jobs that a dead driver left with an engine by name, cancels them and waits for their end.
+"""Finds jobs that a dead driver left with an engine, by name, cancels them and waits for their end.
 
-In: what the ledger has kept of a job. Out: the job has ended, or the engine knows it no more; or it is said that the engine
-cannot be asked. Holds: nothing is cancelled but a job of that very name or id; what an engine says decides nothing about what is
-published: a job writes only into the private folder of its own attempt, which is destroyed. Not covered: Dataflow, whose
-service refuses a second job of a name; clusters that ask for a password; Beam's job service in Python, which says that a job
-is cancelled and lets it run. Beam is imported where a job service is asked, not before.
+In: what the ledger has recorded about a job. Out: the job has ended, or the engine no longer knows it, or a message
+that the engine cannot be asked. Holds: only a job with exactly that name or id is cancelled; an engine's answer never
+affects what is published: a job writes only into the private folder of its own attempt, which is destroyed. Not
+covered: Dataflow, whose service refuses a second job of a name; clusters that require a password; Beam's job service in
+Python, which reports a job as cancelled but lets it run. Beam is imported only when a job service is asked.
 """
 
 import contextlib
@@ -21,21 +21,21 @@ from dp_pipelines.jobs.runners import cluster_checks
 from dp_pipelines.ledger.entries import EngineJob
 
 PATIENCE = 120.0
-"""Seconds for a job to end that was cancelled."""
+"""Seconds that a cancelled job has to end."""
 
 POLL_SECONDS = 0.5
 
 ENDED = ("FINISHED", "FAILED", "CANCELED", "DONE", "CANCELLED", "DRAINED", "UPDATED")
-"""What engines call a job that works no more."""
+"""The states of a job that no longer runs."""
 
 
 class StillAtWork(DpError):
-    """A job was cancelled and goes on. The message holds public facts only."""
+    """A job was cancelled but is still running. The message holds only public facts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Seen:
-    """What an engine says of a job: what it calls it and its state; both empty where it knows none."""
+    """An engine's answer about a job: its name there and its state; both empty if the engine does not know it."""
 
     job: str = ""
     state: str = ""
@@ -46,15 +46,15 @@ class _Seen:
 
 
 def stop(job: EngineJob, tell: Callable[[str], None], patience: float = PATIENCE) -> None:
-    """Have a job end, if its engine still has it.
+    """End a job if its engine still has it.
 
     Args:
-        job: as the ledger has kept it.
-        tell: is told what is done, in public words.
+        job: as the ledger has recorded it.
+        tell: is told about progress, in public words.
         patience: seconds to wait for its end.
 
     Raises:
-        StillAtWork: the engine was asked to cancel it, and it has not ended in that time.
+        StillAtWork: the engine was asked to cancel it, but it did not end in time.
     """
     if not job.endpoint:
         return
@@ -85,10 +85,10 @@ def stop(job: EngineJob, tell: Callable[[str], None], patience: float = PATIENCE
 
 
 def look(job: EngineJob) -> _Seen | None:
-    """What an engine says of a job; None where nothing answers.
+    """An engine's answer about a job; None if nothing answers.
 
     Args:
-        job: is known by what the engine calls it, or else by its name.
+        job: identified by the engine's own id, or else by its name.
     """
     if not job.endpoint.startswith("grpc://"):
         return _at_flink(job)
@@ -118,7 +118,7 @@ def _at_service(job: EngineJob, service: Any) -> _Seen:
 
 
 def _cancel(job: EngineJob, seen: _Seen) -> None:
-    """Ask for the end of a job; whether it ends, its state tells."""
+    """Ask for the end of a job; its state tells whether it ends."""
     if job.endpoint.startswith("grpc://"):
         from apache_beam.portability.api import beam_job_api_pb2 as api
 

@@ -1,9 +1,8 @@
 """Which process works on a run, and whether it is still alive.
 
-In: nothing, or what an earlier driver wrote about itself. Out: facts about this process; alive, gone, or not to be known from
-here. Holds: a process number that was given to another process meanwhile is told apart by the time at which it began; after a
-machine was started anew its earlier processes are gone. Not covered: processes of other machines and containers, of which
-nothing is known here.
+In: nothing, or what an earlier driver wrote about itself. Out: facts about this process; alive, gone, or unknown.
+Holds: a reused process number is recognised by the time at which the process began; after a reboot, earlier processes
+are gone. Not covered: processes of other machines and containers, about which nothing is known here.
 """
 
 import contextlib
@@ -25,7 +24,7 @@ if os.getppid() == int(sys.argv[1]):  # else the parent is dead already, and nob
 
 
 def ending_with_this(command: Sequence[str]) -> list[str]:
-    """A command that is killed when the thread that starts it ends, however that is: on Linux; elsewhere it lives on.
+    """A command that is killed when the thread that starts it ends in any way (on Linux; elsewhere it lives on).
 
     Args:
         command: a program and its arguments.
@@ -34,7 +33,7 @@ def ending_with_this(command: Sequence[str]) -> list[str]:
 
 
 def here() -> dict[str, Any]:
-    """What tells this process from all others.
+    """Facts that identify this process.
 
     >>> alive(here())
     True
@@ -53,10 +52,10 @@ def who() -> str:
 
 
 def alive(where: Mapping[str, Any]) -> bool | None:
-    """Whether a process lives; None where that cannot be known from here.
+    """Whether a process is alive; None if we cannot know.
 
     Args:
-        where: what `here` gave in that process.
+        where: the result of `here` in that process.
     """
     machine = _machine()
     if not where.get("boot") or not machine["boot"]:
@@ -71,12 +70,12 @@ def alive(where: Mapping[str, Any]) -> bool | None:
 
 
 def same(where: Mapping[str, Any]) -> bool:
-    """Whether it is this very process."""
+    """Whether it is this process."""
     return all(where.get(name) == value for name, value in here().items())
 
 
 def _machine() -> dict[str, str]:
-    """This machine, its boot, and the world of process numbers that this process sees; empty where not known."""
+    """This machine, its boot, and the namespace of process numbers that this process sees; empty if unknown."""
     known = dict.fromkeys(("machine", "boot", "numbers"), "")
     with contextlib.suppress(OSError):
         known["machine"] = pathlib.Path("/etc/machine-id").read_text().strip()
@@ -87,9 +86,9 @@ def _machine() -> dict[str, str]:
 
 
 def _began(pid: int) -> str:
-    """When a process began, in ticks of the kernel; empty where there is none."""
+    """When a process began, in kernel ticks; empty if there is none."""
     with contextlib.suppress(OSError, IndexError):
-        # The name of the program stands in brackets and may hold anything, brackets too.
+        # The name of the program is in brackets and may contain anything, even brackets.
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if fields[0] in ("Z", "X") else fields[19]
     return ""

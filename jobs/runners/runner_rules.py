@@ -1,8 +1,8 @@
 """The requested runner and its requirements, decided by public facts before anything is read or charged.
 
-In: a name and options of Beam. Out: the options with what the runner needs, and the facts that `doctor` checks; or a refusal.
-Holds: every runner is named, none is chosen behind our back; workers must see the local files of the job and the private
-staging folder, and where public facts show that they cannot, the runner is refused. Not covered: whether any of it is there
+In: a name and options of Beam. Out: the options with what the runner needs, and the facts that `doctor` checks; or a
+refusal. Holds: every runner is named explicitly; workers must see the local files of the job and the private staging
+folder, and if public facts show that they cannot, the runner is refused. Not covered: whether any of it exists
 (`doctor`); running (`engines`). Imports no Beam: `--help` and a refused request need none.
 """
 
@@ -33,30 +33,30 @@ REFUSED = {
 """Runners of Beam that are not offered, and why."""
 
 LOCAL_MASTERS = ("[local]", "[auto]")
-"""What `--flink_master` says where the job server runs a Flink of its own."""
+"""The value of `--flink_master` if the job server runs its own Flink."""
 
 QUICKER_ON_FLINK = ("object_reuse", "faster_copy")
-"""Options of Beam's runner for Flink without which each element is copied between chained steps. Elements are bytes to Java."""
+"""Options of Beam's Flink runner that avoid copying each element between chained steps. To Java, elements are bytes."""
 
 SHARED = "every worker must see the files of the job and the output folder under the same path"
 
 IN_PROCESS = ("beam:env:embedded_python:v1", "beam:env:embedded_python_grpc:v1")
-"""Workers inside the job service, which then must be the one in this process."""
+"""Environments with workers inside the job service, which must then be the one in this process."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-    """How a runner is reached, as far as options say.
+    """How to reach a runner, according to the options.
 
     Args:
         name: of the runner.
         environment: how workers are started: LOOPBACK, PROCESS, EXTERNAL, or one of `IN_PROCESS`; empty for `direct`.
-        server: who takes the pipeline: `none`, `embed` (in this process), `jar` (a Java process that we start), `uber` (the
-            cluster itself, given a jar), or an address `host:port`.
-        master: the address of the cluster; empty where the job server runs one of its own, or knows it.
-        command: that starts a worker (PROCESS), or empty.
+        server: what receives the pipeline: `none`, `embed` (in this process), `jar` (a Java process that we start),
+            `uber` (the cluster itself, given a jar), or an address `host:port`.
+        master: the address of the cluster; empty if the job server runs its own or knows it.
+        command: the command that starts a worker (PROCESS), or empty.
         pool: the address of a pool of workers (EXTERNAL), or empty.
-        defaults: options of Beam that the runner needs and that were not given.
+        defaults: options of Beam that the runner needs but were not given.
     """
 
     name: str
@@ -69,13 +69,13 @@ class Setup:
 
     @property
     def here(self) -> bool:
-        """Whether all that options name is on this machine."""
+        """Whether everything that the options name is on this machine."""
         places = [self.master, self.server if ":" in self.server else ""]
         return all(is_here(place) for place in places if place)
 
     @property
     def endpoint(self) -> str:
-        """Where another process can ask for its jobs, without what may be secret; empty where they end with this process.
+        """Where another process can ask about its jobs, without secrets; empty if they end with this process.
 
         >>> Setup(name="flink", server="jar", master="cluster:8081").endpoint, Setup(name="spark", server="jar").endpoint
         ('http://cluster:8081', '')
@@ -105,14 +105,14 @@ def check_name(name: str) -> str:
 
 
 def setup(name: str, given: Mapping[str, Any]) -> Setup:
-    """How a runner is reached.
+    """How to reach a runner.
 
     Args:
         name: of the runner.
         given: all options of Beam by name, as Beam's parser gives them.
 
     Raises:
-        RequestError: by public facts, workers could not do their work.
+        RequestError: public facts show that workers could not do their work.
 
     >>> setup("portable", {}).defaults
     ('--job_endpoint=embed', '--environment_type=LOOPBACK')
@@ -138,7 +138,7 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
 
 
 def _reached(name: str, given: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """Who takes the pipeline, the cluster's address, and options that were left out."""
+    """What receives the pipeline, the cluster's address, and missing options."""
     endpoint = str(given.get("job_endpoint") or "")
     if endpoint and endpoint != "embed" and not re.fullmatch(r".+:\d+", endpoint):
         raise RequestError(field="--job_endpoint", message="is not an address", hint="write host:port")
@@ -165,7 +165,7 @@ def _environment(given: Mapping[str, Any], found: Setup) -> str:
     """How workers are started.
 
     Raises:
-        RequestError: they could not see the job's files, or would be looked for on another machine.
+        RequestError: they could not see the job's files, or would be expected on another machine.
     """
     field, chosen = "--environment_type", str(given.get("environment_type") or "")
     if not chosen:
@@ -251,14 +251,14 @@ def _without_secrets(address: str) -> str:
     ('cluster:8081/flink', '')
     """
     host, port = host_and_port(address)
-    if not host:  # no address: then what looks like a path may be the rest of a password
+    if not host:  # not an address: what looks like a path may be the rest of a password
         return ""
     path = urlsplit(address if "://" in address else f"//{address}").path.rstrip("/")
     return (f"[{host}]" if ":" in host else host) + (f":{port}" if port else "") + path
 
 
 def is_here(address: str) -> bool:
-    """Whether an address names this machine in a way that shows without asking anybody.
+    """Whether an address names this machine, judged without a network request.
 
     >>> is_here("http://localhost:8081"), is_here("127.0.0.1:80"), is_here("cluster:8081")
     (True, True, False)
@@ -268,7 +268,7 @@ def is_here(address: str) -> bool:
 
 
 def run_key(account: str, run_id: str) -> str:
-    """A name for a run that shows neither its account nor its id, and is always the same.
+    """A fixed name for a run that reveals neither its account nor its id.
 
     >>> run_key("shop", "2026-W01") == run_key("shop", "2026-W01") != run_key("shop", "2026-W02")
     True
