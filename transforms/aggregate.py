@@ -1,8 +1,8 @@
 """The two shuffles of a stage: contributions to the shard of their unit, partial aggregates to the place of their partition.
 
-In: tables of events. Out: merged totals' partial tables, grouped by partition. Holds: all rows of a unit meet in one shard
-and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, but for a single row that does not;
-the text of a long partition key arrives wherever its digest does, once for each batch, and then for each shard.
+In: tables of events. Out: partial tables of merged totals, grouped by partition. Holds: all rows of a unit meet in one
+shard and all partials of a partition in one place; elements stay below `sizes.ELEMENT_BYTES`, unless a single row is
+larger; the text of a long partition key arrives wherever its digest does, once for each batch, and then for each shard.
 """
 
 from collections.abc import Iterable, Iterator
@@ -35,7 +35,7 @@ class ToShards(GatheringDoFn):
             for part in self._parts(table, texts):
                 alike.setdefault(part.wire.schema, []).append(part)
         cut: list[Sharded] = []
-        # What differs in a type stays apart: where it matters, all of a shard together show it.
+        # Tables of different types stay apart: where it matters, the shard as a whole shows the difference.
         for parts in alike.values():
             cut.append((0, shard.compact(parts[0].wire.slice(0, 0), spare=0)))
             whole = contributions.together(parts)

@@ -1,11 +1,14 @@
-"""A stage of a plan is drawn once: in one pipeline, by one run of it.
+"""Ensures that a stage of a plan is drawn once: in one pipeline, by one run of it.
 
-In: a pipeline that is built, and the stages that its steps will draw. Out: nothing; or a refusal, when the pipeline is run and
-before a row is read. How: what Beam asks of error handlers at the start of `Pipeline.run` is the first moment at which a pipeline
-that was only looked at differs from one that is run. Holds: for every runner, and for `with` blocks; what a runner tries again by
-itself is no second run. Not covered: whatever does not go through `Pipeline.run` of the very pipeline that was built: templates,
-`Pipeline.from_runner_api`, the fragments that interactive runners make, other processes (`NOT_COVERED` in manifests says so).
+In: a pipeline under construction, and the stages that its steps will draw. Out: nothing, or a refusal when the pipeline
+runs, before a row is read. Holds: for every runner, and for `with` blocks; a runner's own retries are not a second run.
+Not covered: anything that does not go through `Pipeline.run` of the pipeline that was built: templates,
+`Pipeline.from_runner_api`, the fragments that interactive runners make, other processes (`NOT_COVERED` in manifests
+says so).
 """
+
+# Beam queries its error handlers at the start of `Pipeline.run`. That is the first moment at which a pipeline that runs
+# differs from one that was only inspected.
 
 from collections.abc import Callable
 
@@ -19,13 +22,13 @@ NOT_COVERED = (
     "further runs of this pipeline that the library cannot see: from a template, from its description "
     "(Pipeline.from_runner_api), in an interactive runner, in another process; no ledger remembers them"
 )
-"""What manifests of pipelines of one's own say beside the rest."""
+"""What manifests of users' own pipelines say in addition."""
 
 _PLACE = "_dp_pipelines_draws"
 
 
 class _Draws:
-    """What a pipeline draws."""
+    """The stages that a pipeline draws."""
 
     def __init__(self) -> None:
         self.stages: list[Callable[[], StagePlan]] = []
@@ -49,11 +52,11 @@ class _Draws:
 
 
 def note(pipeline: beam.Pipeline, stage: Callable[[], StagePlan]) -> None:
-    """A step of this pipeline will draw a stage.
+    """Note that a step of this pipeline will draw a stage.
 
     Args:
-        pipeline: that is being built.
-        stage: gives the stage when the pipeline is run.
+        pipeline: the pipeline under construction.
+        stage: returns the stage when the pipeline runs.
     """
     draws = pipeline.__dict__.get(_PLACE)
     if draws is None:

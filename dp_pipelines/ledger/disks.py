@@ -1,8 +1,8 @@
 """Finds the file system of a path, since SQLite's locks only work on local disks; and locks a folder.
 
-In: a path. Out: an error where the path is on a network file system; one process at a time. Not covered: systems other than
-Linux, where the kinds of mounts are not known; a local disk that another machine mounts as well; 9p, which is both the disk of
-some sandboxes and a share of some virtual machines.
+In: a path. Out: an error if the path is on a network file system; one process at a time. Not covered: systems other
+than Linux, where the kinds of mounts are unknown; a local disk that another machine mounts too; 9p, which is both the
+disk of some sandboxes and a share of some virtual machines.
 """
 
 import contextlib

@@ -1,6 +1,7 @@
 """The entries of a ledger: accounts with their caps, frozen plans, runs with their attempts, looks at raw rows.
 
-In: what an event says. Out: frozen values. Holds: a cost is whole and never negative. Not covered: how they come about (`state`).
+In: the content of events. Out: frozen values. Holds: a cost is whole and never negative. Not covered: how they arise
+(`state`).
 """
 
 import dataclasses
@@ -120,10 +121,10 @@ class EngineJob:
     """A job that an attempt hands to an engine, which may outlive the driver.
 
     Args:
-        name: under which the engine lists it; no other job has it, and it is written down before the engine gets the job.
+        name: the unique name under which the engine lists it; it is recorded before the engine gets the job.
         runner: which engine.
-        endpoint: where another process can ask for it, without what may be secret; empty where it ends with its driver.
-        job: what the engine calls it; empty until it has said so.
+        endpoint: where another process can ask about it, without secrets; empty if the job ends with its driver.
+        job: the engine's own id for it; empty until the engine has told us.
     """
 
     name: str
@@ -137,13 +138,13 @@ class Attempt:
     """One try of a run.
 
     Args:
-        name: no other attempt has it.
+        name: unique among attempts.
         staging: its private folder.
         where: host and process, as the driver wrote them.
-        jobs: what it has handed to an engine, in order.
-        staged: seals of its complete files by name, once they are: digests under a key that only its staging holds.
+        jobs: the jobs it has submitted to an engine, in order.
+        staged: once its files are complete, their seals by name: digests under a key that only its staging holds.
         ended: how it ended, or empty.
-        destroyed: whether its staging is known to be gone unseen.
+        destroyed: whether its staging is known to be gone without anyone having seen it.
     """
 
     name: str
@@ -169,7 +170,7 @@ class Run:
         cost: what is charged for it alone (rule `filter`).
         state: reserved, started, staged, committed, published or abandoned.
         attempts: in order.
-        drawn: digests of what its earlier pipelines have released, by stage: a later attempt goes on from there.
+        drawn: digests of the releases of its earlier pipelines, by stage: a later attempt continues from there.
         files: digests of the release by name, once committed.
         folders: where it was published.
         times: when each state was reached.
@@ -196,7 +197,7 @@ class Run:
 
     @property
     def committed(self) -> bool:
-        """Whether its release is fixed for ever."""
+        """Whether its release is fixed forever."""
         return self.state in ("committed", "published")
 
 

@@ -1,8 +1,9 @@
 """The events of a ledger, and the hash chain that ties each event to all earlier ones.
 
-In: the kind of an event and its body. Out: a row whose hash covers its number, its kind, its time, its body and the hash of
-the row before; the first row names the ledger itself. Holds: whoever changes, removes, adds or reorders any of it breaks the
-chain at that place. Not covered: whoever can write the ledger and every anchor can write another, equally sound chain.
+In: the kind of an event and its body. Out: a row whose hash covers its number, its kind, its time, its body and the
+hash of the row before; the first row names the ledger itself. Holds: changing, removing, adding or reordering any row
+breaks the chain at that place. Not covered: anyone who can write the ledger and every anchor can write another, equally
+sound chain.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ FORMAT = 1
 """Part of every hash; raised when the meaning of an event changes."""
 
 START = "0" * 64
-"""What stands in the place of a hash before the first event."""
+"""The hash that the first event names as its predecessor's."""
 
 LEDGER_CREATED = "ledger_created"
 ACCOUNT_OPENED = "account_opened"

@@ -1,9 +1,9 @@
 """An open ledger as one sequence of events: create, open and verify, catch up, append.
 
-In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: the file, the chain, the possibility of each event
-and the anchor are verified before anything is believed, and the anchor again before anything is charged; the anchor is where
-it was named from outside, and where this user has seen it (`pins`); what fails inside a step leaves nothing of it. Not
-covered: which events make sense to whom (`ledger`).
+In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: before anything is trusted, the file, the
+chain, the possibility of each event and the anchor are verified, and the anchor again before anything is charged; the
+anchor is where the command or the environment says, and where this user has seen it (`pins`); a step that fails leaves
+no trace. Not covered: which events make sense (`ledger`).
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Self = TypeVar("Self", bound="Journal")
 
 
 def now() -> str:
-    """The hour to write down; it decides nothing. A finer time would tell how long runs take, and so how many rows there are."""
+    """The hour to record; it decides nothing. A finer time would reveal the duration of runs, and so the number of rows."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="hours")
 
 
@@ -81,7 +81,7 @@ class Journal:
 
     @classmethod
     def open_or_create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
-        """Open a ledger, or make it where there is none, also where two processes do so at once.
+        """Open a ledger, or create it if there is none, even if two processes do so at once.
 
         Raises:
             RequestError, LedgerError: as for both; or there was one that this user has seen, and it is gone.
@@ -97,7 +97,7 @@ class Journal:
 
     @classmethod
     def exists(cls, url: str) -> bool:
-        """Whether there is a ledger at a place. Errors as for `open`, but for its absence."""
+        """Whether there is a ledger at a place. Errors as for `open`, except for its absence."""
         return Database(url).exists()
 
     @classmethod
@@ -113,7 +113,8 @@ class Journal:
 
         Args:
             url, anchor, clock: as for `open`.
-            check: looks at the ledger before; what it raises leaves the anchor and what this user has seen as they were.
+            check: examines the ledger first; if it raises, the anchor and the note of what this user has seen stay
+                unchanged.
 
         Raises:
             RequestError, LedgerError: as for `open`, but for that anchor and that note.
@@ -127,7 +128,7 @@ class Journal:
 
     @property
     def state(self) -> State:
-        """What the events add up to; read again where a step has failed.
+        """The state that the events add up to; read again if a step has failed.
 
         Raises:
             LedgerError: it had to be read again, and cannot be read or trusted.
@@ -155,7 +156,7 @@ class Journal:
         return tuple(self._events) if self.state.last is not None else ()
 
     def refresh(self) -> None:
-        """Read what others have written since.
+        """Read what others have written in the meantime.
 
         Raises:
             LedgerError: the ledger cannot be read or trusted.
@@ -189,7 +190,7 @@ class Journal:
             known = self._anchor.read()
             self._follow_on(self._database.events(self.head.seq - 1))
             self._anchor.check(known, self._hash_of, needed=needed)
-        if needed:  # what a person is about to accept is not accepted yet
+        if needed:  # a ledger that a person is about to accept is not accepted yet
             self._remember()
 
     def _begin(self, found: Sequence[Event], *, needed: bool = True) -> None:
@@ -204,7 +205,7 @@ class Journal:
         pins.remember(self._database.place, self.state.ledger, self.state.anchor)
 
     def _follow_on(self, found: Sequence[Event]) -> None:
-        """Take events that begin with the last one that is known."""
+        """Apply events, the first of which must be the last known one."""
         if not found or found[0] != self.head:
             raise LedgerError(f"ledger {self.shown}: was replaced while it was open; restore the newest copy")
         self._take(found[1:])
@@ -227,7 +228,7 @@ class Journal:
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
-        """All of it, or nothing is believed any more until it is read again."""
+        """If any of it fails, nothing is trusted until it is read again."""
         try:
             yield
         except BaseException:

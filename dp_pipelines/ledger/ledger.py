@@ -5,10 +5,10 @@ and its round reserved, all in one step), started (an attempt says where it stag
 (the ledger holds the very bytes: only now may anyone see them), published.
 """
 
-# Holds: each run id is charged once; a committed run gives its stored release for ever; no attempt but the last one that started
-# can commit, so that of all attempts one is seen; nothing is given back without proof; a charge above the cap is refused
-# by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from here, such as a ledger
-# that is restored together with its anchor.
+# Holds: each run id is charged once; a committed run returns its stored release forever; only the attempt that started
+# last can commit, so only one of all attempts is ever seen; nothing is given back without proof; a charge above the cap
+# is refused by the same transaction that would write it. Clocks decide nothing. Not covered: what cannot be seen from
+# here, such as a ledger that is restored together with its anchor.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ OF_AN_ATTEMPT = (
 )
 
 DEFAULT_NAME = "dp-ledger.sqlite"
-"""The file beside a job, where no ledger is named."""
+"""The file beside a job that is used if no ledger is named."""
 
 
 class MovedOn(LedgerError):
@@ -56,7 +56,7 @@ class Ledger(Journal):
         """An account.
 
         Raises:
-            RequestError: there is none of that name.
+            RequestError: there is none with that name.
         """
         if name not in self.state.accounts:
             known = ", ".join(self.state.accounts) or "none"
@@ -94,11 +94,11 @@ class Ledger(Journal):
             name: the `dataset` of jobs.
             unit: the columns of the privacy unit.
             words: the privacy unit in words.
-            epsilon, delta: what may be spent on each unit, ever (in each window, where there are windows).
+            epsilon, delta: what may ever be spent on each unit (in each window, if there are windows).
             rule: `reserved` or `filter`.
             window: see `Window`.
-            patterns: of files, as `sources.absolute` gives them.
-            files: what they stand for now.
+            patterns: of files, as `sources.absolute` returns them.
+            files: the files that match them now.
 
         Raises:
             RequestError: an argument is wrong, the account exists, or a source belongs to another one.
@@ -141,7 +141,7 @@ class Ledger(Journal):
         return self.state.accounts[name]
 
     def raise_cap(self, name: str, *, epsilon: float, delta: float) -> Account:
-        """Allow more. Under the rule `filter` a cap cannot be raised: its order belongs to it.
+        """Raise the cap. This is impossible under the rule `filter`, whose order depends on the cap.
 
         Raises:
             RequestError: it would be lowered, or cannot be raised.
@@ -160,12 +160,12 @@ class Ledger(Journal):
         return self.state.accounts[name]
 
     def claim_source(self, name: str, source: str, files: Sequence[str] = ()) -> None:
-        """Register a pattern of files with an account, unless it is.
+        """Register a pattern of files with an account, unless it already is.
 
         Args:
-            name: of the account.
-            source: the pattern, as `sources.absolute` gives it.
-            files: what it stands for now. Of links, what they point to is registered too.
+            name: the account's name.
+            source: the pattern, as `sources.absolute` returns it.
+            files: the files that match it now. For links, their targets are registered too.
 
         Raises:
             RequestError: the pattern, or one of the files, belongs to another account.
@@ -193,7 +193,7 @@ class Ledger(Journal):
         window: str = "",
         who: str = "",
     ) -> Run:
-        """Charge a run, once: freeze its plan unless it is, and reserve one of its rounds.
+        """Charge a run once: freeze its plan unless it already is, and reserve one of its rounds.
 
         Args:
             account, run_id: the name of the run.
@@ -210,7 +210,7 @@ class Ledger(Journal):
 
         Raises:
             RequestError: the run id stands for another plan or other parameters; the plan is not the one that was frozen for
-                `asked`; the account has windows and none is given, or the other way round.
+                `asked`; the account has windows and none is given, or vice versa.
             BudgetError: the account or the plan has no room for it.
         """
         with self._writing() as add:
@@ -261,16 +261,16 @@ class Ledger(Journal):
         """Begin an attempt, which from now on is the only one that can commit.
 
         Raises:
-            LedgerError: the run is no longer where the caller believes it is.
+            LedgerError: the run is no longer in the state that the caller expects.
         """
-        # What the caller was admitted for: the id may have been abandoned meanwhile, and stand for another run.
+        # Check what the caller was admitted for: meanwhile the id may have been abandoned and stand for another run.
         admitted = [run.plan, run.content, run.round]
         return self._follow(
             run, events.ATTEMPT_STARTED, attempt=attempt, staging=staging, where=dict(where), admitted=admitted
         )
 
     def submitted(self, run: Run, *, attempt: str, job: EngineJob) -> Run:
-        """An attempt is about to hand a job to an engine, or the engine has said what it calls it.
+        """Note that an attempt is about to submit a job to an engine, or that the engine has named it.
 
         Raises:
             LedgerError: another attempt has begun since.
@@ -278,17 +278,17 @@ class Ledger(Journal):
         return self._follow(run, events.JOB_SUBMITTED, attempt=attempt, **vars(job))
 
     def end(self, run: Run, *, attempt: str, how: str, destroyed: bool) -> Run:
-        """An attempt has ended without a release.
+        """Note that an attempt has ended without a release.
 
         Args:
             run, attempt: which.
             how: in public words.
-            destroyed: whether its staging was found and destroyed, so that nobody can have kept it unseen by us.
+            destroyed: whether its staging was found and destroyed, so nobody can have kept it without our knowledge.
         """
         return self._follow(run, events.ATTEMPT_ENDED, attempt=attempt, how=how, destroyed=destroyed)
 
     def freeze(self, run: Run, *, attempt: str, name: str, content: bytes) -> Run:
-        """Fix what an earlier pipeline of a run has released: whatever fails later, it is not drawn again.
+        """Fix the release of an earlier pipeline of a run: it is never drawn again, whatever fails later.
 
         Args:
             run, attempt: which.
@@ -305,7 +305,7 @@ class Ledger(Journal):
         return self.state.runs[run.account, run.run_id]
 
     def drawn(self, run: Run, name: str) -> bytes | None:
-        """What `freeze` has kept under a name, or None.
+        """The content that `freeze` has kept under a name, or None.
 
         Raises:
             LedgerError: its bytes are damaged.
@@ -314,15 +314,15 @@ class Ledger(Journal):
         return None if known is None else next(self._contents([known]))
 
     def staged(self, run: Run, *, attempt: str, files: Mapping[str, str]) -> Run:
-        """All files of an attempt are complete: their seals by name.
+        """Note that all files of an attempt are complete: their seals by name.
 
-        A seal must tell nothing once the files are destroyed: a plain digest of a small table would let its first draw be
-        found by trying, beside the second one that is published.
+        A seal must reveal nothing once the files are destroyed. From a plain digest of a small table, its first draw
+        could be found by trial and compared with the second one, which is published.
         """
         return self._follow(run, events.RUN_STAGED, attempt=attempt, files=dict(files))
 
     def commit(self, run: Run, *, attempt: str, files: Mapping[str, bytes]) -> Run:
-        """Fix the release: from now on it is what the run id stands for.
+        """Fix the release that the run id stands for from now on.
 
         Args:
             run, attempt: which.
@@ -339,7 +339,7 @@ class Ledger(Journal):
         return self.state.runs[run.account, run.run_id]
 
     def published(self, run: Run, folder: str) -> Run:
-        """The release stands in a folder."""
+        """Note that the release is in a folder."""
         known = self.state.runs[run.account, run.run_id]
         if folder in known.folders:
             return known
@@ -375,15 +375,17 @@ class Ledger(Journal):
         self, account: str, *, stage: str, configurations: int, content: str, grid: str, who: str = "",
         sources: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Note that somebody is about to look at the raw rows. It charges nothing. Arguments as for `state.Tuning`."""
+        """Note that somebody is about to look at the raw rows. This charges nothing. Arguments as for `state.Tuning`."""
         with self._writing() as add:
             body = {"account": account, "stage": stage, "configurations": configurations, "content": content}
             add(events.DATA_TUNED, {**body, "grid": grid, "who": who, "sources": list(sources)})
 
     def verify(self, *, accepted: bool = True) -> int:
-        """Verify everything there is, every stored byte included; gives the number of events.
+        """Verify everything, including every stored byte, and return the number of events.
 
-        Before a person's `accept` (`accepted` is False) a missing anchor is no error, and nothing is noted. Raises:
+        Before a person's `accept` (`accepted` is False), a missing anchor is not an error, and nothing is noted.
+
+        Raises:
             LedgerError: something is not what was written.
         """
         again = type(self)(self._database, self._clock, self._pinned)
@@ -406,7 +408,7 @@ class Ledger(Journal):
         return self.state.runs[run.account, run.run_id]
 
     def _add_to(self, add: Adder, run: Run, kind: str, body: dict[str, Any]) -> None:
-        # How long an attempt takes tells how many rows there are: all that it does is written down with its beginning.
+        # The duration of an attempt reveals the number of rows, so everything it does is recorded with its start time.
         known = self.state.runs.get((run.account, run.run_id), run)
         within = kind in OF_AN_ATTEMPT or (kind == events.RUN_PUBLISHED and not known.folders)
         try:

@@ -1,7 +1,7 @@
 """Decides whether a charge still fits into an account, by the rule that was fixed when the account was opened.
 
-In: a plan, an account. Out: its cost in whole units, and a refusal where it does not fit. Holds: which rule is better is never
-decided when something is admitted: `reserved` or `filter` is a fact of the account, and the order a function of the cap alone.
+In: a plan, an account. Out: its cost in whole units, and a refusal if it does not fit. Holds: admission never chooses
+the better rule: `reserved` or `filter` is fixed with the account, and the order depends only on the cap.
 """
 
 # The two rules:
@@ -14,8 +14,10 @@ decided when something is admitted: `reserved` or `filter` is a fact of the acco
 #   the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
 #   selection, and with the tables of noise that would not fit into half.
 #
-# Where the records of a plan have groups of units, both rules charge the dearest group of each plan, and these charges add up: a
-# unit may be in one group of this plan and in another of the next, and loses at most the dearest in each.
+# If the records of a plan have groups of units, both rules charge the most expensive group of each plan, and these
+# charges add
+# up: a unit may be in one group of this plan and in another of the next, and in each loses at most what that group
+#     costs.
 #
 # The order is the one at which Gaussian noise fits in most often.
 
@@ -31,7 +33,7 @@ from dp_pipelines.ledger import refusals, units
 from dp_pipelines.ledger.entries import FILTER, RESERVED, Account, Cost
 
 SAFETY = Fraction(1, 10**9)
-"""By how much the allowed divergence is lowered: more than its formula rounds."""
+"""How much the allowed divergence is lowered, to outweigh the rounding of its formula."""
 
 
 def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:

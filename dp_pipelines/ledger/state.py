@@ -73,7 +73,7 @@ class State:
         self.last = event
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same has happened: every account, plan and run, and the last event."""
+        """Whether both have the same accounts, plans, runs and last event."""
         return isinstance(other, State) and vars(self) == vars(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -167,7 +167,7 @@ class State:
         run = self._run(body)
         _need(run.state in ("reserved", "started", "staged"))
         _need(body["admitted"] == [run.plan, run.content, run.round])
-        # Whoever begins has first made sure that nothing of an earlier attempt is left to be seen.
+        # A driver that begins an attempt has first made sure that nothing of an earlier one can still be seen.
         _need(all(attempt.ended for attempt in run.attempts))
         attempt = Attempt(name=str(body["attempt"]), staging=str(body["staging"]), where=dict(body["where"]))
         _need(attempt.name not in [other.name for other in run.attempts])
@@ -180,7 +180,7 @@ class State:
         told = {name: str(body[name]) for name in ("name", "runner", "endpoint", "job")}
         job, known = EngineJob(**told), {job.name: job for job in attempt.jobs}
         _need(job.name != "" and job.runner != "")
-        # Written twice: before the engine gets it, and when the engine has said what it calls it.
+        # Written twice: before the engine gets it, and when the engine has named it.
         _need(job.name not in known or known[job.name] == dataclasses.replace(job, job="") != job)
         jobs = tuple({**known, job.name: job}.values())
         attempts = (*run.attempts[:-1], dataclasses.replace(attempt, jobs=jobs))
@@ -264,6 +264,6 @@ class State:
 
 
 def _need(condition: bool) -> None:
-    """What must be so for an event to have happened."""
+    """Require a condition without which an event cannot have happened."""
     if not condition:
         raise ValueError

@@ -1,9 +1,10 @@
 """`dp-pipelines predict`: apply a published model to new rows.
 
-In: the folder of a model, files of rows as those of the job that trained it (or of examples), an output file. Out: a Parquet file
-with the unit, the columns asked for and the prediction of each example. Holds: memory does not grow with the input: rows are
-taken table by table, and by shards of whole units, in a private folder beside the output, where the model needs windows; the
-file is there whole or not at all. Not covered: the guarantee of the release: a prediction is computed from one unit's own rows.
+In: the folder of a model, files of rows like those of the job that trained it (or of examples), an output file. Out: a
+Parquet file with the unit, the requested columns and the prediction for each example. Holds: memory does not grow with
+the input: rows are processed table by table or, if the model needs windows, by shards of whole units in a private
+folder beside the output; the file is written completely or not at all. Not covered: the guarantee of the release: a
+prediction is computed from one unit's own rows.
 """
 
 import argparse
@@ -38,10 +39,10 @@ NOTE = (
 BATCH_ROWS = 2**17
 SHARD_BYTES = 64 * 2**20
 MOST_SHARDS = 256
-"""Files that are open at a time."""
+"""How many files are open at a time."""
 
 SALT = 0x707265646963740A
-"""Where a unit is put: it decides the order of predictions and nothing else."""
+"""Decides where a unit is put, and so the order of predictions, and nothing else."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -154,7 +155,7 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
 
 
 class _Files:
-    """Files of rows, with the columns that they have or must have."""
+    """Files of rows, with the columns they have or must have."""
 
     schema: pa.Schema
 
@@ -201,7 +202,7 @@ class _Parquet(_Files):
 
 
 def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
-    """Rows that are read at once: about `SHARD_BYTES` of what the footer says of their columns."""
+    """How many rows to read at once: about `SHARD_BYTES` of their columns, according to the footer."""
     groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(file.metadata.num_columns)]
     size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.partition(".")[0] in columns)

@@ -1,10 +1,10 @@
 """Turns rows into examples of a trained model again: binds its preparation to the given files.
 
-In: a model's `Preparation`, the schema of a source, the columns that are asked for. Out: `Prepared`, which turns tables of rows
-into tables of examples. Holds: what only the label needs is neither computed nor read, since it tells of what is not known yet;
-all that is wrong is told by the names of columns before a row is read; whether rows are taken one by one or by whole units
-follows from what is needed. Not covered: a job's window of event time, which no preparation holds: the files say which rows
-there are.
+In: a model's `Preparation`, the schema of a source, the requested columns. Out: `Prepared`, which turns tables of rows
+into tables of examples. Holds: whatever only the label needs is neither computed nor read, since the label is not known
+yet; every problem is reported by column name before a row is read; rows are processed one by one or by whole units, as
+needed. Not covered: a job's window of event time, which is not part of a preparation: the files decide which rows there
+are.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.training.description import Preparation
 
 MODEL = "model"
-"""The field of what is wrong with a model's own texts."""
+"""The field for errors in a model's own texts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def bind(
     known = _known(preparation, schema)
     full = _bound(preparation, known, unit, values, table, every)
     wanted = tuple(dict.fromkeys((*features, *kept)))
-    # From the last definition to the first: what is needed of those before.
+    # Go from the last definition to the first, to see which earlier ones are needed.
     needed = dict.fromkeys(wanted)
     if full.units is not None:
         windowed = {item.name: item for item in full.units.defined}
@@ -127,7 +127,7 @@ def bind(
         needed |= dict.fromkeys(unit)
     elsewhere = {*windows, *defined, *(added if joined else ())}
     read = tuple(name for name in needed if name not in elsewhere)
-    # The unit is told with each prediction where it is there.
+    # If there is a unit, it is written with each prediction.
     read += tuple(name for name in unit if name not in read and name in schema.names)
     for name in read:
         if name not in schema.names:
@@ -188,7 +188,7 @@ def type_of(name: str, text: str) -> pa.DataType:
 
 
 def _known(preparation: Preparation, schema: pa.Schema) -> pa.Schema:
-    """The source as it was for training, where that is known: its definitions fit that one."""
+    """The source as it was for training, if known: its definitions fit that one."""
     listed = {name: type_of(name, text) for name, text in preparation.source.items()}
     return pa.schema([*listed.items(), *(field for field in schema if field.name not in listed)])
 

@@ -1,8 +1,9 @@
 """A window of event time: the privacy unit is one user in one window, and a run reads only the rows of one window.
 
-In: `window` of the job file, the parameter that names its first day. Out: a filter of rows. Holds: windows of one width that
-begin at multiples of it do not overlap, so that a row is in one of them, decided by its own time and never by when it is
-read; rows without a time are in none. Not covered: one person in two windows, whose losses add up (the report says so).
+In: `window` of the job file, the parameter that names its first day. Out: a filter of rows. Holds: windows of one width
+that begin at multiples of it do not overlap. So each row is in one of them, chosen by its own time and never by when it
+is read; rows without a time are in none. Not covered: one person in two windows, whose losses add up (the report says
+so).
 """
 
 import dataclasses
@@ -60,7 +61,7 @@ class RowWindow:
         return table.filter(inside)
 
     def refuse_misfit(self, window: Window | None, account: str) -> None:
-        """Refuse an account whose windows are others.
+        """Refuse an account with different windows.
 
         Raises:
             RequestError: they are.
@@ -90,7 +91,7 @@ def bind(job: Job, values: Mapping[str, Value], schema: pa.Schema) -> RowWindow 
     """The window of a run, or None where the job has none.
 
     Raises:
-        RequestError: its parameter is no date, or its column is not there or no time.
+        RequestError: its parameter is not a date, or its column is missing or not a time.
     """
     if job.window is None:
         return None

@@ -1,9 +1,9 @@
 """A public table whose columns are added to each row by the value of one column.
 
-In: a small file with unique keys. Out: a `Lookup` that turns a table of rows into the same rows with more columns; a row whose
-key is null or unknown gets nulls. Holds: each row is looked up by itself; the number and order of rows never change. The file
-is public by declaration: what is wrong with it is an error before a row of the source is read. Not covered: tables too large
-for the memory of a worker; secrets in the file.
+In: a small file with unique keys. Out: a `Lookup` that turns a table of rows into the same rows with more columns; a
+row whose key is null or unknown gets nulls. Holds: each row is looked up by itself; the number and order of rows never
+change. The file is public by declaration: any problem with it is an error before a row of the source is read. Not
+covered: tables too large for the memory of a worker; secrets in the file.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ class Lookup:
         return table
 
     def _places(self, wanted: pa.Array) -> pa.Array:
-        """Where each row's key stands; of a dictionary, where each entry does."""
+        """The position of each row's key; for a dictionary, of each entry's key."""
         if pa.types.is_dictionary(wanted.type):
             return self._places(wanted.dictionary).take(wanted.indices)
         wanted = keys.plain(wanted)

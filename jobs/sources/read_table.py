@@ -1,7 +1,7 @@
 """Reads rows in memory the way a pipeline reads files.
 
-In: the name of a held table. Out: Arrow tables of moderate size, the first without rows, so that types are known. Holds: what is
-pickled is the name alone. Not covered: runners whose workers are other processes; they do not have the rows.
+In: the name of a held table. Out: Arrow tables of moderate size; the first has no rows, so types are known. Holds: only
+the name is pickled. Not covered: runners whose workers are other processes, which do not have the rows.
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Finds the files of a job, and checks their footers and headers before anything is read.
 
-In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every file is
-looked at; what is wrong is told by file and column, from names, footers and schemas alone, which are public. Not covered:
-damage inside the data (the readers name the file when they meet it).
+In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every
+file is checked; errors name file and column, and depend only on names, footers and schemas, which are public. Not
+covered: damage inside the data (the readers name the file when they find it).
 
 Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
 """
@@ -93,7 +93,7 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
         field: the key of the job file that names the files.
 
     Raises:
-        RequestError: none, or one is no file.
+        RequestError: there are none, or one is not a file.
     """
     if "://" in pattern:
         if field != "source":
@@ -142,7 +142,7 @@ def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
 
 
 def _file_systems() -> Any:
-    """Those of Beam. What it says while it is loaded is for developers."""
+    """Beam's file systems. Their messages while loading are for developers."""
     if "apache_beam" not in sys.modules:
         with silence():
             importlib.import_module("apache_beam")
@@ -234,7 +234,7 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
                 RequestError(field=f"file {path!r}", message=f"has column {doubled[0]!r} twice", hint="rename one")
             )
         for name in absent:
-            # No cell of the line is repeated, and none guessed from: where the header is missing, it is somebody's row.
+            # Never repeat a cell of the line or guess from it: if the header is missing, it is somebody's row.
             alike = any(name.casefold() == other.strip().casefold() for other in header)
             hint = (
                 "the file has it with different capitals, or with spaces around it; write types: the same way"
@@ -270,7 +270,7 @@ def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is
 
 
 def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
-    """A public file, of which every line must be a row: one that is none is told by its number."""
+    """A public file, in which every line must be a row: an error gives the number of a line that is not."""
     content = pathlib.Path(path).read_bytes()
     if not content.strip():
         raise ValueError("a file without a header")
@@ -285,7 +285,7 @@ def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.T
 
 
 def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
-    """What each file shows, in their order; those of other file systems some at a time."""
+    """What each file shows, in order; files of other file systems are read several at a time."""
     if not any("://" in path for path in files):
         yield from map(look, files)
         return
@@ -307,7 +307,7 @@ def _size(path: str) -> int:
         return os.path.getsize(path)
     try:
         return int(_file_systems().get_filesystem(path).size(path))
-    except Exception:  # it settles no more than the number of shards
+    except Exception:  # it only affects the number of shards
         return 0
 
 

@@ -2,7 +2,7 @@
 
 In: an object with the Arrow stream protocol, or a pandas frame. Out: a `Source` that names it, and its columns when a pipeline
 asks. Holds: types are those that the frame declares, never guessed from its rows: a pandas column of Python objects is text
-unless it is declared otherwise, and a cell that is none is null; nothing is written to disk. Not covered: runners in other
+unless declared otherwise, and a cell of another type is null; nothing is written to disk. Not covered: runners in other
 processes.
 """
 
@@ -18,7 +18,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_casts
 
 NUMBER_BYTES = 8
-"""What a cell is taken to need where nothing tells."""
+"""The assumed size of a cell if nothing is known."""
 
 _held: dict[str, "Table"] = {}
 
@@ -110,7 +110,7 @@ def held(name: str) -> Table:
 
 
 def release(name: str) -> None:
-    """Keep them no longer."""
+    """Release the rows of a name."""
     _held.pop(name, None)
 
 
@@ -126,7 +126,7 @@ def without_views(column: pa.Array) -> pa.Array:
 
 
 def has_views(kind: pa.DataType) -> bool:
-    """Whether the values of a type are views of text, of which many may show one text."""
+    """Whether the values of a type are views of text, many of which may show one text."""
     return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
 
 
@@ -154,9 +154,9 @@ def _arrow(data: Any) -> pa.Table:
 
 
 def _pointers(data: Any) -> dict[str, RequestError]:
-    """Columns of Python objects in a frame of Polars, which hands over where each object lies: equal ones would differ.
+    """Columns of Python objects in a frame of Polars, which exports the address of each object: equal ones would differ.
 
-    A privacy unit of such a column would be as many units as it has rows.
+    A privacy unit with such a column would turn into a separate unit for each row.
     """
     if type(data).__module__.partition(".")[0] != "polars":
         return {}
@@ -178,7 +178,7 @@ def _refuse_names(names: Sequence[Any]) -> None:
 
 
 def _is_untyped(series: Any) -> bool:
-    """Whether a pandas column holds Python objects, of which only the rows tell what they are."""
+    """Whether a pandas column holds Python objects, whose types only the rows show."""
     kind = series.dtype
     return bool(getattr(kind, "categories", series).dtype == object)
 

@@ -1,10 +1,12 @@
 """A stage in a pipeline's graph before its plan is made.
 
-In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as `PrivateAggregate` gives them. How: each
-function of elements is made from the stage when the pipeline is sent off, which is the moment when Beam pickles it; workers get
-the functions of `PrivateAggregate` and nothing of this. Holds: a pipeline whose budgets are not computed is refused before a
-row is read, and so is a second run of one pipeline, which would draw a second release. `released` does the same without Beam.
+In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as from `PrivateAggregate`. Holds: a
+pipeline whose budgets are not computed is refused before a row is read, and so is a second run of one pipeline, which
+would draw a second release. Not covered: local collections, for which `released` does the same without Beam.
 """
+
+# Each element function is made from the stage when the pipeline is submitted, which is when Beam pickles it; workers
+# get the functions of `PrivateAggregate` and nothing from this module.
 
 import collections
 import dataclasses
@@ -47,7 +49,7 @@ class DeferredRelease(beam.PTransform):
         check_input(pcoll)
         once.note(
             pcoll.pipeline, lambda: self.planned.stage
-        )  # asked for when the pipeline is run: budgets must be there
+        )  # called when the pipeline runs: budgets must be computed by then
         salt = int(entropy.words(1)[0])
 
         def of(name: str) -> beam.ParDo:
@@ -60,7 +62,7 @@ class DeferredRelease(beam.PTransform):
 
 
 class _Deferred(beam.DoFn):
-    """Becomes the function that is made from the stage, when it is pickled with the stage at hand."""
+    """Turns into the function made from the stage when it is pickled, if the stage is ready."""
 
     def __init__(self, planned: Planned, make: Callable[[StagePlan], beam.DoFn]) -> None:
         super().__init__()

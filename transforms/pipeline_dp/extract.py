@@ -30,7 +30,7 @@ BATCH_NUMBERS = 2**20
 """Numbers in a table whose values are vectors."""
 
 _FAILED = object()
-"""Stands for what a function of a row did not give."""
+"""Stands for a missing result of a function of a row."""
 
 _NUMBERS = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.int32, np.int16, np.int8, np.bool_))
 
@@ -89,7 +89,7 @@ class RowReader:
     def _table(self, units: pa.Array, found: list[Any]) -> pa.Table:
         partitions = keys.encoded(_each(self.partition, found))
         if partitions.null_count:
-            # Without a key the row is no row: rows without a unit are dropped.
+            # A row without a key is treated like one without a unit: it is dropped.
             units = gather.replaced(units, partitions.is_null().to_numpy(zero_copy_only=False), None)
             partitions = partitions.fill_null(b"n")
         columns = {UNIT: units, PARTITION: partitions}
