@@ -2,8 +2,7 @@
 
 In: the arguments that are not ours. Out: `PipelineOptions`. Holds: a misspelt option is an error, not a log line;
 options that write elements, keys or programs to logs and files, or that could release a partition twice, are refused
-(as known from Beam 2.77); harmful defaults of Beam are switched off. Not covered: options that later versions of Beam
-add.
+(as known from Beam 2.77); harmful defaults of Beam are switched off.
 """
 
 import argparse

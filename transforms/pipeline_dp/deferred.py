@@ -2,7 +2,7 @@
 
 In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as from `PrivateAggregate`. Holds: a
 pipeline whose budgets are not computed is refused before a row is read, and so is a second run of one pipeline, which
-would draw a second release. Not covered: local collections, for which `released` does the same without Beam.
+would draw a second release. `released` does the same without Beam.
 """
 
 # Each element function is made from the stage when the pipeline is submitted, which is when Beam pickles it; workers

@@ -1,1 +1,1 @@
-"""Columns as they come: read from text, cast, taken, filtered and joined without Arrow's limits."""
+"""Columns of any origin: read from text, cast, taken, filtered and joined without Arrow's limits."""

@@ -1,7 +1,7 @@
-"""Cells of any kind as a column of a declared type: what does not fit is null, and nothing else is decided by it.
+"""Cells of any kind as a column of a declared type: a cell that does not fit is null and affects nothing else.
 
-In: Python objects, a type that is public. Out: an Arrow array of that type. Holds: never an error, whatever the cells are, and no
-cell changes what becomes of another. Not covered: speed; a cell that does not fit costs some tens of conversions.
+In: Python objects, a public type. Out: an Arrow array of that type. Holds: no cells cause an error, and no cell affects
+another. Not covered: speed; a cell that does not fit costs some tens of conversions.
 """
 
 import decimal
@@ -13,7 +13,7 @@ import pyarrow as pa
 from dp_pipelines.kernels.columns import gather
 
 _QUICK = (pa.float32(), pa.float64(), pa.string(), pa.bool_())
-"""Types of cells that no number takes long to become, or to be refused by."""
+"""Types of cells to which any number is quickly converted, or which quickly refuse it."""
 
 
 def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -28,7 +28,7 @@ def column(cells: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """
     try:
         return pa.array(cells if kind in _QUICK else [_moderate(cell) for cell in cells], kind)
-    except Exception:  # a cell is of no such type, or raises when it is looked at, in words that may quote it
+    except Exception:  # a cell has another type, or raises on access with a message that may quote it
         if len(cells) == 1:
             return pa.nulls(1, kind)
         middle = len(cells) // 2

@@ -1,7 +1,7 @@
-"""What a column may be: numbers that can be summed, and declared values in the type that the data have.
+"""Checks the types of columns: numbers that can be summed, and declared values in the data's own type.
 
-In: types, declared values. Out: plain Arrow columns, or an error that names the column. Holds: types are public facts; no value
-of the data is looked at.
+In: types, declared values. Out: plain Arrow columns, or an error that names the column. Holds: types are public facts;
+no value of the data is read.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Cells of text as values of a declared type: what does not fit is null, and costs no other cell its value.
+"""Cells of text as values of a declared type: a cell that does not fit is null, and costs no other cell its value.
 
-In: cells as bytes, a type. Out: as many values. Holds: a cell's value depends on that cell alone; the time is linear in the
-bytes, whatever they are, for every type that a job file can declare. Not covered: types that Arrow parses no text as.
+In: cells as bytes, a type. Out: as many values. Holds: a cell's value depends only on that cell; the time is linear in
+the bytes, whatever they are, for every type that a job file can declare. Not covered: types that Arrow cannot parse
+from text.
 """
 
 import functools
@@ -56,7 +57,7 @@ def _text(cells: pa.Array) -> pa.Array:
 
 
 def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Halves until each fits or is one cell: the way for what no expression tells beforehand."""
+    """Halve until each part fits or is one cell: for types that no expression can check beforehand."""
     try:
         return text.cast(kind)
     except pa.ArrowException:
@@ -68,7 +69,7 @@ def _converted(text: pa.Array, kind: pa.DataType) -> pa.Array:
 
 @functools.cache
 def _pattern(kind: pa.DataType) -> str | None:
-    """An expression for the texts that Arrow parses as a type, or None where there is none."""
+    """An expression for the texts that Arrow parses as a type, or None if there is none."""
     if pa.types.is_boolean(kind):
         body = "(?i:true|false)|0|1"
     elif pa.types.is_integer(kind):

@@ -1,9 +1,9 @@
-"""Whether a Parquet dictionary of texts holds short ones alone, told from its page without decoding it.
+"""Tells from the page of a Parquet dictionary, without decoding it, whether all its texts are short.
 
-In: a file, and what its footer says of a column chunk. Out: True where every entry was seen to be short; False where one may be
-long, or where the page is of a kind that this module does not follow: whoever asks then decodes the dictionary, which takes
-three times as long as the rows. Holds: True is proved entry by entry, whatever bytes the page holds.
-Not covered: encrypted files, and codecs that pyarrow has under another name.
+In: a file, and its footer's description of a column chunk. Out: True if every entry is seen to be short; False if one
+may be long or the page is of a kind that this module does not follow. The caller then decodes the dictionary, which
+takes three times as long as the rows. Holds: True is proved entry by entry, whatever bytes the page holds. Not covered:
+encrypted files, and codecs that pyarrow has under another name.
 """
 
 from typing import BinaryIO
@@ -16,7 +16,7 @@ LARGEST_PAGE = 2**26
 """Bytes of a page that is looked at here, packed or not."""
 
 SHORT = 255
-"""Bytes of a text that is taken for short: its length fills one byte of the four that stand before it."""
+"""The most bytes of a short text: its length fits one of the four bytes before it."""
 
 MOST_PIECES = 2**10
 """Runs of entries that are followed one by one."""
@@ -31,7 +31,7 @@ def all_short(stream: BinaryIO, chunk: pyarrow.parquet.ColumnChunkMetaData) -> b
     """Whether each text of the dictionary of a column chunk is seen to have at most `SHORT` bytes.
 
     Args:
-        stream: the file; where it stands afterwards is not said.
+        stream: the file; its position afterwards is undefined.
         chunk: of a column of byte arrays that has a dictionary page.
     """
     begin, end = chunk.dictionary_page_offset, chunk.data_page_offset

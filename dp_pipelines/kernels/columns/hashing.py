@@ -2,7 +2,7 @@
 
 In: plain columns (`kernels.keys`), a salt. Out: one word a row. Holds: the hash of a row is a function of its values and the
 salt alone, whatever the batch, the offsets and the encoding; integers of all widths hash by their value. Not covered:
-secrecy; who knows the salt can find values with equal hashes, which are then settled by the keys themselves.
+secrecy; anyone who knows the salt can find values with equal hashes, which the keys themselves then tell apart.
 """
 
 from collections.abc import Sequence

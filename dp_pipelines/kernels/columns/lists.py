@@ -1,7 +1,7 @@
 """Columns of lists of numbers: which types they may have, and the numbers of those lists that have the declared size.
 
 In: one Arrow column, of any of Arrow's lists, plain, sliced or of codes. Out: a matrix of floats, or an error that names the
-column. Holds: what is refused is refused by the type alone; lists that are null or of another size are left out one by one.
+column. Holds: refusals depend only on the type; lists that are null or of another size are left out one by one.
 """
 
 import math
@@ -19,7 +19,7 @@ from dp_pipelines.kernels.lattice import Flags, numbers_and_nulls
 
 
 def check_lists(kind: pa.DataType, column: str, size: int) -> None:
-    """Refuse columns that are no lists of numbers, or lists of another declared size.
+    """Refuse columns that are not lists of numbers, or are lists of another declared size.
 
     Raises:
         RequestError: as said.

@@ -24,10 +24,10 @@ STAND_IN = SHORT + 1
 """Bytes of a stand-in: '#' and the digest in hexadecimal digits. Its length tells it from every text that travels as it is."""
 
 LONGEST_KEY = 2**14
-"""Bytes of a partition key at most: a longer one counts as null."""
+"""The most bytes of a partition key; a longer one counts as null."""
 
 AT_ONCE = 2**28
-"""Bytes of long texts that are looked at together."""
+"""Bytes of long texts that are processed together."""
 
 KEY, TEXT = "long_key", "long_text"
 """The columns of a table of texts: such a table travels beside tables of rows and is told from them by its columns."""
@@ -48,7 +48,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def stand_in(text: bytes) -> bytes:
-    """What stands for a long text.
+    """The stand-in for a long text.
 
     >>> len(stand_in(b"a" * 65))
     65

@@ -3,8 +3,8 @@
 In: sizes, a label, parameters as one vector. Out: layers, initial parameters, scores. Holds: the vector has, layer by
 layer, a matrix with a row for each input and a last row for the bias, row by row; the initial parameters depend only on
 public bytes and are the same on every machine; each row of a result depends only on the same row of the input, as far
-as matrix products do. Not covered: the loss, which is as for linear models: logistic for a binary label, cross-entropy
-for classes, half the squared error for a number, its declared range scaled to [0, 1].
+as matrix products do. The loss is as for linear models: logistic for a binary label, cross-entropy for
+classes, half the squared error for a number, its declared range scaled to [0, 1].
 """
 
 import hashlib

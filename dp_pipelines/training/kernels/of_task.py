@@ -2,7 +2,7 @@
 
 In: a task, public bytes that fix the initial parameters. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are
 imported only for models that need them; a machine that cannot train a model is refused here, whether or not any unit
-follows. Not covered: the sums themselves.
+follows.
 """
 
 from typing import TYPE_CHECKING
