@@ -1,8 +1,8 @@
 """How the parts of a stage share its budget, by the rule that a plan was made with.
 
 In: the number of a rule. Out: the shares of histograms, rounds of selection and parts of a train stage. Holds: a plan keeps the
-rule that it was made with, so that a plan which a ledger has frozen has the shares that its digest names. Not covered: how weights
-become noise (planning.candidate).
+rule that it was made with, so that plans which a ledger has frozen keep their shares. Not covered: how weights become noise
+(planning.candidate).
 """
 
 import dataclasses

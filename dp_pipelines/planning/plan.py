@@ -90,8 +90,8 @@ class Plan:
         delta: of all runs together, from 0 (public partitions only) to below 1.
         stages: queries and models by name, all with the same columns as privacy unit, in the same order: the total is that of
             one such unit.
-        shares: weight of each stage in the budget. None, or left out: 1, or 1/4 of a stage that chooses the best partitions, whose
-            choices cost the other stages much.
+        shares: weight of each stage in the budget. None, or left out: 1, or 1/4 for a stage that chooses the best partitions,
+            whose choices cost the other stages much.
         runs: how often the plan will be run under this budget.
         split: how the budget is split over the runs: `constant`, `linear` (round r gets r times the part of round 1) or
             `exponential` (see `rounds.GROWTH`). The noise of a round is in inverse proportion to its part, but for noise that a
