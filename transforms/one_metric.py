@@ -15,7 +15,7 @@ from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.counts import Count
 from dp_pipelines.metrics.sums import Mean, Sum
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.query import UNSAID, ContributionBounds, PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 
 
@@ -38,7 +38,7 @@ class PrivateCount(beam.PTransform):
     bounds: ContributionBounds
     epsilon: float
     delta: float = 0.0
-    partitions: PrivatePartitions | PublicPartitions = PrivatePartitions()
+    partitions: PrivatePartitions | PublicPartitions = UNSAID
     name: str = ""
 
     def __post_init__(self) -> None:

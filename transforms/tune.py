@@ -121,7 +121,7 @@ class _Write(beam.DoFn):
     def __init__(self, of: TallyErrors) -> None:
         super().__init__()
         self._path, self._configurations, self._columns = of.path, of.configurations, of.columns
-        self._listed = len(of.layout.public[0]) if of.layout.public is not None else 0
+        self._listed = of.layout.listed
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
         found = tally.merged(element[1])

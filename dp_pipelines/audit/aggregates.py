@@ -257,7 +257,7 @@ def _sure(stage: StagePlan) -> list[int]:
 
 def _totals(stage: StagePlan, columns: list[Integers]) -> Totals:
     """Totals with one number for each statistic and partition."""
-    keys: tuple[Any, ...] = (pa.array(np.arange(len(columns[0]))),) * len(stage.query.partition_columns)
+    keys: tuple[Any, ...] = (pa.array(np.arange(len(columns[0]))),) * len(stage.layout.partition_names)
     high, low = zip(*map(worst.words, columns), strict=True)
     return Totals(partitions=keys, high=high, low=low)
 

@@ -32,12 +32,17 @@ LARGEST_BATCH = 2**20
 """Rows of one batch: 2**20 summands of at most 2**40 add up within int64."""
 
 
+EVERYTHING = pa.array([""])
+"""The key on the wire where everything is one partition. It is never published."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
     """Which columns of a table play which part, and how contributions are bounded.
 
     Args:
-        units, partitions: names of source columns.
+        units, partitions: names of source columns. No partition column: everything is one partition, with a constant key on the
+            wire (`EVERYTHING`).
         values: (column, lattice) of each sum over clamped values.
         row_id: a column that tells rows of one unit apart, or None.
         summands: (column, lattice) of each sum that is clipped per unit and partition.
@@ -47,7 +52,7 @@ class Layout:
         moments: the features of each sum of products.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
-        public: the public partitions, one sequence of values (or an array) per partition column, or None.
+        public: the public partitions, one sequence of values (or an array) per partition column, or None; empty for everything.
     """
 
     units: tuple[str, ...]
@@ -72,7 +77,23 @@ class Layout:
     @property
     def partition_names(self) -> list[str]:
         """Wire names of the partition's columns."""
-        return [f"p{i}" for i in range(len(self.partitions))]
+        return [f"p{i}" for i in range(len(self.partitions) or 1)]
+
+    def wire_keys(self, table: pa.Table, texts: Texts | None = None) -> dict[str, pa.Array]:
+        """The partition columns of a table of events, by wire name. Arguments as for `wire`."""
+        if not self.partitions:
+            places = pa.array(np.zeros(table.num_rows, np.int16))
+            return {"p0": pa.DictionaryArray.from_arrays(places, EVERYTHING)}
+        texts = texts if self.public is None else None
+        named = zip(self.partition_names, self.partitions, strict=True)
+        return {name: keys.encoded(table.column(column), texts) for name, column in named}
+
+    @property
+    def listed(self) -> int:
+        """How many partitions are public; 0 where they are private."""
+        if self.public is None:
+            return 0
+        return len(self.public[0]) if self.partitions else 1
 
     def listed_texts(self) -> Texts:
         """The texts of long keys that are listed."""
@@ -119,8 +140,7 @@ class Layout:
         columns: dict[str, pa.Array] = {}
         for name, column in zip(self.unit_names, self.units, strict=True):
             columns[name] = keys.plain_unit(table.column(column))
-        for name, column in zip(self.partition_names, self.partitions, strict=True):
-            columns[name] = keys.encoded(table.column(column), texts if self.public is None else None)
+        columns |= self.wire_keys(table, texts)
         read = dict.fromkeys(column for column, _ in (*self.values, *self.summands))
         numbers = {column: numbers_and_nulls(keys.one_array(table.column(column))) for column in read}
         for i, (column, lattice) in enumerate(self.values):
@@ -150,7 +170,7 @@ class Layout:
             if wire.column(name).null_count:
                 valid = pc.is_valid(wire.column(name))
                 keep = valid if keep is None else pc.and_(keep, valid)
-        if self.public is not None:
+        if self.public is not None and self.partitions:
             places, listed = self.public_places(wire)
             inside = pa.array(places < listed)
             keep = inside if keep is None else pc.and_(keep, inside)
@@ -163,6 +183,8 @@ class Layout:
             RequestError: where the values of a column are of different kinds.
         """
         assert self.public is not None
+        if not self.partitions:
+            return [EVERYTHING]
         columns = []
         for name, values in zip(self.partitions, self.public, strict=True):
             try:
@@ -187,6 +209,8 @@ class Layout:
             RequestError: a listed value does not fit its column, or a partition is listed twice.
         """
         assert self.public is not None
+        if not self.partitions:
+            return np.zeros(table.num_rows, np.int64), 1
         both = []
         for i, (name, values, listed) in enumerate(
             zip(self.partitions, self.public, self.listed_columns(), strict=True)

@@ -11,8 +11,8 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # the rows of other partitions than those released: which rows take part is a function of what was released, so the rounds
 # compose as mechanisms that are chosen one after the other (docs/proofs/accounting.md, lemma 1).
 #
-# Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`), with
-# a contribution bound and a share of its own; what it shows decides the bounds of the stage
+# Bounds that say `auto`: a histogram of the column over all rows comes first, in groups of partitions (`partition_groups`; one
+# for a total), with a contribution bound and a share of its own; what it shows decides the bounds of the stage
 # (dp_pipelines.auto_bounds.value_bounds), whose records hold for any bounds (planning.resolve). A bound on partitions that says
 # `auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
 # runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
@@ -31,7 +31,7 @@ from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.plan_stages import one_partition, partition_groups, sharing, training_parts
 from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitPartitionCounts
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.query.query import PrivatePartitions, Query, ReleasedPartitions
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
 
 
@@ -106,7 +106,9 @@ def expand(
         first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
-            first[auto[name]] = _everything(query, histograms), Groups(of=name)
+            # A total has no partitions to put into groups.
+            seen: Reads = Rows(of=name) if query.is_total else Groups(of=name)
+            first[auto[name]] = _everything(query, histograms), seen
         if query.bounds.auto:
             auto_partitions[name] = f"{name}.partitions"
             first[auto_partitions[name]] = _by_partitions(query), UnitPartitionCounts(of=name)
@@ -178,6 +180,10 @@ def _everything(query: Query, histograms: Mapping[str, tuple[Metric, ...]]) -> Q
         name: Histogram(str(readers[0].column), edges=value_bounds.bins(*within_of(readers[0])))
         for name, readers in histograms.items()
     }
+    if query.is_total:
+        bounds = ContributionBounds(max_contributions=rows)
+        unit, row_id = query.privacy_unit, query.row_id
+        return Query(privacy_unit=unit, partition_by=(), bounds=bounds, metrics=metrics, row_id=row_id)
     return partition_groups.query(query.privacy_unit, metrics, rows=rows, row_id=query.row_id)
 
 

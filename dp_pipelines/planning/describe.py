@@ -143,6 +143,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         described["selection"] = {"strategy": "sips", "threshold": None, "half_keep_users": None}
     elif stage.selection is None:
         described["selection"] = {"strategy": "public", "threshold": None, "half_keep_users": None}
+        if stage.query.is_total:
+            described["selection"]["total"] = True
     else:
         described["selection"] = {
             "strategy": stage.selection.strategy,

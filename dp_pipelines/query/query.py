@@ -14,107 +14,12 @@ from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.metrics.sums import AUTO
 from dp_pipelines.query.best import RANK, Best
+from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
+from dp_pipelines.query.contribution_bounds import ContributionBounds as ContributionBounds
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
-
-LARGEST_BOUND = 2**24
-"""The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""
-
-ContributionBound = Annotated[int, checks.Whole(low=1, high=LARGEST_BOUND)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ContributionBounds:
-    """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
-
-    Args:
-        max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
-            from a noisy histogram of how many partitions units have, for a fiftieth of the stage's budget (a tenth where delta is
-            0), by `dp-pipelines run`.
-        max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
-            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
-        max_contributions: rows of one unit in all, instead of the two above.
-        partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
-            from the data.
-
-    >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
-    8
-    >>> ContributionBounds(max_partitions_contributed="auto", partition_candidates=[1, 4, 16]).max_partitions
-    16
-    >>> ContributionBounds(max_contributions=20).max_partitions
-    20
-    """
-
-    max_partitions_contributed: ContributionBound | Literal["auto"] | None = None
-    max_contributions_per_partition: ContributionBound | None = None
-    max_contributions: ContributionBound | None = None
-    partition_candidates: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        checks.declared(self)
-        if self.auto:
-            candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
-            object.__setattr__(self, "partition_candidates", candidates)
-        elif self.partition_candidates is not None:
-            raise RequestError(
-                field="partition_candidates",
-                message="is only for a bound that the run chooses",
-                hint="drop it, or write max_partitions_contributed: auto",
-            )
-        if self.max_contributions is not None:
-            if self.max_partitions_contributed is not None or self.max_contributions_per_partition is not None:
-                raise RequestError(
-                    field="max_contributions",
-                    message="bounds all rows of a unit and cannot be combined with other bounds",
-                    hint="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
-                )
-        elif self.max_partitions_contributed is None:
-            raise RequestError(
-                field="bounds",
-                message="must say how much one privacy unit may contribute",
-                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
-            )
-
-    @property
-    def auto(self) -> bool:
-        """Whether the bound on partitions is chosen in a run."""
-        return self.max_partitions_contributed == AUTO
-
-    @property
-    def candidates(self) -> tuple[int, ...]:
-        """What the bound on partitions may be, rising; the one number where it is fixed."""
-        return tuple(self.partition_candidates or (self.max_partitions,))
-
-    @property
-    def max_partitions(self) -> int:
-        """The most partitions in which one unit can be seen (L0); where it is not chosen yet, the most that it can be."""
-        if self.partition_candidates is not None:
-            return self.partition_candidates[-1]
-        bound = self.max_contributions if self.max_contributions is not None else self.max_partitions_contributed
-        assert isinstance(bound, int)
-        return bound
-
-    def choosing(self, partitions: int) -> "ContributionBounds":
-        """The same with the bound on partitions that was chosen."""
-        return dataclasses.replace(self, max_partitions_contributed=partitions, partition_candidates=None)
-
-    @property
-    def max_rows_per_partition(self) -> int:
-        """The most rows of one unit in one partition (Linf); 1 where rows do not matter."""
-        return self.max_contributions or self.max_contributions_per_partition or 1
-
-    @property
-    def max_rows(self) -> int:
-        """The most rows of one unit in all (L1)."""
-        return self.max_contributions or self.max_partitions * self.max_rows_per_partition
-
-    @property
-    def bounds_rows(self) -> bool:
-        """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
-        return self.max_contributions is not None or self.max_contributions_per_partition is not None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,6 +89,13 @@ class PublicPartitions:
             raise RequestError(field="public", message="must name at least one partition")
 
 
+UNSAID = PrivatePartitions()
+"""What partitions are where nothing is said of them."""
+
+EVERYTHING = PublicPartitions(keys=[()])
+"""The one partition of a total: it has no key."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Top:
     """Of the released partitions only those with the largest noisy values are published. It costs nothing.
@@ -207,10 +119,11 @@ class Query:
 
     Args:
         privacy_unit: the column(s) that identify whom the guarantee protects. Rows where one of them is null are dropped.
-        partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own.
+        partition_by: the column(s) whose values are the partitions; no floats. A null is a value of its own. Empty: the total,
+            one public partition that holds all rows, published as one row without key columns.
         bounds: how much one unit may contribute.
         metrics: what is released for each partition, by name. Empty: the partitions alone are released, which must be private.
-        partitions: private (selected from the data) or public (a list).
+        partitions: private (selected from the data) or public (a list). Not for a total.
         row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
@@ -232,7 +145,7 @@ class Query:
     partition_by: str | Sequence[str]
     bounds: ContributionBounds
     metrics: Mapping[str, Metric] = dataclasses.field(default_factory=dict)
-    partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions = PrivatePartitions()
+    partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions = UNSAID
     row_id: str | None = None
     top: Top | None = None
     best: Best | None = None
@@ -240,11 +153,16 @@ class Query:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
-        object.__setattr__(self, "partition_by", checks.names(self.partition_by, "partition_by"))
+        total = isinstance(self.partition_by, (list, tuple)) and not self.partition_by
+        by = () if total else checks.names(self.partition_by, "partition_by")
+        object.__setattr__(self, "partition_by", by)
         if not isinstance(self.bounds, ContributionBounds):
             raise RequestError(field="bounds", message="must be ContributionBounds")
         if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions, ReleasedPartitions)):
             raise RequestError(field="partitions", message="must be PrivatePartitions or PublicPartitions")
+        if total:
+            self._take_everything()
+        self.bounds.check_partitions()
         if self.row_id is not None:
             checks.name(self.row_id, "row_id")
         if not isinstance(self.metrics, Mapping):
@@ -275,6 +193,19 @@ class Query:
                         field=f"public[{index}]",
                         message=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
                     )
+
+    def _take_everything(self) -> None:
+        """One public partition without a key, whose bounds follow; what would choose among partitions is refused."""
+        # What was left out is told from the same that was written by identity.
+        if self.partitions is not UNSAID and self.partitions != EVERYTHING:
+            message = "stands beside an empty partition_by, which is one public partition: everything"
+            raise RequestError(field="partitions", message=message, hint="drop it, or name columns in partition_by")
+        for field in ("top", "best"):
+            if getattr(self, field) is not None:
+                message = "chooses among partitions, and with an empty partition_by there is one"
+                raise RequestError(field=field, message=message, hint="drop it, or name columns in partition_by")
+        object.__setattr__(self, "partitions", EVERYTHING)
+        object.__setattr__(self, "bounds", self.bounds.over_everything())
 
     def _check_metrics(self) -> None:
         taken = set(self.partition_columns)
@@ -365,6 +296,11 @@ class Query:
     def partition_columns(self) -> tuple[str, ...]:
         """The columns of the partition."""
         return tuple(self.partition_by)
+
+    @property
+    def is_total(self) -> bool:
+        """Whether everything is one partition, which has no key."""
+        return not self.partition_by
 
     @property
     def asked_metrics(self) -> tuple[Metric, ...]:

@@ -107,7 +107,8 @@ def _table(
             exact = Exact(totals=totals, place=place, partitions=kept, noisy=steps.get(statistic))
             noisy[statistic] = mechanism_of(statistic).draw(stage.calibration(place), exact, sources)
     # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
-    columns = dict(zip(stage.query.partition_columns, totals.keys(kept), strict=True))
+    by = stage.query.partition_columns  # none of a total, whose key is ours and is not published
+    columns = dict(zip(by, totals.keys(kept), strict=True)) if by else {}
     for name, metric in stage.query.metrics.items():
         values, stddevs = metric.finish(noisy, stage.basis(metric))
         columns[name] = _column(values)

@@ -90,12 +90,12 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     ]
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
-        section["plots"] = _plots(published, leader)
+        section["plots"] = _plots(published, leader) if published.keys else []  # a total's numbers need none
         section["spreads"] = [
             list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
             for found in published.lists[:MOST_PLOTTED]
         ]
-    section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:]]
+    section["unplotted"] = [metric.name for metric in published.metrics[MOST_PLOTTED:] if published.keys]
     section["unplotted"] += [found.name for found in published.lists[MOST_PLOTTED:]]
     return section
 

@@ -28,7 +28,7 @@ def wire(table: pa.Table, layout: Layout, columns: Sequence[str]) -> pa.Table:
         columns: numbers that metrics read.
     """
     found = {n: keys.plain_unit(table.column(c)) for n, c in zip(layout.unit_names, layout.units, strict=True)}
-    found |= {n: keys.encoded(table.column(c)) for n, c in zip(layout.partition_names, layout.partitions, strict=True)}
+    found |= layout.wire_keys(table)
     for i, column in enumerate(columns):
         values, nulls = numbers_and_nulls(keys.one_array(table.column(column)))
         found[f"x{i}"] = pa.array(values if nulls is None else np.where(nulls, np.nan, values))

@@ -46,7 +46,11 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
             own = {**file.job.arguments(), **stage.arguments(), **_compared(stage)}
-            query = Query(**{**own, "partitions": _partitions(file, stage)})
+            if "partitions" in stage.model_fields_set or stage.partition_by:
+                own["partitions"] = _partitions(file, stage)
+            else:  # a total has none
+                del own["partitions"]
+            query = Query(**own)
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
             continue
@@ -58,7 +62,7 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             schema = schemas[name]
             wrong = _wrong_columns(query, schema, place)
             problems += [file.error(path, error) for path, error in wrong]
-            if not wrong and isinstance(query.partitions, PublicPartitions):
+            if not wrong and isinstance(query.partitions, PublicPartitions) and not query.is_total:
                 try:
                     query = _typed(query, schema)
                 except RequestError as error:

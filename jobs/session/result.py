@@ -124,7 +124,7 @@ class Release:
         heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
         return (
-            f"<b>{escape(self.name)}</b> · {first.rows} partitions<table><thead><tr>{heads}</tr></thead>"
+            f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"
             f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div><div>{escape(self._told())}</div>"
         )
 

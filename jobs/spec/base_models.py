@@ -28,6 +28,13 @@ Names = Annotated[
 ]
 """One column name or a list of them."""
 
+NamesOrNone = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+"""The same, or an empty list."""
+
 
 class JobModel(BaseModel):
     """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""

@@ -122,7 +122,11 @@ def _refuse_parts(query: Query) -> None:
 
 def _stage(query: Query) -> dict[str, Any]:
     """The stage of a query. What a job file says in its own way stands here; all else is said by its field."""
-    stage = {**Stage.said(query), "kind": "aggregate", "partitions": _partitions(query)}
+    stage = {**Stage.said(query), "kind": "aggregate"}
+    if query.is_total:
+        del stage["partitions"]
+    else:
+        stage["partitions"] = _partitions(query)
     stage["metrics"] = {name: described(name, metric) for name, metric in query.metrics.items()}
     if query.best is not None:
         stage["metrics"] = {"best": described("best", query.best.metric)}

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors, yaml_lines
-from dp_pipelines.jobs.spec.base_models import JobModel, OverUnits, Positive, Scalar, Share
+from dp_pipelines.jobs.spec.base_models import JobModel, NamesOrNone, OverUnits, Positive, Scalar, Share
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
@@ -153,12 +153,12 @@ class Stage(OverUnits, DeclaredFields):
 
     kind: Annotated[Literal["aggregate"], Field(description="One partitioned release.")]
     share: Share = 1.0
+    partition_by: Annotated[NamesOrNone, Field(description=descriptions(Query)["partition_by"])]
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
     )
 
     if TYPE_CHECKING:  # of `Query`, what other modules read by name
-        partition_by: list[str]
         bounds: Bounds
         metrics: dict[str, MetricModel]
         best: BestPartitions | None

@@ -171,6 +171,8 @@ def _multiple_of(metric: Mapping[str, Any]) -> str:
 
 def _selection(selection: Mapping[str, Any]) -> str:
     strategy = str(selection.get("strategy", "")).replace("_", " ")
+    if selection.get("total"):
+        return "partitions: none; one total over everything"
     if strategy == "public":
         return "partitions: the public list"
     if "candidates" in selection:
@@ -239,6 +241,16 @@ class FirstRows:
     cells: tuple[tuple[str, ...], ...]
 
     @property
+    def is_total(self) -> bool:
+        """Whether it is one row over everything, without a key."""
+        return not self.keys
+
+    @property
+    def title(self) -> str:
+        """What they are rows of."""
+        return "total" if self.is_total else f"{self.rows} partitions"
+
+    @property
     def note(self) -> str:
         """The line below them."""
         more = f"and {self.rows - len(self.cells)} more; " if self.rows > len(self.cells) else ""
@@ -269,8 +281,14 @@ def first_rows(path: pathlib.Path) -> FirstRows:
 def print_stage(path: pathlib.Path, out: Console) -> None:
     """The first rows of a published Parquet file, as a table."""
     shown = first_rows(path)
-    out.print(f"[bold]{escape(path.stem)}[/bold] · {shown.rows} partitions")
-    if shown.cells:
+    out.print(f"[bold]{escape(path.stem)}[/bold] · {shown.title}")
+    if shown.is_total:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))
+        for named in zip(shown.metrics, *shown.cells, strict=True):
+            table.add_row(*(escape(_key(cell)) for cell in named))
+        out.print(table)
+        out.print(f"  {shown.note}")
+    elif shown.cells:
         table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
         for name in shown.keys:
             table.add_column(escape(_key(name)))

@@ -43,8 +43,12 @@ def both(*of_partitions: Any) -> dict[str, Any]:
 Wrong = tuple[Callable[[], Any], str, str]
 
 WRONG_BOUNDS: list[Wrong] = [
-    (lambda: bounds(), "bounds", "must say how much one privacy unit may contribute; set max_partitions_contributed"),
-    (lambda: bounds(max_contributions_per_partition=3), "bounds", "must say how much one privacy unit may contribute"),
+    (lambda: query(bounds=bounds()), "bounds", "must say how much one privacy unit may contribute; set max_partitions"),
+    (
+        lambda: query(bounds=bounds(max_contributions_per_partition=3)),
+        "bounds",
+        "must say how much one privacy unit may contribute",
+    ),
     (lambda: bounds(**both(0, 1)), "max_partitions_contributed", f"must be a whole number from 1 to {LARGEST_BOUND}"),
     (lambda: bounds(**both(1, -1)), "max_contributions_per_partition", "must be a whole number from 1 to"),
     (lambda: bounds(**both(LARGEST_BOUND + 1, 1)), "max_partitions_contributed", "must be a whole number from 1 to"),
@@ -86,7 +90,7 @@ WRONG_QUERIES: list[Wrong] = [
     (lambda: query(privacy_unit=["a", 1]), "privacy_unit", "must be a name"),
     (lambda: query(privacy_unit=["a", "a"]), "privacy_unit", "names a column twice; name each column once"),
     (lambda: query(privacy_unit="__index"), "privacy_unit", "must not start with two underscores; rename it"),
-    (lambda: query(partition_by=[]), "partition_by", "at least one"),
+    (lambda: query(partition_by=None), "partition_by", "at least one"),
     (lambda: query(partition_by={"a"}), "partition_by", "must be a column name or a list"),
     (lambda: query(partition_by=["week", "week"]), "partition_by", "names a column twice"),
     (

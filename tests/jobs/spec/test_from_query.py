@@ -69,14 +69,15 @@ def test_what_is_wrong_is_told_by_the_names_of_the_arguments_and_no_line(changes
 
 
 def test_all_that_is_wrong_with_settings_is_told_at_once() -> None:
+    bounds, metrics = {"max_contributions": 0}, {"n": {"kind": "cont"}}
     content = {
         "dataset": "none", "privacy_unit": "customer", "budget": {"epsilon": 0, "delta": 1e-6}, "source": {"parquet": "rows"},
-        "stages": {"weekly": {"kind": "aggregate", "partition_by": "region", "bounds": {}, "metrics": {"n": {"kind": "cont"}}}},
+        "stages": {"weekly": {"kind": "aggregate", "partition_by": "region", "bounds": bounds, "metrics": metrics}},
     }  # fmt: skip
     with pytest.raises(dp.RequestError) as refused:
         from_query.read(content, "weekly", pathlib.Path("/rows"))
     told = [line.partition(":")[0] for line in str(refused.value).splitlines()]
-    assert sorted(told) == ["bounds", "epsilon", "metrics.n.kind"]
+    assert sorted(told) == ["bounds.max_contributions", "epsilon", "metrics.n.kind"]
 
 
 class Text(str):

@@ -1,0 +1,138 @@
+"""How much one privacy unit may contribute: the numbers from which every sensitivity follows.
+
+In: numbers that the owner of the job declares. Out: a frozen description, validated at once. Holds: nothing here depends on data.
+Not covered: how rows above the bounds are dropped (`dp_pipelines.kernels.bounding`), and the sensitivities
+(`dp_pipelines.kernels.sensitivity`).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from dp_pipelines import checks
+from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.errors import RequestError
+from dp_pipelines.metrics.sums import AUTO
+
+LARGEST_BOUND = 2**24
+"""The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""
+
+ContributionBound = Annotated[int, checks.Whole(low=1, high=LARGEST_BOUND)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContributionBounds:
+    """How much one privacy unit may contribute; what is above is dropped by a keyed hash, not by order.
+
+    Args:
+        max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
+            from a noisy histogram of how many partitions units have, for a fiftieth of the stage's budget (a tenth where delta is
+            0), by `dp-pipelines run`.
+            Where `partition_by` is empty it is 1, and can be left out.
+        max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
+            looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.
+        max_contributions: rows of one unit in all, instead of the two above.
+        partition_candidates: where `max_partitions_contributed` is `auto`, what it may be: rising whole numbers that do not come
+            from the data.
+
+    >>> ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3).max_partitions
+    8
+    >>> ContributionBounds(max_partitions_contributed="auto", partition_candidates=[1, 4, 16]).max_partitions
+    16
+    >>> ContributionBounds(max_contributions=20).max_partitions
+    20
+    """
+
+    max_partitions_contributed: ContributionBound | Literal["auto"] | None = None
+    max_contributions_per_partition: ContributionBound | None = None
+    max_contributions: ContributionBound | None = None
+    partition_candidates: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        if self.auto:
+            candidates = partition_bound.checked(self.partition_candidates, LARGEST_BOUND)
+            object.__setattr__(self, "partition_candidates", candidates)
+        elif self.partition_candidates is not None:
+            raise RequestError(
+                field="partition_candidates",
+                message="is only for a bound that the run chooses",
+                hint="drop it, or write max_partitions_contributed: auto",
+            )
+        others = (self.max_partitions_contributed, self.max_contributions_per_partition)
+        if self.max_contributions is not None and others != (None, None):
+            raise RequestError(
+                field="max_contributions",
+                message="bounds all rows of a unit and cannot be combined with other bounds",
+                hint="drop it, or drop max_partitions_contributed and max_contributions_per_partition",
+            )
+
+    def check_partitions(self) -> None:
+        """Refuse bounds that do not say in how many partitions one unit can be seen, as all but a total's must.
+
+        Raises:
+            RequestError: as said.
+        """
+        if self.max_contributions is None and self.max_partitions_contributed is None:
+            raise RequestError(
+                field="bounds",
+                message="must say how much one privacy unit may contribute",
+                hint="set max_partitions_contributed and max_contributions_per_partition, or max_contributions",
+            )
+
+    def over_everything(self) -> "ContributionBounds":
+        """The same for one partition that holds all rows.
+
+        Raises:
+            RequestError: a bound on partitions other than 1 was declared.
+
+        >>> ContributionBounds(max_contributions=20).over_everything().max_rows_per_partition
+        20
+        """
+        if self.max_partitions_contributed not in (None, 1):
+            raise RequestError(
+                field="max_partitions_contributed",
+                message="must be 1 where partition_by is empty: everything is one partition",
+                hint="leave it out, or name columns in partition_by",
+            )
+        rows = self.max_contributions or self.max_contributions_per_partition
+        return ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=rows)
+
+    @property
+    def auto(self) -> bool:
+        """Whether the bound on partitions is chosen in a run."""
+        return self.max_partitions_contributed == AUTO
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """What the bound on partitions may be, rising; the one number where it is fixed."""
+        return tuple(self.partition_candidates or (self.max_partitions,))
+
+    @property
+    def max_partitions(self) -> int:
+        """The most partitions in which one unit can be seen (L0); where it is not chosen yet, the most that it can be."""
+        if self.partition_candidates is not None:
+            return self.partition_candidates[-1]
+        self.check_partitions()
+        bound = self.max_contributions if self.max_contributions is not None else self.max_partitions_contributed
+        assert isinstance(bound, int)
+        return bound
+
+    def choosing(self, partitions: int) -> "ContributionBounds":
+        """The same with the bound on partitions that was chosen."""
+        return dataclasses.replace(self, max_partitions_contributed=partitions, partition_candidates=None)
+
+    @property
+    def max_rows_per_partition(self) -> int:
+        """The most rows of one unit in one partition (Linf); 1 where rows do not matter."""
+        return self.max_contributions or self.max_contributions_per_partition or 1
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows of one unit in all (L1)."""
+        return self.max_contributions or self.max_partitions * self.max_rows_per_partition
+
+    @property
+    def bounds_rows(self) -> bool:
+        """Whether the number of rows is bounded on purpose, as every metric over rows needs."""
+        return self.max_contributions is not None or self.max_contributions_per_partition is not None
