@@ -1,4 +1,4 @@
-"""Chooses what plots show of a table: the groups that get a panel, the time axis, the labels of rows.
+"""Chooses what plots show of a table: the groups that get a panel, the labels of rows.
 
 In: a published table and the metric by which groups are chosen. Out: rows and texts. Holds: bounded, however large the table is.
 """
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dp_pipelines.report.key_text import label
 from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups
 
 PANELS, POINTS = 6, 200
@@ -15,16 +14,7 @@ PANELS, POINTS = 6, 200
 
 def row_parts(row: int, keys: Sequence[Key]) -> list[str]:
     """The keys of a row as labels."""
-    return [short(label(key.text(key.codes[row]))) for key in keys] or ["all"]
-
-
-def short(text: str) -> str:
-    """A label without a time of day that says nothing.
-
-    >>> short("2026-01-05 00:00:00")
-    '2026-01-05'
-    """
-    return text.removesuffix(" 00:00:00")
+    return [key.short(int(key.codes[row])) for key in keys] or ["all"]
 
 
 def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[str], Codes]]:
@@ -41,13 +31,3 @@ def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[s
         rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
         found.append((row_parts(int(first[chosen]), others), rows))
     return found if any(len(rows) for _, rows in found) else []
-
-
-def axis_of_time(time: Key, rows: Codes) -> tuple[dict[float, str], float]:
-    """The points of time of some rows with their texts, in rising order, and the usual step between two."""
-    assert time.days is not None
-    codes = np.unique(time.codes[rows])
-    codes = codes[np.argsort(time.days[codes], kind="stable")]
-    marks = {float(time.days[code]): short(label(time.text(code))) for code in codes}
-    distinct = np.unique(time.days[np.isfinite(time.days)])
-    return marks, float(np.median(np.diff(distinct)))

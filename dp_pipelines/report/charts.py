@@ -4,18 +4,38 @@ In: released numbers, and texts that key_text made visible. Out: one `<svg>` ele
 """
 
 import dataclasses
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from dp_pipelines.report.figures import Floats, axes_over_time, bar_ends, drawable, fitting, grid_across, width_of
-from dp_pipelines.report.svg import BAR, HEAT, INK, MARK, PAPER, QUIET, Axes, SvgDrawing
+from dp_pipelines.report.figures import (
+    NARROW,
+    WIDE,
+    Floats,
+    axes_over_time,
+    bar_ends,
+    drawable,
+    fitting,
+    grid_across,
+    mark_places,
+    width_of,
+)
+from dp_pipelines.report.svg import BAR, HEAT, INK, LETTER, MARK, PAPER, QUIET, Axes, Shown, SvgDrawing
+from dp_pipelines.report.time_axis import TimeAxis
 
-HEAT_WIDTH = 630
-"""Pixels; the page scales it."""
+HEAT_WIDTH = 520
+"""Pixels that a heat map is wide at least, with the names of its rows, where the page is wide."""
+
+CELL_WIDTH = 16
+"""Pixels that a cell is wide at least; where the page is narrower, the heat map is scrolled."""
+
+NAMES = 300.0
+"""Pixels across that a row of bars has at least."""
+
+PANEL_HEIGHT, WHOLE_HEIGHT, ROW, CELL = 160, 230, 34, 20
+"""Pixels: a panel beside others, one as wide as the page, a row of bars, a row of cells."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,32 +70,28 @@ def limits(values: Floats, bars: Floats) -> tuple[float, float]:
     return (low, high) if high - low > 1e-100 else (low, low + 1.0)
 
 
-def time_series(
-    series: Series, marks: Mapping[float, str], step: float, bounds: tuple[float, float], title: str
-) -> Markup:
+def time_series(series: Series, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool) -> Markup:
     """One panel: points with error bars, joined where no period between them is missing.
 
     Args:
         series: what to draw.
-        marks: the days of the axis with the texts of the key, in rising order; shared by panels that are compared.
-        step: days between two neighbouring points; wider gaps stay open.
+        time: the axis; shared by panels that are compared.
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
+        whole: whether the panel is as wide as the page.
     """
     keep = drawable(series.values, series.bars)
     days, values, bars = series.days[keep], series.values[keep], series.bars[keep]
-    drawing = SvgDrawing(300, 158)
-    axes = axes_over_time(drawing, marks, bounds)
+    drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
+    axes = axes_over_time(drawing, time, bounds, whole=whole)
     axes.lines((((x, a), (x, b)) for x, a, b in zip(days, *bar_ends(values, bars, bounds), strict=True)), BAR, 3.0)
-    near = np.flatnonzero(np.diff(days) <= 1.5 * step)
+    near = np.flatnonzero(np.diff(days) <= 1.5 * time.step)
     axes.lines((((days[i], values[i]), (days[i + 1], values[i + 1])) for i in near), MARK, 1.4)
-    axes.dots(days, values, 3.6 if len(days) <= 80 else 2, MARK)
+    axes.dots(days, values, 4.2 if len(days) <= 80 else 2.4, MARK)
     return drawing.finished(title)
 
 
-def bar_chart(
-    names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str, *, width: int = 400
-) -> Markup:
+def bar_chart(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
     """Horizontal bars with error bars, names above them.
 
     Args:
@@ -84,31 +100,39 @@ def bar_chart(
         bars: half the length of each error bar.
         notes: what is written at the right end of each bar's line.
         title: for those who do not see the plot.
-        width: pixels; the page scales it.
     """
     low, high = limits(values, bars)
-    row, count = 33, len(names)
-    drawing = SvgDrawing(width, row * count + 30)
-    axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
+    count = len(names)
+    drawing = SvgDrawing(ROW * count + 30)
+    axes = drawing.axes(left=4, right=14, top=4, bottom=26, across=(low, high), up=(count, 0))
     grid_across(axes)
     for at, (name, value, note) in enumerate(zip(names, values, notes, strict=True)):
-        middle = at + 0.70
+        middle = at + 0.72
         axes.area([0, value, value, 0], [middle - 0.17, middle - 0.17, middle + 0.17, middle + 0.17], BAR)
-        named(axes, at + 0.27, fitting(name, 54 * width // 400 - len(note)), note)
+        named(axes, at + 0.29, name, note)
     ends = zip(*bar_ends(values, bars, (low, high)), strict=True)
-    axes.lines((((a, at + 0.70), (b, at + 0.70)) for at, (a, b) in enumerate(ends)), MARK, 1.8)
-    axes.dots(values, np.arange(count) + 0.70, 5, MARK)
+    axes.lines((((a, at + 0.72), (b, at + 0.72)) for at, (a, b) in enumerate(ends)), MARK, 1.8)
+    axes.dots(values, np.arange(count) + 0.72, 5, MARK)
     return drawing.finished(title)
 
 
 def named(axes: Axes, up: float, name: str, note: str) -> None:
-    """A name at the left end of a row and a note at its right end."""
-    axes.text(name, (axes.left + 4, axes.y(up)), "start", "middle", 11, INK)
-    axes.text(note, (axes.right, axes.y(up)), "end", "middle", 11, QUIET)
+    """A name at the left end of a row, cut to the width of the chart, and a note at its right end."""
+    ways: list[tuple[Shown, float]] = [("narrow", NAMES), ("wide", WIDE)]
+    for shown, width in ways:  # both even if they are the same: no name changes how many elements a page has
+        words = fitting(name, int(width / LETTER) - width_of(note) - 2)
+        axes.text(words, (0, axes.y(up)), "start", "middle", INK, move=5, shown=shown)
+    axes.text(note, (100, axes.y(up)), "end", "middle", QUIET)
 
 
 def heat_map(
-    rows: Sequence[str], columns: Sequence[str], steps: NDArray[np.int64], unsure: NDArray[np.bool_], title: str
+    rows: Sequence[str],
+    columns: Sequence[str],
+    steps: NDArray[np.int64],
+    unsure: NDArray[np.bool_],
+    title: str,
+    *,
+    some: bool = False,
 ) -> Markup:
     """A grid of shades.
 
@@ -116,30 +140,32 @@ def heat_map(
         rows: names of the rows, from above.
         columns: names of the columns, from the left.
         steps: for each row and column a shade from 0 to `HEAT_STEPS - 1`, or -1 for none.
-        unsure: the cells that get a dot.
+        unsure: the cells that are hatched.
         title: for those who do not see the plot.
+        some: whether columns may go without a name where there is no room for it, as those of times may.
     """
     names = [fitting(name, 22) for name in rows]
-    left = 14 + 6.2 * max(map(width_of, names), default=1)
-    upright = sum(width_of(fitting(name, 12)) + 2 for name in columns) * 6.2 > HEAT_WIDTH - 20 - left
-    shown = [fitting(name, 12 if upright else 16) for name in columns]
-    every = max(1, math.ceil(len(columns) / max(1, int((HEAT_WIDTH - 20 - left) / 15)))) if upright else 1
-    bottom = 12 + (6.0 * max(map(width_of, shown), default=1) if upright else 14)
-    width, height = HEAT_WIDTH, 19 * len(rows) + 6 + bottom
-    drawing = SvgDrawing(width, height)
+    left = 12 + LETTER * max(map(width_of, names), default=1)
+    upright = not some and sum(width_of(fitting(name, 16)) + 2 for name in columns) * LETTER > HEAT_WIDTH - left
+    shown = [fitting(name, 14 if upright else 16) for name in columns]
+    bottom = 12 + (LETTER * max(map(width_of, shown), default=1) if upright else 14)
+    across = max(
+        CELL_WIDTH * len(columns), 0 if some or upright else LETTER * sum(width_of(name) + 2 for name in shown)
+    )
+    drawing = SvgDrawing(CELL * len(rows) + 6 + bottom, least=across)
     axes = drawing.axes(left=left, right=6, top=4, bottom=bottom, across=(0, len(columns)), up=(len(rows), 0))
-    gap_x, gap_y = 1.5 * len(columns) / (width - left - 6), 1.5 / 19
     for step, colour in enumerate(HEAT):
-        axes.boxes(((x, y) for y, x in zip(*np.nonzero(steps == step), strict=True)), gap_x, gap_y, colour)
+        axes.boxes(((x, y) for y, x in zip(*np.nonzero(steps == step), strict=True)), colour)
     for colour, shades in ((QUIET, (steps >= 0) & (steps < 4)), (PAPER, steps >= 4)):
-        y, x = np.nonzero(unsure & shades)
-        axes.dots(x + 0.5, y + 0.5, 2.6, colour)
+        hatched = zip(*np.nonzero(unsure & shades), strict=True)
+        axes.lines((((x, y + 0.5), (x + 1, y + 0.5)) for y, x in hatched), colour, CELL - 4, dashes="1 4")
     for at, name in enumerate(names):
-        axes.text(name, (axes.left - 6, axes.y(at + 0.5)), "end", "middle", 11, INK)
-    for at in range(0, len(shown), every):
-        place = (axes.x(at + 0.5), axes.bottom + 6)
-        if upright:
-            axes.text(shown[at], place, "end", "middle", 10, QUIET, upright=True)
-        else:
-            axes.text(shown[at], place, "middle", "below", 10, QUIET)
+        axes.text(name, (0, axes.y(at + 0.5)), "end", "middle", INK, move=-6)
+    marks = {at + 0.5: name for at, name in enumerate(shown)}
+    if some:
+        mark_places(axes, marks, narrow=max(across, NARROW / 2), wide=max(across, HEAT_WIDTH * 2 / 3))
+    else:
+        for place, name in marks.items():
+            where = (axes.x(place), axes.bottom + 6)
+            axes.text(name, where, *(("start", "middle") if upright else ("middle", "below")), QUIET, upright=upright)
     return drawing.finished(title)

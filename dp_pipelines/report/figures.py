@@ -4,36 +4,59 @@ In: axes of `svg`, released numbers, texts. Out: lines and texts in these axes. 
 covered: what is drawn (`charts`, `spread_charts`, `model_charts`).
 """
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.report.numbers import tick_number
-from dp_pipelines.report.svg import GRID, QUIET, WITHOUT_ISOLATES, Axes, Side, SvgDrawing, round_places
+from dp_pipelines.report.svg import (
+    GRID,
+    LETTER,
+    QUIET,
+    WITHOUT_ISOLATES,
+    Axes,
+    Shown,
+    Side,
+    SvgDrawing,
+    round_places,
+)
+from dp_pipelines.report.time_axis import TimeAxis
 
 Floats = NDArray[np.float64]
+
+NARROW, WIDE = 220.0, 520.0
+"""Pixels across that a chart has at least between its margins: on a phone or in a panel, and where the page is wide."""
 
 LARGEST = 1e100
 """A number beyond this is not drawn: axes are made with floats."""
 
 
-AT_THE_EDGE = 10
-"""Pixels from the left edge of a drawing within which a number would be cut in half."""
+GAP = 14
+"""Pixels between two texts of an axis, at least."""
+
+BEFORE: dict[Side, float] = {"start": 0.0, "middle": 0.5, "end": 1.0}
+"""Which part of a text lies to the left of its place."""
+
+AT_THE_EDGE = 4
+"""Percent from an edge of a drawing within which a number would be cut in half."""
 
 
 def grid_up(axes: Axes) -> None:
     """Thin lines across at round numbers, which stand to the left; the line of zero is darker."""
     for tick in round_places(min(axes.up), max(axes.up)):
         axes.lines([((axes.across[0], tick), (axes.across[1], tick))], QUIET if tick == 0 else GRID, 0.8)
-        axes.text(tick_number(tick), (axes.left - 6, axes.y(tick)), "end", "middle", 10, QUIET)
+        axes.text(tick_number(tick), (0, axes.y(tick)), "end", "middle", QUIET, move=-6)
 
 
 def grid_across(axes: Axes) -> None:
     """Thin lines up at round numbers, which stand below; the line of zero is darker."""
     for tick in round_places(min(axes.across), max(axes.across)):
         axes.lines([((tick, axes.up[0]), (tick, axes.up[1]))], QUIET if tick == 0 else GRID, 0.8)
-        below(axes, tick, tick_number(tick), "middle" if axes.x(tick) > AT_THE_EDGE else "start")
+        at = axes.x(tick)
+        side: Side = "start" if at < AT_THE_EDGE else "end" if at > 100 - AT_THE_EDGE else "middle"
+        below(axes, tick, tick_number(tick), side)
 
 
 def drawable(values: Floats, bars: Floats) -> NDArray[np.bool_]:
@@ -47,44 +70,66 @@ def bar_ends(values: Floats, bars: Floats, bounds: tuple[float, float]) -> tuple
     return np.clip(values - bars, *bounds), np.clip(values + bars, *bounds)
 
 
-def period_ends(marks: Mapping[float, str]) -> list[tuple[float, str, Side]]:
-    """The first and the last point and one between, as places for text on an axis."""
-    days = np.array(list(marks))
-    if len(days) == 1:
-        return [(float(days[0]), marks[float(days[0])], "middle")]
-    middle = float(days[np.argmin(np.abs(days - (days[0] + days[-1]) / 2))])
-    first, last = float(days[0]), float(days[-1])
-    ends: list[tuple[float, str, Side]] = [(first, marks[first], "start"), (last, marks[last], "end")]
-    near_middle = 0.42 < (middle - days[0]) / (days[-1] - days[0]) < 0.58
-    if near_middle and max(width_of(marks[day]) for day in (ends[0][0], middle, ends[1][0])) <= 11:
-        ends.insert(1, (middle, marks[middle], "middle"))
-    return ends
+def mark_places(axes: Axes, marks: Mapping[float, str], *, narrow: float, wide: float) -> None:
+    """Texts below an axis, as many as have room; more where the chart is wide.
+
+    Args:
+        axes: get them.
+        marks: places with their texts, in rising order.
+        narrow, wide: pixels across that the axis has at least, on a narrow page and on a wide one.
+    """
+    listed = list(marks.items())
+    few, many = (set(fitting_texts(axes, marks, room)) for room in (narrow, wide))
+    for at in sorted(few | many):
+        place, text = listed[at]
+        shown: Shown = "always" if at in few & many else "narrow" if at in few else "wide"
+        below(axes, place, text, _side(axes.x(place)), shown)
 
 
-def mark_ends(axes: Axes, marks: Mapping[float, str], most: int | None = None) -> None:
-    """The texts of `period_ends` below an axis, cut to `most` letters."""
-    for place, text, side in period_ends(marks):
-        below(axes, place, text if most is None else fitting(text, most), side)
+def fitting_texts(axes: Axes, marks: Mapping[float, str], room: float) -> list[int]:
+    """Which texts have room below an axis so many pixels wide: every second, every third and so on, if all of these do.
+
+    Where the places are at very different distances, each text that would touch the one before it is left out. Of two texts
+    one is the last.
+    """
+    at = [axes.x(place) for place in marks]
+    wide = [width_of(text) * LETTER + GAP for text in marks.values()]
+    starts = [x / 100 * room - w * BEFORE[_side(x)] for x, w in zip(at, wide, strict=True)]
+    ends = [start + w for start, w in zip(starts, wide, strict=True)]
+    for step in range(1, len(at)):
+        chosen = list(range(0, len(at), step))
+        if len(chosen) > 2 and all(ends[a] <= starts[b] for a, b in itertools.pairwise(chosen)):
+            return chosen
+    chosen = [0] if at else []
+    for place in range(1, len(at)):
+        if ends[chosen[-1]] <= starts[place]:
+            chosen.append(place)
+    return chosen if len(chosen) != 2 else [0, len(at) - 1]
 
 
-def below(axes: Axes, place: float, text: str, side: Side) -> None:
+def _side(percent: float) -> Side:
+    """Which end of a text stands at its place, so that none sticks out of the page."""
+    return "start" if percent < 12 else "end" if percent > 88 else "middle"
+
+
+def below(axes: Axes, place: float, text: str, side: Side, shown: Shown = "always") -> None:
     """A quiet text below an axis."""
-    axes.text(text, (axes.x(place), axes.bottom + 6), side, "below", 10, QUIET)
+    axes.text(text, (axes.x(place), axes.bottom + 6), side, "below", QUIET, shown=shown)
 
 
-def axes_over_time(drawing: SvgDrawing, marks: Mapping[float, str], bounds: tuple[float, float]) -> Axes:
+def axes_over_time(drawing: SvgDrawing, time: TimeAxis, bounds: tuple[float, float], *, whole: bool) -> Axes:
     """The axes of one panel over time.
 
     Args:
         drawing: gets them.
-        marks: the days of the axis with the texts of the key, in rising order.
+        time: the axis.
         bounds: the range of the numbers.
+        whole: whether the panel is as wide as the page.
     """
-    first, last = min(marks), max(marks)
-    room = (last - first) * 0.03 or 0.5
-    axes = drawing.axes(left=42, right=10, top=10, bottom=24, across=(first - room, last + room), up=bounds)
+    room = (time.last - time.first) * 0.03 or 0.5
+    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(time.first - room, time.last + room), up=bounds)
     grid_up(axes)
-    mark_ends(axes, marks)
+    mark_places(axes, time.marks, narrow=NARROW, wide=WIDE if whole else NARROW)
     return axes
 
 

@@ -15,13 +15,14 @@ import numpy as np
 from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.report.chart_choices import PANELS, axis_of_time, panels_over_time, row_parts
+from dp_pipelines.report.chart_choices import PANELS, panels_over_time, row_parts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import Floats, drawable
 from dp_pipelines.report.key_text import joined, label, plain
 from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.released_table import Codes, Lists, Numbers, Published, largest_rows
 from dp_pipelines.report.spread_charts import histogram, pairs, quantile_ranges, quantile_series, range_of, spark
+from dp_pipelines.report.time_axis import axis_of_time
 
 MOST_QUANTILES, MOST_LINES, ROWS, BARS, MOST_BARS, SPARK_BARS = 9, 24, 10, 10, 60, 40
 """In the table: columns of a metric, and bins in words. In plots: rows of ranges, categories, bins of a panel and of a spark."""
@@ -116,14 +117,15 @@ class BarLists(ListStyle):
     def plots(self, metric: Lists, entry: Mapping[str, Any], published: Published, leader: Numbers) -> dict[str, Any]:
         """See `ListStyle`."""
         labels, edges = self.places(entry, metric.values.shape[1])
+        rows = _chosen(metric, published, leader, PANELS)
         panels = [
             {
                 "names": row_parts(row, published.keys),
-                "svg": _histogram(metric, row, edges, published)
+                "svg": _histogram(metric, row, edges, published, whole=len(rows) == 1)
                 if edges
                 else self._bars(metric, row, labels, published),
             }
-            for row in _chosen(metric, published, leader, PANELS)
+            for row in rows
         ]
         return {
             "panels": panels,
@@ -165,7 +167,7 @@ class BarLists(ListStyle):
         title = f"Bars of {metric.name} of {name}: " + "; ".join(
             f"{labels[a]} {note}" for a, note in zip(at[:5], notes, strict=False)
         )
-        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title, width=300)
+        return bar_chart([labels[a] for a in at], values[at], found.bars[at], notes, title)
 
 
 class HistogramLists(BarLists):
@@ -306,7 +308,7 @@ def _merged(values: Floats, together: int) -> Floats:
     return np.add.reduceat(values, np.arange(0, len(values), together))
 
 
-def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published) -> Markup:
+def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Published, *, whole: bool) -> Markup:
     values, stddevs = metric.values[row], metric.stddevs[row]
     name = joined(row_parts(row, published.keys))
     together = _together(len(values))
@@ -316,7 +318,7 @@ def _histogram(metric: Lists, row: int, edges: Sequence[str], published: Publish
     between = [*edges[:-1:together], edges[-1]]
     note = with_error_bar(float(merged[most]), float(spread[most]))
     title = f"Histogram of {metric.name} of {name}: {len(merged)} bins, the largest from {between[most]}: {note}"
-    return histogram(merged, ERROR_BAR * spread, between, title)
+    return histogram(merged, ERROR_BAR * spread, between, title, whole=whole)
 
 
 def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: Numbers) -> list[dict[str, Any]]:
@@ -325,14 +327,14 @@ def _bands(metric: Lists, labels: Sequence[str], published: Published, leader: N
         return []
     every: Codes = np.concatenate([rows for _, rows in panels])
     bounds = range_of(metric.values[every], metric.bars[every])
-    marks, step = axis_of_time(time, every)
+    axis = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
         days = time.days[time.codes[rows]]
         title = f"Quantiles of {metric.name} of {joined(name)} over time: {len(rows)} points"
         if len(rows):
-            title += f"; at {marks[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
-        svg = quantile_series(days, metric.values[rows], metric.bars[rows], marks, step, bounds, title)
+            title += f"; at {axis.texts[float(days[-1])]}: {_said(metric, int(rows[-1]), labels)}"
+        svg = quantile_series(days, metric.values[rows], metric.bars[rows], axis, bounds, title, whole=len(panels) == 1)
         drawn.append({"names": name, "svg": svg})
     return drawn
 

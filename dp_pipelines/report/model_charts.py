@@ -16,7 +16,7 @@ from dp_pipelines.report.numbers import tick_number
 from dp_pipelines.report.svg import BAR, MARK, QUIET, Axes, SvgDrawing
 
 SIDE = 300
-"""Pixels; the page scales it."""
+"""Pixels; the page keeps them about as wide."""
 
 
 def ranks(false: Floats, true: Floats, bars: Floats, title: str) -> Markup:
@@ -31,7 +31,7 @@ def ranks(false: Floats, true: Floats, bars: Floats, title: str) -> Markup:
     across = np.concatenate([[0.0], np.maximum.accumulate(np.clip(false[keep], 0, 1)), [1.0]])
     up = np.concatenate([[0.0], np.clip(true[keep], 0, 1), [1.0]])
     spread = np.concatenate([[0.0], bars[keep], [0.0]])
-    drawing = SvgDrawing(SIDE, SIDE)
+    drawing = SvgDrawing(SIDE)
     axes = _square(drawing, (0.0, 1.0), (0.0, 1.0), "false positive rate", "true positive rate")
     low, high = bar_ends(up, spread, (0.0, 1.0))
     axes.area([*across, *across[::-1]], [*low, *high[::-1]], BAR)
@@ -61,7 +61,7 @@ def calibration(
     """
     keep = drawable(seen, noise) & drawable(said, both)
     said, seen, noise, both = said[keep], seen[keep], noise[keep], both[keep]
-    drawing = SvgDrawing(SIDE, SIDE)
+    drawing = SvgDrawing(SIDE)
     axes = _square(drawing, bounds, bounds, *words)
     axes.lines([((bounds[0], bounds[0]), (bounds[1], bounds[1]))], QUIET, 0.8)
     for bars, colour, wide in ((both, BAR, 4.0), (noise, MARK, 1.4)):
@@ -84,7 +84,7 @@ def learning(numbers: Floats, title: str) -> Markup:
     steps, numbers = steps[keep], numbers[keep]
     bounds = limits(numbers, np.zeros(len(numbers)))
     last = float(steps[-1]) if len(steps) else 1.0
-    drawing = SvgDrawing(620, 170)
+    drawing = SvgDrawing(190)
     axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0, max(last, 1.0)), up=bounds)
     grid_up(axes)
     _mark(axes, [0.0, last] if last < 4 else [0.0, round(last / 2), last])
@@ -106,8 +106,8 @@ def _square(
     axes = drawing.axes(left=40, right=12, top=26, bottom=40, across=across, up=up)
     grid_up(axes)
     _mark(axes, [across[0], (across[0] + across[1]) / 2, across[1]])
-    axes.text(words_below, (axes.right, axes.bottom + 22), "end", "below", 10, QUIET)
-    axes.text(words_above, (axes.left - 30, axes.top - 10), "start", "above", 10, QUIET)
+    axes.text(words_below, (100, axes.bottom + 22), "end", "below", QUIET)
+    axes.text(words_above, (0, axes.top - 10), "start", "above", QUIET, move=-30)
     return axes
 
 

@@ -310,7 +310,7 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
         notes = [f"{values[at]:.3g}" for at in chosen]
         title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(listed[:3], notes[:3], strict=True))
         bars = np.zeros(len(chosen))
-        svg = bar_chart(listed, values[chosen], bars, notes, label(title), width=400 if several else 620)
+        svg = bar_chart(listed, values[chosen], bars, notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
     return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name}
 

@@ -10,6 +10,7 @@ import datetime
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,15 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dp_pipelines.metrics import registry
-from dp_pipelines.report.key_text import key_text
+from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
+
+Grain = Literal["year", "month", "day", "minute"]
+GRAINS: Mapping[Grain, int] = {"year": 4, "month": 7, "day": 10, "minute": 16}
+"""How many characters of a moment as text tell it, where all moments begin a year, a month, a day or a minute."""
 
 ISO_WEEK = re.compile(r"(\d{4})-?W(\d{2})")
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2})?")
@@ -40,16 +45,32 @@ class Key:
         values: the distinct values, null among them.
         codes: for each row, its place in `values`.
         days: for each value days since 1970, NaN for null; None where the column is no time.
+        grain: of dates and timestamps, what all of them begin: a year, a month, a day, a minute.
     """
 
     name: str
     values: pa.Array
     codes: Codes
     days: Floats | None
+    grain: Grain | None = None
 
     def text(self, code: int) -> str | None:
-        """The value of a code; None for null."""
-        return key_text(self.values[int(code)])
+        """The value of a code, a time of day only where it says something; None for null."""
+        text = key_text(self.values[int(code)])
+        return text if text is None or self.grain in (None, "minute") else text[: GRAINS["day"]]
+
+    def short(self, code: int) -> str:
+        """The value of a code as a label on a plot: of times no more than tells one from the other."""
+        text = key_text(self.values[int(code)])
+        return label(text if text is None or self.grain is None else text[: GRAINS[self.grain]])
+
+    @property
+    def order(self) -> Codes:
+        """The codes in the order of their values, null last; as they are first met where values have no order."""
+        try:
+            return np.asarray(pc.array_sort_indices(self.values).to_numpy(), dtype=np.int64)
+        except (pa.ArrowException, TypeError):
+            return np.arange(len(self.values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,9 +249,29 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
     if codes.null_count:
         codes = pc.fill_null(codes.cast(pa.int64()), len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    days = _days(values)
     return Key(
-        name=name, values=values, codes=codes.to_numpy(zero_copy_only=False).astype(np.int64), days=_days(values)
+        name=name,
+        values=values,
+        codes=codes.to_numpy(zero_copy_only=False).astype(np.int64),
+        days=days,
+        grain=None if days is None else _grain(values),
     )
+
+
+def _grain(values: pa.Array) -> Grain | None:
+    """What all moments begin, as their own zone tells them; None for texts, seconds and zones that are not known here."""
+    kind = values.type
+    if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+        return None
+    try:
+        local = pc.local_timestamp(values) if pa.types.is_timestamp(kind) and kind.tz is not None else values
+    except pa.ArrowException:
+        return None
+    moments = local.drop_null().cast(pa.timestamp("ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else "us"))
+    told = moments.to_numpy(zero_copy_only=False)
+    units: tuple[tuple[Grain, str], ...] = (("year", "Y"), ("month", "M"), ("day", "D"), ("minute", "m"))
+    return next((grain for grain, unit in units if (told == told.astype(f"datetime64[{unit}]")).all()), None)
 
 
 def _days(values: pa.Array) -> Floats | None:

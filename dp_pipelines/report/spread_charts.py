@@ -4,15 +4,17 @@ In: released numbers, rows by places, and texts that key_text made visible. Out:
 place without a number leaves a gap. Not covered: what to plot (`lists`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from dp_pipelines.report.charts import limits, named
+from dp_pipelines.report.charts import PANEL_HEIGHT, WHOLE_HEIGHT, limits, named
 from dp_pipelines.report.figures import (
     LARGEST,
+    NARROW,
+    WIDE,
     Floats,
     axes_over_time,
     bar_ends,
@@ -20,12 +22,16 @@ from dp_pipelines.report.figures import (
     fitting,
     grid_across,
     grid_up,
-    mark_ends,
+    mark_places,
 )
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.svg import BAR, HEAT, MARK, SvgDrawing
+from dp_pipelines.report.time_axis import TimeAxis
 
 SPARK_HEIGHT, SPARK_WIDTH = 18, 120
+
+RANGE_ROW = 42
+"""Pixels of a row of quantiles."""
 
 BANDS = (HEAT[1], HEAT[2], HEAT[3])
 """From the widest band to the narrowest."""
@@ -41,51 +47,67 @@ def pairs(places: int) -> list[tuple[int, int]]:
     return every if len(every) <= len(BANDS) else [every[0], every[len(every) // 2], every[-1]]
 
 
+def drawn_places(places: int) -> list[int]:
+    """The quantiles that are drawn with their error bars: the edges of the bands and the middle one.
+
+    >>> drawn_places(5), drawn_places(2), drawn_places(1)
+    ([0, 1, 2, 3, 4], [0, 1], [0])
+    """
+    middle = {places // 2} if places % 2 else set()
+    return sorted({at for pair in pairs(places) for at in pair} | middle)
+
+
 def range_of(values: Floats, bars: Floats) -> tuple[float, float]:
-    """The range of an axis for quantiles: all of them, and the error bars of the middle one."""
-    middle = values.shape[1] // 2
-    one, other = limits(values.ravel(), np.zeros(values.size)), limits(values[:, middle], bars[:, middle])
+    """The range of an axis for quantiles: all of them, and the error bars of those that are drawn."""
+    places = drawn_places(values.shape[1])
+    one, other = (
+        limits(values.ravel(), np.zeros(values.size)),
+        limits(values[:, places].ravel(), bars[:, places].ravel()),
+    )
     return min(one[0], other[0]), max(one[1], other[1])
 
 
 def quantile_series(
-    days: Floats, values: Floats, bars: Floats, marks: Mapping[float, str], step: float,
-    bounds: tuple[float, float], title: str,
-) -> Markup:  # fmt: skip
-    """One panel: bands between quantiles over time, the middle one as a line with error bars.
+    days: Floats, values: Floats, bars: Floats, time: TimeAxis, bounds: tuple[float, float], title: str, *, whole: bool
+) -> Markup:
+    """One panel: bands between quantiles over time, their edges and the middle one with error bars, the middle one as a line.
 
     Args:
         days: the points in rising order.
         values, bars: points by quantiles.
-        marks: the days of the axis with the texts of the key, in rising order; shared by panels that are compared.
-        step: days between two neighbouring points; wider gaps stay open.
+        time: the axis; shared by panels that are compared.
         bounds: the range of the numbers, shared likewise.
         title: for those who do not see the plot.
+        whole: whether the panel is as wide as the page.
     """
-    drawing = SvgDrawing(300, 158)
-    axes = axes_over_time(drawing, marks, bounds)
+    drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
+    axes = axes_over_time(drawing, time, bounds, whole=whole)
     for (low, high), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
         ends = values[:, [low, high]]
-        for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * step):
+        for run in _runs(days, np.all(np.abs(ends) < LARGEST, axis=1), 1.5 * time.step):
             if len(run) == 1:
                 day = days[run[0]]
                 axes.lines([((day, ends[run[0], 0]), (day, ends[run[0], 1]))], colour, 3.0)
             else:
                 axes.area([*days[run], *days[run[::-1]]], [*ends[run, 0], *ends[run[::-1], 1]], colour)
-    if values.shape[1] % 2:
-        middle = values.shape[1] // 2
-        keep = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
-        days, numbers, spread = days[keep], values[keep, middle], bars[keep, middle]
-        stems = zip(days, *bar_ends(numbers, spread, bounds), strict=True)
+    for place in drawn_places(values.shape[1]):
+        keep = np.flatnonzero(drawable(values[:, place], bars[:, place]))
+        known, numbers = days[keep], values[keep, place]
+        stems = zip(known, *bar_ends(numbers, bars[keep, place], bounds), strict=True)
         axes.lines((((x, a), (x, b)) for x, a, b in stems), MARK, 1.0)
-        near = np.flatnonzero(np.diff(days) <= 1.5 * step)
-        axes.lines((((days[i], numbers[i]), (days[i + 1], numbers[i + 1])) for i in near), MARK, 1.4)
-        axes.dots(days, numbers, 3.6 if len(days) <= 80 else 2, MARK)
+        if 2 * place + 1 == values.shape[1]:
+            near = np.flatnonzero(np.diff(known) <= 1.5 * time.step)
+            axes.lines((((known[i], numbers[i]), (known[i + 1], numbers[i + 1])) for i in near), MARK, 1.4)
+            axes.dots(known, numbers, 4.2 if len(known) <= 80 else 2.4, MARK)
+        else:
+            axes.dots(known, numbers, 2.4 if len(known) <= 80 else 1.6, MARK)
     return drawing.finished(title)
 
 
 def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: Sequence[str], title: str) -> Markup:
-    """Ranges between quantiles as bars one below the other, names above them, the middle one as a point with its error bar.
+    """Ranges between quantiles as bars one below the other, names above them, each edge and the middle with its error bar.
+
+    The error bars of one row lie at different heights, from the lowest quantile to the highest, so that each can be seen.
 
     Args:
         names: of the rows.
@@ -95,38 +117,40 @@ def quantile_ranges(names: Sequence[str], values: Floats, bars: Floats, notes: S
     """
     low, high = range_of(values, bars)
     count = len(names)
-    drawing = SvgDrawing(400, 33 * count + 30)
-    axes = drawing.axes(left=2, right=14, top=4, bottom=24, across=(low, high), up=(count, 0))
+    drawing = SvgDrawing(RANGE_ROW * count + 30)
+    axes = drawing.axes(left=4, right=14, top=4, bottom=26, across=(low, high), up=(count, 0))
     grid_across(axes)
     for at, (name, note) in enumerate(zip(names, notes, strict=True)):
         for (first, last), colour in zip(pairs(values.shape[1]), BANDS, strict=False):
             a, b = values[at, first], values[at, last]
             if abs(a) < LARGEST and abs(b) < LARGEST:
-                axes.area([a, b, b, a], [at + 0.53, at + 0.53, at + 0.87, at + 0.87], colour)
-        named(axes, at + 0.27, fitting(name, 54 - len(note)), note)
-    if values.shape[1] % 2:
-        middle = values.shape[1] // 2
-        rows = np.flatnonzero(drawable(values[:, middle], bars[:, middle]))
-        ends = zip(rows, *bar_ends(values[rows, middle], bars[rows, middle], (low, high)), strict=True)
-        axes.lines((((a, at + 0.70), (b, at + 0.70)) for at, a, b in ends), MARK, 1.8)
-        axes.dots(values[rows, middle], rows + 0.70, 5, MARK)
+                axes.area([a, b, b, a], [at + 0.5, at + 0.5, at + 0.94, at + 0.94], colour)
+        named(axes, at + 0.25, name, note)
+    places = drawn_places(values.shape[1])
+    for place, down in zip(places, np.linspace(0.57, 0.87, len(places)) if len(places) > 1 else [0.72], strict=True):
+        rows = np.flatnonzero(drawable(values[:, place], bars[:, place]))
+        ends = zip(rows, *bar_ends(values[rows, place], bars[rows, place], (low, high)), strict=True)
+        axes.lines((((a, at + down), (b, at + down)) for at, a, b in ends), MARK, 1.4)
+        axes.dots(values[rows, place], rows + down, 5 if 2 * place + 1 == values.shape[1] else 3.2, MARK)
     return drawing.finished(title)
 
 
-def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str) -> Markup:
+def histogram(values: Floats, bars: Floats, edges: Sequence[str], title: str, *, whole: bool) -> Markup:
     """One panel: a bar for each bin, all of one width, with its error bar.
 
     Args:
         values, bars: of the bins.
         edges: the texts of the places between the bins, one more than there are bins.
         title: for those who do not see the plot.
+        whole: whether the panel is as wide as the page.
     """
     keep = np.flatnonzero(drawable(values, bars))
     bounds = limits(values, bars)
-    drawing = SvgDrawing(300, 158)
-    axes = drawing.axes(left=42, right=10, top=10, bottom=24, across=(0, len(values)), up=bounds)
+    drawing = SvgDrawing(WHOLE_HEIGHT if whole else PANEL_HEIGHT)
+    axes = drawing.axes(left=46, right=12, top=10, bottom=26, across=(0, len(values)), up=bounds)
     grid_up(axes)
-    mark_ends(axes, {float(at): text for at, text in enumerate(edges)}, most=14)
+    marks = {float(at): fitting(text, 14) for at, text in enumerate(edges)}
+    mark_places(axes, marks, narrow=NARROW, wide=WIDE if whole else NARROW)
     gap = 0.06 if len(values) <= 40 else 0.0
     for at in keep:
         left, right = at + gap, at + 1 - gap

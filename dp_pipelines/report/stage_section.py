@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from markupsafe import Markup
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.report.chart_choices import POINTS, axis_of_time, panels_over_time, row_parts, short
+from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
 from dp_pipelines.report.charts import (
     Series,
     bar_chart,
@@ -25,10 +24,11 @@ from dp_pipelines.report.charts import (
     time_series,
 )
 from dp_pipelines.report.figures import LARGEST
-from dp_pipelines.report.key_text import joined, key_text, label
+from dp_pipelines.report.key_text import joined
 from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
 from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
 from dp_pipelines.report.released_table import (
+    Codes,
     Key,
     Lists,
     Numbers,
@@ -39,12 +39,14 @@ from dp_pipelines.report.released_table import (
     read_published,
 )
 from dp_pipelines.report.svg import HEAT_STEPS
+from dp_pipelines.report.time_axis import axis_of_time
 
 FIRST_ROWS = 200
 MOST_PLOTTED = 4
 """Metrics with plots of their own; the table has them all."""
 
-BARS, HEAT_ROWS, HEAT_COLUMNS = 10, 20, 40
+BARS, HEAT_ROWS, HEAT_COLUMNS, BROAD = 10, 20, 40, 24
+"""In plots: bars, rows and columns of a heat map, and columns from which on it has the width of the page for itself."""
 
 
 def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None, unit: str) -> dict[str, Any]:
@@ -163,7 +165,7 @@ def _table(published: Published, styles: Mapping[str, ListStyle], entries: Mappi
         else:
             cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
-    texts = [[key_text(scalar) for scalar in _cells(first, key.name)] for key in published.keys]
+    texts = [[key.text(int(code)) for code in key.codes[: first.num_rows]] for key in published.keys]
     return {
         "rows": published.table.num_rows,
         "keys": [key.name for key in published.keys],
@@ -176,10 +178,6 @@ def _table(published: Published, styles: Mapping[str, ListStyle], entries: Mappi
         "count": f"{published.table.num_rows:,}",
         "shown": first.num_rows,
     }
-
-
-def _cells(table: pa.Table, name: str) -> list[pa.Scalar]:
-    return [scalar for chunk in table.column(name).chunks for scalar in chunk]
 
 
 def _usual_bar(metric: Numbers | Lists) -> str | None:
@@ -216,14 +214,13 @@ def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[s
         return []
     every = np.concatenate([rows for _, rows in panels])
     bounds = limits(metric.values[every], metric.bars[every])
-    marks, step = axis_of_time(time, every)
+    axis = axis_of_time(time, every)
     drawn = []
     for name, rows in panels:
         days = time.days[time.codes[rows]]
         series = Series(days=days, values=metric.values[rows], bars=metric.bars[rows])
-        svg = time_series(
-            series, marks, step, bounds, _series_title(metric, joined(name), rows, [marks[d] for d in days])
-        )
+        title = _series_title(metric, joined(name), rows, [axis.texts[day] for day in days])
+        svg = time_series(series, axis, bounds, title, whole=len(panels) == 1)
         drawn.append({"names": name, "svg": svg, "cut": len(rows) == POINTS})
     return drawn
 
@@ -248,21 +245,27 @@ def _bars(metric: Numbers, published: Published) -> Markup | None:
     return bar_chart(names, metric.values[rows], metric.bars[rows], notes, title)
 
 
-Axis = tuple[Key, np.ndarray[Any, Any]]
+Axis = tuple[Key, Codes]
 
 
 def _grid(published: Published, leader: Numbers) -> tuple[Axis, Axis] | None:
-    """Rows and columns of a heat map: the time across, the latest; of other keys the largest."""
+    """Rows and columns of a heat map in the order of keys: the time across, the latest; of other keys the largest."""
     down, across = published.keys
     if published.time is down:
         down, across = across, down
-    rows = largest_groups(down.codes, leader, HEAT_ROWS) if published.table.num_rows else np.array([], dtype=np.int64)
+    if not published.table.num_rows:
+        return None
+    rows = _in_key_order(down, largest_groups(down.codes, leader, HEAT_ROWS))
     if published.time is across and across.days is not None:
         known = np.flatnonzero(np.isfinite(across.days))
         columns = known[np.argsort(across.days[known], kind="stable")][-HEAT_COLUMNS:]
     else:
-        columns = largest_groups(across.codes, leader, HEAT_COLUMNS)
+        columns = _in_key_order(across, largest_groups(across.codes, leader, HEAT_COLUMNS))
     return ((down, rows), (across, columns)) if len(rows) > 1 and len(columns) > 1 else None
+
+
+def _in_key_order(key: Key, chosen: Codes) -> Codes:
+    return key.order[np.isin(key.order, chosen)]
 
 
 def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> dict[str, Any] | None:
@@ -281,19 +284,20 @@ def _heat(metric: Numbers, published: Published, down: Axis, across: Axis) -> di
     unsure = np.zeros(steps.shape, dtype=bool)
     steps[y[at], x[at]] = np.clip(values / size, 0, HEAT_STEPS - 1).astype(np.int64)
     unsure[y[at], x[at]] = np.abs(values) < metric.bars[at]
-    rows, columns = ([short(label(key.text(code))) for code in codes] for key, codes in (down, across))
+    rows, columns = ([key.short(int(code)) for code in codes] for key, codes in (down, across))
     title = (
         f"Heat map of {metric.name}: {len(rows)} of {down[0].name} down, {len(columns)} of {across[0].name} across, "
         f"shades in steps of {tick_number(size)} from 0 to {tick_number(size * (HEAT_STEPS - 1))} and more"
     )
     return {
-        "svg": heat_map(rows, columns, steps, unsure, title),
+        "svg": heat_map(rows, columns, steps, unsure, title, some=across[0] is published.time),
         "shades": [tick_number(float(f"{size * step:.6g}")) for step in range(HEAT_STEPS)],
         "down": down[0].name,
         "across": across[0].name,
         "cut": len(rows) < len(down[0].values) or len(columns) < len(across[0].values),
         "gaps": bool((steps < 0).any()),
-        "dots": bool(unsure.any()),
+        "hatched": bool(unsure.any()),
+        "broad": len(columns) > BROAD,
     }
 
 

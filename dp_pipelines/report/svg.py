@@ -1,8 +1,8 @@
 """A small writer of SVG: lines, areas, points and texts in axes, as one `<svg>` element for a page.
 
 In: numbers in the units of axes, texts that `key_text` made visible. Out: markup. Holds: the same input gives the same bytes;
-each text is escaped where it is written; colours are variables of the page's style sheet, so that light, dark and print need
-one drawing; nothing has a name or an address. Not covered: what is drawn.
+each text is escaped where it is written; colours are variables of the page's style sheet and widths are percentages, so that
+light, dark, print and a phone need one drawing; nothing has a name or an address. Not covered: what is drawn.
 """
 
 import dataclasses
@@ -25,28 +25,41 @@ WITHOUT_ISOLATES = {ord(ISOLATE): None, ord(END_ISOLATE): None}
 Point = tuple[float, float]
 Side = Literal["start", "middle", "end"]
 Level = Literal["above", "middle", "below", "baseline"]
+Shown = Literal["always", "wide", "narrow"]
 
 LEVELS: dict[Level, float] = {"above": -0.25, "middle": 0.35, "below": 0.8, "baseline": 0.0}
 """How far the line on which letters stand lies below the place of a text, in font sizes."""
 
+LETTERS = 12
+"""The height of letters in pixels, as in the style sheet."""
+
+LETTER = 6.4
+"""About how many pixels wide a letter is."""
+
+WIDTH = 1000
+"""Units across of shapes, whatever the width of their place."""
+
 
 class SvgDrawing:
-    """An SVG element that is being written.
+    """An SVG element that is being written. It is as wide as its place on the page; letters, points and lines keep their size.
 
     Args:
-        width, height: pixels; the page scales it.
+        height: pixels.
+        least: pixels that it is wide at least, its margins not counted; a narrower place has to let readers scroll.
 
-    >>> drawing = SvgDrawing(100, 50)
-    >>> drawing.axes(0, 0, 0, 0).dots([0.5], [0.5], 4, MARK)
+    >>> drawing = SvgDrawing(50)
+    >>> drawing.axes(left=10, right=0, top=0, bottom=0).dots([0.5], [0.5], 4, MARK)
     >>> print(drawing.finished("A point"))
-    <svg role="img" aria-label="A point" viewBox="0 0 100 50" width="100">
-    <circle cx="50" cy="25" r="2" style="fill: var(--mark)"/>
+    <svg role="img" aria-label="A point" class="chart" style="height: 50px; margin: 0 0px 0 10px; width: calc(100% - 10px)">
+    <circle cx="50%" cy="25" r="2" style="fill: var(--mark)"/>
     </svg>
     """
 
-    def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = width, height
-        self.parts: list[str] = []
+    def __init__(self, height: float, least: float = 0.0) -> None:
+        self.height, self.least = height, least
+        self.left = self.right = 0.0
+        self.shapes: list[str] = []
+        self.marks: list[str] = []
 
     def axes(
         self, left: float, right: float, top: float, bottom: float, across: Point = (0.0, 1.0), up: Point = (0.0, 1.0)
@@ -57,15 +70,8 @@ class SvgDrawing:
             left, right, top, bottom: the margins.
             across, up: the numbers at the left and the right end, and at the lower and the upper one.
         """
-        return Axes(
-            drawing=self,
-            left=left,
-            right=self.width - right,
-            top=top,
-            bottom=self.height - bottom,
-            across=across,
-            up=up,
-        )
+        self.left, self.right = left, right
+        return Axes(drawing=self, top=top, bottom=self.height - bottom, across=across, up=up)
 
     def finished(self, title: str) -> Markup:
         """The element.
@@ -74,91 +80,105 @@ class SvgDrawing:
             title: for those who do not see it.
         """
         words = escape(visible(title.translate(WITHOUT_ISOLATES), 400))
-        width, height = f"{self.width:.0f}", f"{self.height:.0f}"
-        opening = f'<svg role="img" aria-label="{words}" viewBox="0 0 {width} {height}" width="{width}">'
-        return Markup("\n".join([opening, *self.parts, "</svg>"]))  # noqa: S704  every text in it was escaped
+        left, right, height = _short(self.left), _short(self.right), _short(self.height)
+        place = f"height: {height}px; margin: 0 {right}px 0 {left}px; width: calc(100% - {_short(self.left + self.right)}px)"
+        place += f"; min-width: {_short(self.least)}px" if self.least else ""
+        # Shapes are stretched to the width of the place; what must not be stretched lies above them, at percentages.
+        opening = f'<svg role="img" aria-label="{words}" class="chart" style="{place}">'
+        stretched = f'<svg viewBox="0 0 {WIDTH} {height}" width="100%" height="100%" preserveAspectRatio="none">'
+        shapes = [stretched, *self.shapes, "</svg>"] if self.shapes else []
+        return Markup("\n".join([opening, *shapes, *self.marks, "</svg>"]))  # noqa: S704  every text was escaped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Axes:
-    """A rectangle of a drawing with numbers on both sides.
+    """The part of a drawing that is between its margins, with numbers on both sides.
 
     Args:
         drawing: gets what is drawn.
-        left, right, top, bottom: its edges in pixels.
+        top, bottom: its edges in pixels; the margins of the drawing are those to the left and to the right.
         across, up: the numbers at the left and the right edge, and at the lower and the upper one.
     """
 
     drawing: SvgDrawing
-    left: float
-    right: float
     top: float
     bottom: float
     across: Point
     up: Point
 
     def x(self, number: float) -> float:
-        """Where a number across stands, in pixels."""
-        return self.left + (self.right - self.left) * _part(number, self.across)
+        """Where a number across stands, in percent of the width."""
+        return 100 * _part(number, self.across)
 
     def y(self, number: float) -> float:
         """Where a number up stands, in pixels."""
         return self.bottom + (self.top - self.bottom) * _part(number, self.up)
 
-    def lines(self, ends: Iterable[tuple[Point, Point]], colour: str, width: float) -> None:
-        """Many lines as one path: small, however many there are."""
+    def lines(self, ends: Iterable[tuple[Point, Point]], colour: str, width: float, *, dashes: str = "") -> None:
+        """Many lines as one path: small, however many there are.
+
+        Args:
+            ends: of each line.
+            colour: one of those above.
+            width: in pixels.
+            dashes: the lengths of strokes and gaps, in pixels; none: whole lines with round ends.
+        """
         path = " ".join(f"M {self._place(a)} L {self._place(b)}" for a, b in ends)
         if path:
-            style = f"fill: none; stroke: {colour}; stroke-width: {_short(width)}; stroke-linecap: round"
-            self._add(f'<path d="{path}" style="{style}"/>')
+            ending = f"stroke-dasharray: {dashes}" if dashes else "stroke-linecap: round"
+            style = f"fill: none; stroke: {colour}; stroke-width: {_short(width)}; {ending}"
+            self.drawing.shapes.append(f'<path d="{path}" style="{style}"/>')
 
     def area(self, across: Sequence[float], up: Sequence[float], colour: str) -> None:
         """The area inside of a closed line."""
         first, *rest = (self._place(point) for point in zip(across, up, strict=True))
-        self._add(f'<path d="M {first} {" ".join(f"L {place}" for place in rest)} z" style="fill: {colour}"/>')
+        path = f"M {first} {' '.join(f'L {place}' for place in rest)} z"
+        self.drawing.shapes.append(f'<path d="{path}" style="fill: {colour}"/>')
 
-    def boxes(self, corners: Iterable[Point], gap_x: float, gap_y: float, colour: str) -> None:
-        """Many unit squares as one path, with a gap around each."""
+    def boxes(self, corners: Iterable[Point], colour: str) -> None:
+        """Many unit squares as one path, with a line of the ground's colour around each."""
         path = " ".join(
-            f"M {self._place((x, y))} L {self._place((x + 1 - gap_x, y))} "
-            f"L {self._place((x + 1 - gap_x, y + 1 - gap_y))} L {self._place((x, y + 1 - gap_y))} z"
+            f"M {self._place((x, y))} L {self._place((x + 1, y))} L {self._place((x + 1, y + 1))} L {self._place((x, y + 1))} z"
             for x, y in corners
         )
         if path:
-            self._add(f'<path d="{path}" style="fill: {colour}"/>')
+            self.drawing.shapes.append(f'<path d="{path}" style="fill: {colour}; stroke: {PAPER}; stroke-width: 1.5"/>')
 
     def dots(self, across: Iterable[float], up: Iterable[float], size: float, colour: str) -> None:
         """Points of a size in pixels."""
         for x, y in zip(across, up, strict=True):
-            place = f'cx="{_short(self.x(x))}" cy="{_short(self.y(y))}" r="{_short(size / 2)}"'
-            self._add(f'<circle {place} style="fill: {colour}"/>')
+            place = f'cx="{_short(self.x(x))}%" cy="{_short(self.y(y))}" r="{_short(size / 2)}"'
+            self.drawing.marks.append(f'<circle {place} style="fill: {colour}"/>')
 
     def text(
-        self, words: str, place: Point, side: Side, level: Level, size: float, colour: str, *, upright: bool = False
-    ) -> None:
-        """A text beside a place in pixels.
+        self, words: str, place: Point, side: Side, level: Level, colour: str, *,
+        move: float = 0.0, upright: bool = False, shown: Shown = "always",
+    ) -> None:  # fmt: skip
+        """A text beside a place.
 
         Args:
             words: it is escaped here.
-            place: across and down, from the left upper corner of the drawing.
+            place: across in percent, down in pixels from the upper edge of the drawing.
             side: which end of the text stands there.
             level: whether it stands above, below or around that place.
-            size: of the letters, in pixels.
             colour: one of those above.
-            upright: read from below.
+            move: pixels by which it stands further to the right.
+            upright: read from above.
+            shown: at which widths of its place on the page; the style sheet draws the line between them.
         """
         x, y = place
-        down = LEVELS[level] * size
-        x, y = (x + down, y) if upright else (x, y + down)
-        turned = f' transform="rotate(-90 {_short(x)} {_short(y)})"' if upright else ""
-        style = f"font-size: {_short(size)}px; text-anchor: {side}; fill: {colour}"
-        self._add(f'<text x="{_short(x)}" y="{_short(y)}" style="{style}"{turned}>{escape(words)}</text>')
+        down = LEVELS[level] * LETTERS
+        y = y if upright else y + down  # letters of an upright text stand around its place
+        moved = f' dx="{_short(move)}"' if move else ""
+        kind = "" if shown == "always" else f' class="{shown}"'
+        turned = "; writing-mode: vertical-rl" if upright else ""
+        style = f"text-anchor: {side}; fill: {colour}{turned}"
+        self.drawing.marks.append(
+            f'<text x="{_short(x)}%" y="{_short(y)}"{moved}{kind} style="{style}">{escape(words)}</text>'
+        )
 
     def _place(self, point: Point) -> str:
-        return f"{_short(self.x(point[0]))} {_short(self.y(point[1]))}"
-
-    def _add(self, part: str) -> None:
-        self.drawing.parts.append(part)
+        return f"{_short(WIDTH / 100 * self.x(point[0]))} {_short(self.y(point[1]))}"
 
 
 def round_places(low: float, high: float, most: int = 5) -> list[float]:

@@ -197,7 +197,7 @@ def _plots(tuned: TunedPage) -> Any:
         if cells:  # there is nothing to show without rows, or if all numbers are zero
             yield (
                 "The two bounds",
-                f"{what} by both contribution bounds: darker is larger; a dot marks the recommendation",
+                f"{what} by both contribution bounds: darker is larger; the recommendation is hatched",
                 _heat(tuned, cells),
             )
 
@@ -217,7 +217,7 @@ def _best_by(
 
 def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
     """Evenly spaced points, joined by lines, with the values below them."""
-    drawing = SvgDrawing(420, 190)
+    drawing = SvgDrawing(190)
     bounds = (0.0, max(found) * 1.08 or 1.0)
     axes = drawing.axes(left=52, right=16, top=10, bottom=30, across=(-0.3, len(values) - 0.7), up=bounds)
     grid_up(axes)

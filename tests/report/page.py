@@ -56,6 +56,12 @@ class Page(HTMLParser):
         return [text for path, text in self.texts if path[-len(tags) :] == tags]
 
     @property
+    def plots(self) -> list[str]:
+        """What the plots of the page say to those who do not see them, in order; small bars in a table are no plots."""
+        found = (attributes for tag, attributes in self.elements if tag == "svg" and attributes.get("class") == "chart")
+        return [str(attributes["aria-label"]) for attributes in found]
+
+    @property
     def words(self) -> str:
         """What is read: all text outside of style and script, spaces made one."""
         return " ".join(" ".join(t for path, t in self.texts if path[-1:] not in (("style",), ("script",))).split())

@@ -94,7 +94,7 @@ def test_a_null_or_nan_inside_of_a_list_is_a_dash(tmp_path: pathlib.Path) -> Non
 
 
 def test_what_is_plotted_is_said(whole: str) -> None:
-    plots = [a["aria-label"] or "" for tag, a in Page(whole).elements if tag == "svg" and a.get("class") != "spark"]
+    plots = Page(whole).plots
     bands = [title for title in plots if title.startswith("Quantiles of basket of")]
     assert len(bands) == 6
     assert bands[0] == (
@@ -119,8 +119,20 @@ def test_bands_are_where_the_quantiles_are(tmp_path: pathlib.Path) -> None:
     (band,) = re.findall(r'd="([^"]*)" style="fill: var\(--heat-1\)', " ".join(over_time.split()))
     heights = [float(y) for y in re.findall(r"[ML] [\d.]+ ([\d.]+)", band)]
     low, high = max(heights), min(heights)
-    (point,) = {float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', over_time)}
+    (point,) = {float(y) for y in re.findall(r'<circle cx="[\d.]+%" cy="([\d.]+)" r="2.1"', over_time)}
     assert point == pytest.approx(low - (low - high) * 40 / 90, abs=0.1)
+
+
+@pytest.mark.parametrize("quantiles", [[0.9], [0.1, 0.9], [0.1, 0.5, 0.9]], ids=str)
+def test_every_quantile_that_is_drawn_has_an_error_bar(tmp_path: pathlib.Path, quantiles: list[float]) -> None:
+    columns: dict[str, Any] = {"week": ["2026-W01", "2026-W02"]}
+    columns["v"], columns["v_stddev"] = listed([[100.0 * q for q in quantiles]] * 2, 2.0)
+    html = page(tmp_path, columns, {"stages": [{"name": "weekly", "metrics": {"v": {"quantiles": quantiles}}}]})
+    over_time, side_by_side = html[html.index("Over time.") :].split("Side by side.")
+    for part, width in ((over_time, "1"), (side_by_side, "1.4")):
+        bars = re.findall(rf'<path d="([^"]*)" style="fill: none; stroke: var\(--mark\); stroke-width: {width};', part)
+        assert " ".join(bars).count("M ") == 2 * len(quantiles)
+        assert "Thin lines are error bars." in part
 
 
 def test_a_table_of_nothing_but_lists_gives_plots(tmp_path: pathlib.Path) -> None:

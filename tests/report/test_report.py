@@ -91,8 +91,8 @@ def test_a_release_without_a_ledger_says_so(tmp_path: pathlib.Path) -> None:
 
 def test_every_plot_and_every_table_has_words_for_those_who_do_not_see_it(whole: str) -> None:
     read = Page(whole)
-    plots = [attributes for tag, attributes in read.elements if tag == "svg"]
-    assert len(plots) == 3 * (6 + 1 + 1)
+    plots = [attributes for tag, attributes in read.elements if tag == "svg" and "viewbox" not in attributes]
+    assert len(plots) == len(read.plots) == 3 * (6 + 1 + 1)
     assert all(a["role"] == "img" and len(a["aria-label"] or "") > 20 for a in plots)
     tables = [tag for tag, _ in read.elements if tag in ("table", "caption")]
     assert tables == ["table", "caption"] * 3
@@ -154,7 +154,7 @@ def test_another_release_gives_another_page(tmp_path: pathlib.Path, whole: str) 
 def test_nothing_in_the_page_can_be_fetched(whole: str) -> None:
     read = Page(whole)
     assert not SHAPES.findall(whole)
-    assert [a["href"] for tag, a in read.elements if "href" in a] == ["#numbers", "#protected"]
+    assert [a["href"] for tag, a in read.elements if "href" in a] == ["#numbers", "#what", "#protected"]
     assert not [a for _, a in read.elements if {"src", "xlink:href", "action", "data", "poster"} & set(a)]
     (policy,) = [a["content"] for _, a in read.elements if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
@@ -342,6 +342,85 @@ def test_a_report_is_drawn_without_a_library_for_plots(tmp_path: pathlib.Path) -
         "assert 'matplotlib' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_results_come_before_what_protects_them_and_one_sentence_leads_there(whole: str) -> None:
+    words = Page(whole).words
+    parts = (
+        "Random noise in every number",
+        "orders : the number",
+        "The table",
+        "What this is",
+        "The budget",
+        "Protected",
+    )
+    places = [words.index(part) for part in parts]
+    assert places == sorted(places)
+    assert 'href="#what"' in whole[: whole.index('<div id="numbers">')]
+
+
+def test_no_heading_is_empty_and_none_stands_above_nothing(tmp_path: pathlib.Path, whole: str) -> None:
+    one = page(tmp_path, {"k": ["a"], **metric("n", [5.0]), **metric("m", [None])}, {})
+    for html in (whole, one, render({}, {})):
+        main = html[: html.index("</main>")]
+        for level, heading, after in re.findall(r"<h([23])[^>]*>(.*?)</h\1>(.*?)(?=<h[123]|$)", main, re.DOTALL):
+            assert Page(heading).words
+            assert Page(after).words or level == "2", heading
+    assert ">n</bdi></h3>" not in one  # one number is no plot
+
+
+MOMENTS: list[tuple[str, pa.DataType, list[str], str, str, str]] = [
+    ("days in a zone", pa.timestamp("us", "UTC"), ["2012-12-31", "2013-01-07"], "2013-01-07", "2013-01-07", "00:00"),
+    ("days", pa.timestamp("ns"), ["2012-12-31", "2013-01-07"], "2013-01-07", "2013-01-07", "00:00"),
+    ("months", pa.date32(), ["2012-12-01", "2013-01-01"], "2013-01-01", "2013-01", "00:00"),
+    ("years", pa.timestamp("ms"), ["2012-01-01", "2013-01-01"], "2013-01-01", "2013", "00:00"),
+    ("hours", pa.timestamp("s"), ["2013-01-01T00", "2013-01-01T05"], "2013-01-01 05:00:00", "2013-01-01 05:00", "T"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "moments", "cell", "mark", "never"), [m[1:] for m in MOMENTS], ids=[m[0] for m in MOMENTS]
+)
+def test_a_moment_is_told_as_short_as_all_of_them_allow(
+    tmp_path: pathlib.Path, kind: pa.DataType, moments: list[str], cell: str, mark: str, never: str
+) -> None:
+    zone = kind.tz if pa.types.is_timestamp(kind) else None
+    plain = pa.timestamp(kind.unit) if zone else kind
+    column = pa.array(np.array(moments, "datetime64[us]")).cast(plain).cast(kind)
+    html = page(tmp_path, {"time": column, **metric("n", [500.0, 600.0])}, {})
+    read = Page(html)
+    assert cell in read.inside("th", "bdi")
+    assert mark in read.inside("svg", "text")
+    assert never not in " ".join(read.inside("svg", "text"))
+    assert f"{mark}, 2 points" in read.plots[0]
+
+
+def test_of_many_hours_the_axis_tells_the_days(tmp_path: pathlib.Path) -> None:
+    hours = (np.datetime64("2026-03-01T00") + np.arange(96)).astype("datetime64[us]")
+    html = page(tmp_path, {"hour": pa.array(hours), **metric("n", range(96))}, {})
+    axis = Page(html[: html.index("The largest.")]).inside("svg", "text")
+    assert [text for text in axis if text.startswith("2026")] == [f"2026-03-0{day}" for day in (1, 2, 3, 4)]
+
+
+def test_rows_and_columns_of_a_heat_map_are_in_the_order_of_their_keys(tmp_path: pathlib.Path) -> None:
+    shops, quarters = ["c"] * 4 + ["a"] * 4, ["Q3", "Q4", "Q2", "Q1"] * 2
+    html = page(tmp_path, {"shop": shops, "quarter": quarters, **metric("n", range(900, 908), 1.0)}, {})
+    texts = Page(html[html.index('class="heat') :]).inside("svg", "text")
+    assert texts[:6] == ["a", "c", "Q1", "Q2", "Q3", "Q4"]
+    assert "hatched" not in Page(html).words
+
+
+def test_cells_below_their_error_bar_are_hatched_and_a_line_of_the_legend_says_so(tmp_path: pathlib.Path) -> None:
+    columns = {
+        "shop": ["a", "a", "b", "b"],
+        "tier": ["x", "y", "x", "y"],
+        **metric("n", [19.0, 20.0, 500.0, -19.0], 10.0),
+    }
+    html = page(tmp_path, columns, {})
+    hatches = re.findall(r'<path d="([^"]*)"[^>]*stroke-dasharray', html)
+    lines = " ".join(hatches).count("M ")
+    assert lines == 2  # 1.96 * 10 is more than 19 and less than 20
+    assert "hatched: smaller than its error bar" in Page(html).words
 
 
 def large(rows: int) -> dict[str, Any]:

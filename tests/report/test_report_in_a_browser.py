@@ -11,8 +11,11 @@ import pathlib
 import re
 import shutil
 import subprocess
+from html import escape, unescape
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.report.page import groceries, manifest, metric, page, spread_groceries, spread_manifest
@@ -178,3 +181,88 @@ def test_with_lists_it_opens_without_a_message_and_small_bars_are_not_sorted(
     assert order == sorted(order, reverse=True)
     assert len(order) == 9
     assert int(said[2]) <= int(said[3])
+
+
+MEASURE = """
+const found = {over: [], cut: 0, small: 0, texts: 0};
+const page = document.querySelector("iframe").contentDocument, wide = page.documentElement.clientWidth;
+for (const chart of page.querySelectorAll("svg.chart")) {
+  const boxes = [...chart.querySelectorAll("text")].filter(text => text.getClientRects().length)
+    .map(text => [text.getBoundingClientRect(), text]);
+  found.texts += boxes.length;
+  boxes.forEach(([a, one], at) => {
+    if (!chart.closest(".scrolled") && (a.left < 0 || a.right > wide)) found.cut += 1;
+    if (parseFloat(getComputedStyle(one).fontSize) < 12) found.small += 1;
+    for (const [b, other] of boxes.slice(at + 1))
+      if (a.left + 1 < b.right && b.left + 1 < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom)
+        found.over.push(one.textContent + " | " + other.textContent);
+  });
+}
+found.sideways = page.documentElement.scrollWidth - wide;
+document.title = JSON.stringify(found);
+"""
+"""Measures the texts of all plots in a page: which lie over another, which are cut at the edge, which are small."""
+
+
+def measured(browser: Browser, html: str, width: int) -> dict[str, Any]:
+    """What `MEASURE` finds on a screen of a width in pixels (the browser's own windows are no narrower than 500)."""
+    inner = escape(re.sub(r"<meta http-equiv.*?>", "", html))
+    frame = f'<iframe srcdoc="{inner}" style="border: 0; width: {width}px; height: 900px"></iframe>'
+    script = f"document.querySelector('iframe').onload = () => {{ {MEASURE} }}"
+    seen = browser.run(f"<body>{frame}<script>{script}</script></body>", "--dump-dom", "--virtual-time-budget=2000")
+    said = re.search(r"<title>(.*?)</title>", seen.dom)
+    assert said is not None
+    return dict(json.loads(unescape(said[1])))
+
+
+def hourly(rows: int = 96) -> dict[str, Any]:
+    """A table with nothing but a time of day in a zone for its key."""
+    hours = (np.datetime64("2026-03-01T00") + np.arange(rows)).astype("datetime64[us]")
+    return {"hour": pa.array(hours, pa.timestamp("us", "UTC")), **metric("orders", 1000 + np.arange(rows) % 24)}
+
+
+def noisy_quarters() -> dict[str, Any]:
+    """Long names by quarters."""
+    names = [f"{name} Airways Corporation" for name in ("Alpha", "Bravo", "Charlie", "Delta")]
+    pairs = [(name, quarter) for name in names for quarter in ("Q1", "Q2", "Q3", "Q4")]
+    numbers = [5000.0 * (at * 7 % 11) for at in range(len(pairs))]
+    return {"carrier": [a for a, _ in pairs], "quarter": [b for _, b in pairs], **metric("flights", numbers, 9000.0)}
+
+
+PAGES: dict[str, Any] = {
+    "weeks": lambda: (groceries(), manifest()),
+    "many weeks": lambda: (groceries(44, 14), manifest()),
+    "hours": lambda: (hourly(), {}),
+    "few hours": lambda: (hourly(7), {}),
+    "quarters": lambda: (noisy_quarters(), {}),
+    "lists": lambda: (spread_groceries(5, 4), spread_manifest()),
+}
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280])
+@pytest.mark.parametrize("name", PAGES)
+def test_texts_of_plots_are_apart_whole_and_large_at_every_width(
+    browser: Browser, tmp_path: pathlib.Path, name: str, width: int
+) -> None:
+    columns, content = PAGES[name]()
+    found = measured(browser, page(tmp_path, columns, content), width)
+    assert found.pop("texts") > 20
+    assert found == {"over": [], "cut": 0, "small": 0, "sideways": 0}
+
+
+def test_texts_that_lie_over_others_or_are_small_or_cut_are_found(browser: Browser, html: str) -> None:
+    found = measured(browser, html.replace("font-size: 12px", "font-size: 60px"), 375)
+    assert len(found["over"]) > 20
+    assert found["cut"] > 5
+    assert measured(browser, html.replace("font-size: 12px", "font-size: 8px"), 375)["small"] > 20
+
+
+def test_plots_are_as_wide_as_the_page_lets_them(browser: Browser, tmp_path: pathlib.Path) -> None:
+    html = page(tmp_path, hourly(), {})
+    script = (
+        "const card = document.querySelector('.card').clientWidth;"
+        "document.title = 'shares ' + [...document.querySelectorAll('.plot')].map(p => p.clientWidth / card).join(' ')"
+    )
+    said = re.search(r"<title>shares ([\d. ]+)", browser.run(with_script(html, script), "--dump-dom").dom)
+    assert said is not None
+    assert min(map(float, said[1].split())) > 0.85

@@ -16,9 +16,9 @@ from tests.report.test_report import UGLY
 
 
 def test_numbers_stand_where_the_axes_say() -> None:
-    drawing = SvgDrawing(120, 70)
+    drawing = SvgDrawing(70)
     axes = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(-1, 1))
-    assert (axes.x(0), axes.x(10), axes.y(-1), axes.y(1)) == (10, 110, 55, 5)
+    assert (axes.x(0), axes.x(10), axes.y(-1), axes.y(1)) == (0, 100, 55, 5)
     turned = drawing.axes(left=10, right=10, top=5, bottom=15, across=(0, 10), up=(2, 0))
     assert (turned.y(2), turned.y(0)) == (55, 5)
 
@@ -29,28 +29,28 @@ def test_ends_between_which_no_step_is_a_float_give_one_number(low: float, high:
 
 
 def test_axes_without_a_width_and_charts_of_nothing_are_drawn() -> None:
-    axes = SvgDrawing(10, 10).axes(1, 1, 1, 1, across=(0, 0), up=(3, 3))
-    assert (axes.x(0), axes.y(3), axes.x(7)) == (1, 9, 1)
+    axes = SvgDrawing(10).axes(1, 1, 1, 1, across=(0, 0), up=(3, 3))
+    assert (axes.x(0), axes.y(3), axes.x(7)) == (0, 9, 0)
     nothing = np.array([])
     assert "<svg" in bar_chart([], nothing, nothing, [], "none")
-    assert "<svg" in histogram(nothing, nothing, ["0"], "none")
+    assert "<svg" in histogram(nothing, nothing, ["0"], "none", whole=True)
     assert "<svg" in quantile_ranges([], np.zeros((0, 3)), np.zeros((0, 3)), [], "none")
 
 
 def test_nothing_is_drawn_where_there_is_nothing() -> None:
-    drawing = SvgDrawing(10, 10)
+    drawing = SvgDrawing(10)
     axes = drawing.axes(0, 0, 0, 0)
     axes.lines([], MARK, 1)
-    axes.boxes([], 0.1, 0.1, MARK)
+    axes.boxes([], MARK)
     axes.dots([], [], 2, MARK)
-    assert drawing.parts == []
+    assert drawing.shapes == drawing.marks == []
 
 
 @pytest.mark.parametrize("text", [*UGLY, "</text><script>alert(1)</script>", '" onload="x', "&amp;", "$x^2$"])
 def test_a_text_is_one_text_whatever_stands_in_it(text: str) -> None:
-    drawing = SvgDrawing(10, 10)
-    drawing.axes(0, 0, 0, 0).text(text, (1, 2), "start", "middle", 10, QUIET, upright=True)
-    assert drawing.parts[0].count("<") == 2
+    drawing = SvgDrawing(10)
+    drawing.axes(0, 0, 0, 0).text(text, (1, 2), "start", "middle", QUIET, upright=True)
+    assert drawing.marks[0].count("<") == 2
     assert "<script" not in drawing.finished(text)
     if text.isprintable():
         (read,) = ElementTree.fromstring(drawing.finished("one"))
