@@ -91,7 +91,14 @@ class PrivateMean(PrivateCount):
     min_value: float | None = None
     max_value: float | None = None
     nullable: bool = True
+    shrink: bool = False
 
     def metric(self) -> Metric:
         """The metric that is released."""
-        return Mean(self.column, min_value=self.min_value, max_value=self.max_value, nullable=self.nullable)
+        return Mean(
+            self.column,
+            min_value=self.min_value,
+            max_value=self.max_value,
+            nullable=self.nullable,
+            shrink=self.shrink,
+        )

@@ -23,8 +23,8 @@ from dp_pipelines.planning import payment, resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
-from dp_pipelines.query.query import Query, ReleasedPartitions
-from dp_pipelines.release.top_partitions import largest
+from dp_pipelines.query.query import ReleasedPartitions
+from dp_pipelines.release.all_partitions import published
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
@@ -106,7 +106,7 @@ class StageSteps:
             to_shards=ToShards(stage.layout, num_shards, salt),
             to_partials=ToPartials(stage, count, salt),
             draw=DrawRelease(stage, count),
-            ungroup=_Ungroup(stage.query),
+            ungroup=_Ungroup(stage),
         )
 
 
@@ -273,10 +273,10 @@ def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
 
 
 class _Ungroup(beam.DoFn):
-    def __init__(self, query: Query) -> None:
+    def __init__(self, stage: StagePlan) -> None:
         super().__init__()
-        self._query = query
+        self._stage = stage
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         # Sorted again: the order in which places arrive must not be seen.
-        yield largest(pa.concat_tables(list(element[1]), promote_options="permissive"), self._query)
+        yield published(pa.concat_tables(list(element[1]), promote_options="permissive"), self._stage)

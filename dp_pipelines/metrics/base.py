@@ -50,6 +50,9 @@ ReleasedValues = tuple[Floats, Floats]
 """Published values and the standard deviation of their noise, one of each per partition."""
 
 
+RAW = "_raw"
+"""How the column of a metric ends that holds what was released before `over_all` made more of it."""
+
 Shown = Literal["number", "quantiles", "histogram", "list"]
 
 
@@ -92,6 +95,8 @@ class Metric:
     """Whether bounds are chosen from a noisy histogram, so that this metric is not ready to run yet."""
     max_is_auto: ClassVar[bool] = False
     """Whether that holds for the upper bound."""
+    pools: ClassVar[bool] = False
+    """Whether what is published of one partition takes all released ones together: `over_all`, beside what `finish` gives."""
     column: ClassVar[str | None] = None
     weight: Annotated[float, checks.Real(above=0, below=1e6)] = dataclasses.field(default=1.0, kw_only=True)
     stddev: Annotated[float, checks.Real(above=0, below=1e300)] | None = dataclasses.field(default=None, kw_only=True)
@@ -128,6 +133,19 @@ class Metric:
         Of a value that is no sum of statistics: to first order, at what is published. Counts may be zero or negative.
         """
         raise NotImplementedError
+
+    def over_all(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
+        """Where it `pools`: values and standard deviations to publish, from the noisy statistics of all released partitions."""
+        raise NotImplementedError
+
+    def published(self, name: str) -> tuple[str, ...]:
+        """The columns that are published of it, under its name: values and standard deviations in turn.
+
+        >>> Metric().published("orders")
+        ('orders', 'orders_stddev')
+        """
+        names = (name, f"{name}{RAW}") if self.pools else (name,)
+        return tuple(column for of in names for column in (of, f"{of}_stddev"))
 
     @property
     def per_partition(self) -> str | None:

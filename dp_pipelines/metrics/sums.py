@@ -6,7 +6,7 @@ Holds: metrics with one column and equal bounds share their sums and their basis
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
+from dp_pipelines.metrics.shrinkage import shrunk
 
 AUTO: Literal["auto"] = "auto"
 """A bound that is chosen from a noisy histogram, within a declared range."""
@@ -198,21 +199,16 @@ class Sum(_OverColumn):
 
 
 @dataclasses.dataclass(frozen=True)
-class Mean(_OverColumn):
-    """The mean of a column's values that are not null, within [min_value, max_value].
+class _PerRow(_OverColumn):
+    """A metric of a column's values that divides by their number.
 
     Args:
-        column: the column that is averaged.
+        column: the column that is read.
         min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
-
-    >>> Mean("amount", min_value=0, max_value=200, nullable=False).statistics(Basis(centred=True, nullable=False))[1].name
-    'rows'
     """
 
-    kind, words = "mean", "the mean of a column"
-    tuned_as: ClassVar[str | None] = "mean"
     stddev_is_public = False
     nullable: bool = dataclasses.field(default=True, kw_only=True)
 
@@ -225,6 +221,43 @@ class Mean(_OverColumn):
         Lattice.for_values(self.low, self.high)
         Lattice.for_values(self.low, self.high, centred=True)
 
+
+@dataclasses.dataclass(frozen=True)
+class Mean(_PerRow):
+    """The mean of a column's values that are not null, within [min_value, max_value].
+
+    Args:
+        column: the column that is averaged.
+        min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
+        nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
+            and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
+        shrink: True publishes, for free, each mean pulled towards those of the other partitions as far as its noise makes that
+            likely: closer to the truth where noise is large. The mean as noise left it stands beside it, as `<name>_raw`.
+
+    >>> Mean("amount", min_value=0, max_value=200, nullable=False).statistics(Basis(centred=True, nullable=False))[1].name
+    'rows'
+    >>> Mean("amount", min_value=0, max_value=200, shrink=True).published("basket")
+    ('basket', 'basket_stddev', 'basket_raw', 'basket_raw_stddev')
+    """
+
+    kind, words = "mean", "the mean of a column"
+    tuned_as: ClassVar[str | None] = "mean"
+    shrink: bool = dataclasses.field(default=False, kw_only=True)
+
+    def _check_bounds(self) -> None:
+        super()._check_bounds()
+        if not isinstance(self.shrink, bool):
+            raise RequestError(field="shrink", message="must be true or false")
+
+    def given(self, field: str) -> Any:
+        # Jobs and queries without it say what they said before there was such a field.
+        return super().given(field) if field != "shrink" or self.shrink else None
+
+    @property
+    def pools(self) -> bool:  # type: ignore[override]
+        """Whether it shrinks."""
+        return self.shrink
+
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (self._sum(basis), self._count(basis))
 
@@ -236,17 +269,22 @@ class Mean(_OverColumn):
         mean = np.clip(centre + total.values / rows, self.low, self.high)
         return mean, np.hypot(total.stddev, (mean - centre) * count.stddev) / rows
 
+    def over_all(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
+        total, count = (noisy[statistic] for statistic in self.statistics(basis))
+        lattice = self._sum(basis).lattice
+        assert lattice is not None
+        return shrunk(total, count, centre=lattice.offset, low=self.low, high=self.high)
+
 
 @dataclasses.dataclass(frozen=True)
-class Variance(Mean):
-    """The population variance of a column's values that are not null; arguments as for `Mean`.
+class Variance(_PerRow):
+    """The population variance of a column's values that are not null; arguments as for `Mean`, without `shrink`.
 
     >>> len(Variance("amount", min_value=0, max_value=200).statistics(Basis(centred=True, nullable=True)))
     3
     """
 
     kind, words = "variance", "the variance of a column"
-    tuned_as = None
 
     def _check_bounds(self) -> None:
         super()._check_bounds()

@@ -65,6 +65,8 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
     fields = {"kind": type(metric).__name__, **dataclasses.asdict(metric)}
     if fields.get("within", ()) is None:  # plans without it keep their digests
         del fields["within"]
+    if fields.get("shrink") is False:  # as above
+        del fields["shrink"]
     if fields.get("categories") is not None:  # with their types, as public keys are: not every value is one of JSON's
         fields["categories"] = [f"{type(value).__name__}:{value!r}" for value in fields["categories"]]
     return fields
@@ -126,6 +128,8 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
                 for statistic in metric.statistics(basis)
             },
         }
+        if metric.pools:
+            metrics[name]["shrunk"] = True
         if stage.query.bounds.auto:
             _per_partition(metrics[name], stage)
         if metric.auto:

@@ -217,7 +217,7 @@ class Query:
                     message="must be a metric",
                     hint="write e.g. Count() or Sum('amount', ...)",
                 )
-            for column in (metric_name, f"{metric_name}_stddev"):
+            for column in metric.published(metric_name):
                 if column in taken:
                     raise RequestError(
                         field=f"metrics.{metric_name}",

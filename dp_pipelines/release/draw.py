@@ -1,9 +1,10 @@
 """The one step that turns exact totals into a release: selection and all noise of a partition, decided together.
 
 In: totals of all units per partition, a frozen stage. Out: a plain Arrow table with the partition's columns and, for each
-metric, its value and the standard deviation of its noise. Holds: nothing leaves but what the stage's mechanism records
-account for; dropped partitions leave no trace; the table shares no memory, dictionary or metadata with the input. Not
-covered: this step draws; whoever runs it twice has two releases, of which only one may ever be seen (release.staging).
+metric, its value and the standard deviation of its noise, or what `all_partitions` makes them of. Holds: nothing leaves but
+what the stage's mechanism records account for; dropped partitions leave no trace; the table shares no memory, dictionary or
+metadata with the input. Not covered: this step draws; whoever runs it twice has two releases, of which only one may ever be
+seen (release.staging).
 """
 
 import functools
@@ -23,6 +24,7 @@ from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.stage import Selection, StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.release import all_partitions
 from dp_pipelines.release.best_partitions import draw_best
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.selection import truncated_geometric
@@ -110,9 +112,13 @@ def _table(
     by = stage.query.partition_columns  # none of a total, whose key is ours and is not published
     columns = dict(zip(by, totals.keys(kept), strict=True)) if by else {}
     for name, metric in stage.query.metrics.items():
-        values, stddevs = metric.finish(noisy, stage.basis(metric))
-        columns[name] = _column(values)
-        columns[f"{name}_stddev"] = _column(stddevs) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
+        basis = stage.basis(metric)
+        values, stddevs = metric.finish(noisy, basis)
+        *pooled, of_values, of_stddevs = metric.published(name)
+        if pooled:  # until all partitions are together: what is needed of this one
+            columns[name] = all_partitions.kept(noisy, metric.statistics(basis))
+        columns[of_values] = _column(values)
+        columns[of_stddevs] = _column(stddevs) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
     return pa.table(columns)
 
 

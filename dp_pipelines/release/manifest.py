@@ -95,6 +95,10 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue
+            if metric.pools:
+                raw = metric.published(name)[2]
+                entry = {key: value for key, value in described["metrics"][name].items() if key != "shrunk"}
+                described["metrics"][raw] = {**entry, "kind": registry.name_of(metric), "raw_of": name}
             described["metrics"][name]["kind"] = registry.name_of(metric)
             for declared in metric.declared:
                 if getattr(metric, declared) is not None:

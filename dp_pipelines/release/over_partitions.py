@@ -13,6 +13,7 @@ import pyarrow as pa
 from dp_pipelines.kernels import accumulate, keys
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import ReleasedPartitions
+from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.staging import sorted_by_key
 
@@ -48,4 +49,4 @@ def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:
     empty = accumulate.no_partials(names, stage.statistics)
     for index, name in enumerate(names):
         empty = empty.set_column(index, name, partitions.column(index))
-    return draw_release(accumulate.merge([empty], names, stage.statistics), stage)
+    return published(draw_release(accumulate.merge([empty], names, stage.statistics), stage), stage)

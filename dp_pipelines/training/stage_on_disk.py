@@ -17,8 +17,8 @@ from dp_pipelines.kernels import accumulate
 from dp_pipelines.plan_stages import one_partition
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import Category, Number
+from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.release.top_partitions import largest
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.kept_draws import Released
 
@@ -79,7 +79,7 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
         # With no table at all, not even an empty one, the types of the partitions are unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         totals = accumulate.merge(partials, layout.partition_names, statistics)
-    return largest(draw_release(totals, stage) if draw is None else draw(stage, totals), stage.query)
+    return published(draw_release(totals, stage) if draw is None else draw(stage, totals), stage)
 
 
 def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:

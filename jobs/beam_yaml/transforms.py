@@ -359,5 +359,5 @@ def _released_schema(request: Request, name: str) -> pa.Schema:
         fields.append((RANK, pa.int64()))
     for metric, asked_for in query.metrics.items():
         kind = pa.list_(pa.float64()) if asked_for.many else pa.float64()
-        fields += [(metric, kind), (f"{metric}_stddev", kind)]
+        fields += [(column, kind) for column in asked_for.published(metric)]
     return pa.schema(fields)

@@ -127,7 +127,9 @@ class Production:
                 described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
             for name in _auto(self.plan, described["name"]):
                 family = published[described["name"]].query.metrics[name].family
-                described["metrics"][name]["bounds"] = list(family[1:]) if family is not None else None
+                for column, entry in described["metrics"].items():
+                    if entry.get("raw_of", column) == name:
+                        entry["bounds"] = list(family[1:]) if family is not None else None
         if self.plan.trained:
             content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
         if ledger:

@@ -165,7 +165,7 @@ class Runs:
         draw, released = DrawRelease(stage, PLACES), []
         for element in of_place.items():
             released += draw.process(element)
-        (whole,) = private_aggregate._Ungroup(stage.query).process((0, [table for _, table in released]))
+        (whole,) = private_aggregate._Ungroup(stage).process((0, [table for _, table in released]))
         staging.write_release(whole, staged, stage.query.partition_columns)
         return tuple(draw.totals(element) for element in of_place.items())
 
