@@ -98,14 +98,14 @@ def from_validation(error: ValidationError, content: Content, model: type[BaseMo
     found: dict[str, RequestError] = {}
     for detail in error.errors(include_url=False, include_input=False):
         cause = detail.get("ctx", {}).get("error")
-        path, current = _resolve(detail["loc"], model)
+        path, current, others = _resolve(detail["loc"], model)
         if isinstance(cause, RequestError):
             field, path = place(path, cause.field, content)
             # A key that is left out is None to the library.
             message, hint = cause.message.replace("must be a number, not NoneType", "is missing"), cause.hint
         else:
             field = shown(path) or "the job"
-            message, hint = _words(detail, path, current)
+            message, hint = _words(detail, path, current, others)
             if detail["type"] == "union_tag_invalid":
                 field, path = f"{field}.kind", (*path, "kind")
         problem = RequestError(field=content.named(path, field), message=message, hint=hint)
@@ -123,21 +123,27 @@ def by_line(problems: Iterable[RequestError]) -> list[RequestError]:
     return sorted(problems, key=line)
 
 
-def _resolve(location: tuple[int | str, ...], model: Any) -> tuple[Path, Any]:
-    """The path in the document (pydantic puts the tags of unions into its own), and the type that stands around its end."""
+def _resolve(location: tuple[int | str, ...], model: Any) -> tuple[Path, Any, tuple[Any, ...]]:
+    """The path in the document (pydantic puts the tags of unions into its own), and the type that stands around its end.
+
+    Where that type is a member of a union, the other members come with it.
+    """
     path: list[str | int] = []
+    others: tuple[Any, ...] = ()
+    beside = others  # of `current`, as `others` are of `around`
     around = current = _plain(model)
     for step in location:
         if step == "[key]":
             break
-        around = current
+        around, others = current, beside
         tagged = _member(current, step) if not isinstance(current, type) else None
         if tagged is not None:
-            current = tagged
+            beside, current = tuple(member for member in current if member is not tagged), tagged
             continue
         path.append(step)
+        beside = ()
         current = _plain(_below(current, step))
-    return tuple(path), around
+    return tuple(path), around, others
 
 
 def _plain(kind: Any) -> Any:
@@ -168,12 +174,13 @@ def _below(kind: Any, step: int | str) -> Any:
     return None
 
 
-def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
+def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any]) -> tuple[str, str]:
     """Message and hint of one of pydantic's errors."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
-        return "unknown key", nearest(str(path[-1]), known, "known keys")
+        hint = nearest(str(path[-1]), known, "known keys")
+        return "unknown key", hint if hint.startswith("did") else _elsewhere(str(path[-1]), others) + hint
     if kind == "missing":
         return "is missing", "add it"
     if kind in ("literal_error", "union_tag_invalid"):
@@ -196,6 +203,12 @@ def _words(detail: ErrorDetails, path: Path, around: Any) -> tuple[str, str]:
         word, key = bounds[kind]
         return f"must be {word} {context[key]:g}", ""
     return detail["msg"][:1].lower() + detail["msg"][1:], ""
+
+
+def _elsewhere(key: str, others: Iterable[Any]) -> str:
+    """A hint that a key belongs to one other kind, or to two."""
+    kinds = [typing.get_args(m.model_fields["kind"].annotation)[0] for m in others if key in m.model_fields]
+    return f"{key} is for {' and '.join(kinds)}; " if 0 < len(kinds) < 3 else ""
 
 
 _TYPES: Mapping[str, str] = {
