@@ -5,6 +5,7 @@ template. Holds: bounded, however large the table is; nothing but released numbe
 which have no table.
 """
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -85,11 +86,16 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["legend"] = [
         {
             "name": metric.name,
-            "words": _words(known[metric.name], unit) + _chosen_bounds(entries.get(metric.name, {})),
+            "words": _words(known[metric.name], unit)
+            + _chosen_bounds(entries.get(metric.name, {}))
+            + _shrunk(entries.get(metric.name, {})),
             "bar": _usual_bar(metric),
         }
         for metric in _in_order(published)
     ]
+    # The table has all; plots show a mean as it is after shrinkage alone.
+    shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
+    published = dataclasses.replace(published, metrics=shown)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         section["plots"] = _plots(published, leader) if published.keys else []  # a total's numbers need none
@@ -115,6 +121,21 @@ def _chosen_bounds(entry: Mapping[str, Any]) -> str:
     if low is None or high is None:
         return ""
     return f", each value clamped to {low:.4g} … {high:.4g} (bounds chosen privately in this run)"
+
+
+def _shrunk(entry: Mapping[str, Any]) -> str:
+    """What the legend says of a mean that is shrunk, and of what it was before.
+
+    >>> _shrunk({"raw_of": "basket"}), _shrunk({})
+    (', as noise left it, before basket was shrunk', '')
+    """
+    if entry.get("shrunk") is True:
+        return (
+            ", shrunk: pulled towards those of the other groups as far as its noise makes that likely; over all groups, 95% of "
+            "the error bars cover the true mean, if the groups are roughly alike"
+        )
+    of = entry.get("raw_of")
+    return f", as noise left it, before {of} was shrunk" if isinstance(of, str) else ""
 
 
 def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:

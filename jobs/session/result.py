@@ -8,7 +8,7 @@ everything is read from the published files; what is left is always shown. Not c
 import importlib
 import io
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -53,7 +53,9 @@ class Release:
         self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
         self._published = released_table.read_published(path, stage["partition_by"])
         self._first = summary.first_rows(path)
-        self._console_text = _text_of(path)
+        shrunk = summary.shrunk_metrics(manifest, name)
+        self._notes = [self._first.note, *map(summary.shrinkage_note, shrunk)]
+        self._console_text = _text_of(path, shrunk)
 
     def to_arrow(self, *, bars: bool = False) -> pa.Table:
         """The released table: partition columns, and for each metric its value and `<metric>_stddev`.
@@ -125,7 +127,7 @@ class Release:
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
         return (
             f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div><div>{escape(self._told())}</div>"
+            f"<tbody>{rows}</tbody></table><div>{'<br>'.join(map(escape, self._notes))}</div><div>{escape(self._told())}</div>"
         )
 
     def _told(self) -> str:
@@ -143,9 +145,9 @@ def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     )
 
 
-def _text_of(path: pathlib.Path) -> str:
+def _text_of(path: pathlib.Path, shrunk: Sequence[str]) -> str:
     out = io.StringIO()
-    summary.print_stage(path, summary.console(out))
+    summary.print_stage(path, summary.console(out), shrunk)
     return out.getvalue().rstrip()
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import pathlib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import rich.box
@@ -20,6 +20,7 @@ from rich.table import Table
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
+from dp_pipelines.metrics.base import RAW
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 
@@ -138,6 +139,7 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
         shown = number(stddev) if stddev is not None else "depends on group size"
         if metric.get("stddev_multiple") is not None:
             shown = f"{number(metric['stddev_multiple'])} times {_multiple_of(metric)}"
+        shown += ", before shrinkage" if metric.get("shrunk") else ""
         cells = [escape(name), escape(str(metric["noise"])), shown]
         if guessed:
             relative = metric.get("expected_relative_error")
@@ -207,7 +209,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     files = sorted(manifest.get("files", {}))
     for name in files:
         if name.endswith(".parquet"):
-            print_stage(folder / name, out)
+            print_stage(folder / name, out, shrunk_metrics(manifest, name.removesuffix(".parquet")))
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
@@ -278,8 +280,34 @@ def first_rows(path: pathlib.Path) -> FirstRows:
     return FirstRows(keys=tuple(keys), metrics=tuple(metrics), rows=rows, cells=tuple(cells))
 
 
-def print_stage(path: pathlib.Path, out: Console) -> None:
-    """The first rows of a published Parquet file, as a table."""
+def shrinkage_note(name: str) -> str:
+    """What stands below the first rows about a metric that is shrunk.
+
+    >>> shrinkage_note("basket")
+    'basket is pulled towards the other groups as far as noise makes that likely; basket_raw is as noise left it'
+    """
+    shown = _key(name)
+    return f"{shown} is pulled towards the other groups as far as noise makes that likely; {shown}{RAW} is as noise left it"
+
+
+def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
+    """The metrics of a stage that are shrunk, by its manifest.
+
+    >>> shrunk_metrics({"stages": [{"name": "weekly", "metrics": {"basket": {"shrunk": True}, "orders": {}}}]}, "weekly")
+    ('basket',)
+    """
+    described = (entry.get("metrics", {}) for entry in manifest.get("stages", []) if entry.get("name") == stage)
+    return tuple(name for metrics in described for name, entry in metrics.items() if entry.get("shrunk"))
+
+
+def print_stage(path: pathlib.Path, out: Console, shrunk: Sequence[str] = ()) -> None:
+    """The first rows of a published Parquet file, as a table.
+
+    Args:
+        path: of the file.
+        out: where to.
+        shrunk: the metrics whose values are pulled towards those of the other partitions.
+    """
     shown = first_rows(path)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {shown.title}")
     if shown.is_total:
@@ -298,6 +326,8 @@ def print_stage(path: pathlib.Path, out: Console) -> None:
             table.add_row(*(escape(cell) for cell in cells))
         out.print(table)
         out.print(f"  {shown.note}")
+        for name in shrunk:
+            out.print(f"  {escape(shrinkage_note(name))}")
     out.print()
 
 
