@@ -31,6 +31,7 @@ from dp_pipelines.metrics.vectors import VectorSum as VectorSum
 from dp_pipelines.planning.plan import Expectation as Expectation
 from dp_pipelines.planning.plan import Plan as Plan
 from dp_pipelines.query.best import Best as Best
+from dp_pipelines.query.kept import Kept as Kept
 from dp_pipelines.query.query import ContributionBounds as ContributionBounds
 from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
 from dp_pipelines.query.query import PublicPartitions as PublicPartitions

@@ -1,8 +1,8 @@
-"""From tables of events to one row per privacy unit with its number of partitions, as input for a histogram of units.
+"""From tables of events to one row per privacy unit, with its number of partitions or with what is counted of it once.
 
-In: tables of events. Out: tables with the unit's columns under their own names, the number, and the constant column by which
-the histogram is partitioned. Holds: see `kernels.partitions_per_unit`; NOT private: for `PrivateAggregate`, which keeps one row
-of a unit whatever comes. One shuffle.
+In: tables of events. Out: tables with the unit's columns under their own names, a number or a vector, and the constant column by
+which what follows is partitioned. Holds: see `kernels.partitions_per_unit` and `kernels.unit_facts`; NOT private: for
+`PrivateAggregate`, which keeps one row of a unit, or clips its sum, whatever comes. One shuffle each.
 """
 
 import dataclasses
@@ -12,12 +12,16 @@ import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.auto_bounds import partition_bound
-from dp_pipelines.kernels import partitions_per_unit, shard
-from dp_pipelines.kernels.columns.long_text import apart
-from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.kernels import partitions_per_unit, shard, sizes, unit_facts, vectors
+from dp_pipelines.kernels.columns.long_text import Texts, apart
+from dp_pipelines.kernels.contributions import Hashed
+from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
+from dp_pipelines.plan_stages import kept_counts, one_partition
+from dp_pipelines.plan_stages.kept_counts import KeptCounts
+from dp_pipelines.query import kept
 from dp_pipelines.query.query import PublicPartitions, Query
-from dp_pipelines.transforms.aggregate import ToShards
+from dp_pipelines.transforms.aggregate import Sharded, ToShards
+from dp_pipelines.transforms.prefetch import GatheringDoFn
 
 
 def layout_of(query: Query) -> Layout:
@@ -69,3 +73,137 @@ class _Count(beam.DoFn):
         found = partitions_per_unit.partitions_of_units(shard.joined(rows), self._layout, self._salt)
         units = found.select(self._layout.unit_names).rename_columns(list(self._layout.units))
         yield one_partition.of(units).append_column(partition_bound.COLUMN, found.column("partitions"))
+
+
+@dataclasses.dataclass
+class KeptOfUnits(beam.PTransform):
+    """Say of each unit how much of its rows the bounds keep, and on which side of the clamps one of its kept rows lies.
+
+    Args:
+        query: with `kept`, and with all bounds as numbers.
+        num_shards, salt: as for `PrivateAggregate`.
+
+    Input: the rows that the stage sees. Output: tables for the stage `<name>.kept`, with vectors that are zero where facts stand.
+    """
+
+    query: Query
+    num_shards: int
+    salt: int
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
+        """Shard, bound, compare."""
+        layout = kept_counts.layout_of(self.query, self.query.metrics)
+        # Where no value is compared, no row is looked at, and none need be told apart.
+        read = self.query.columns if layout.cells else ()
+        counted = _CountedToShards(
+            layout, self.num_shards, self.salt, (self.query.row_id,) if self.query.row_id else read
+        )
+        return (
+            pcoll
+            | "ToShards" >> beam.ParDo(counted).with_output_types(Sharded)
+            | "ByShard" >> beam.GroupByKey()
+            | "Compare" >> beam.ParDo(_Kept(self.query, layout, self.salt)).with_output_types(pa.Table)
+        )
+
+
+class _CountedToShards(ToShards):
+    """As `ToShards`, of rows that say for how many rows they stand."""
+
+    def __init__(self, layout: Layout, shards: int, salt: int, row_columns: tuple[str, ...]) -> None:
+        super().__init__(layout, shards, salt)
+        self._row_columns = row_columns
+
+    def _parts(self, table: pa.Table, texts: Texts) -> Iterator[Hashed]:
+        """The wire form; no key is published, so no text travels."""
+        for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
+            part = table.slice(begin, LARGEST_BATCH)
+            wire = unit_facts.wire_of(part, self._layout, self._row_columns, self._salt)
+            yield from unit_facts.reduce_frequent(wire, self._layout, self._salt)
+
+
+class _Kept(beam.DoFn):
+    def __init__(self, query: Query, layout: Layout, salt: int) -> None:
+        super().__init__()
+        self._query, self._layout, self._salt = query, layout, salt
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        rows, _ = apart(element[1])
+        units, counted = unit_facts.kept_of_units(
+            shard.joined(rows),
+            self._layout,
+            KeptCounts.of(self._query).cells,
+            self._salt,
+            bounds_rows=self._query.bounds.bounds_rows,
+        )
+        yield from _with_vectors(units, self._query.unit_columns, counted)
+
+
+@dataclasses.dataclass
+class FactsOfUnits(beam.PTransform):
+    """Of each unit the facts about the one row with the least hash.
+
+    Args:
+        query: with `kept`.
+        num_shards, salt: as for `PrivateAggregate`.
+
+    Input: tables that `kernels.unit_facts.facts_of_rows` makes of rows, before any of them is filtered. Output: tables for the
+    stage `<name>.kept`, with vectors that are zero but for the facts.
+    """
+
+    query: Query
+    num_shards: int
+    salt: int
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
+        """Shard, and take one row of each unit."""
+        to_shards = _FirstToShards(len(self.query.unit_columns), self.num_shards, self.salt)
+        return (
+            pcoll
+            | "ToShards" >> beam.ParDo(to_shards).with_output_types(Sharded)
+            | "ByShard" >> beam.GroupByKey()
+            | "First" >> beam.ParDo(_First(self.query)).with_output_types(pa.Table)
+        )
+
+
+class _FirstToShards(GatheringDoFn):
+    """Cut facts by the shard of their unit, one row of each unit of a batch."""
+
+    def __init__(self, units: int, shards: int, salt: int) -> None:
+        super().__init__(sizes.gathered_bytes(shards))
+        self._names, self._shards, self._salt = [f"u{i}" for i in range(units)], shards, salt
+
+    def compute(self, element: list[pa.Table]) -> list[Sharded]:
+        """Rows of some tables, each with its shard; shard 0 also learns the types, were there no rows."""
+        alike: dict[pa.Schema, list[pa.Table]] = {}
+        for table in element:
+            alike.setdefault(table.schema, []).append(unit_facts.first_rows(table))
+        cut: list[Sharded] = []
+        for tables in alike.values():
+            first = unit_facts.first_rows(shard.joined(tables))
+            cut.append((0, first.slice(0, 0)))
+            cut += shard.slices(first, self._names, self._salt, self._shards)
+        return cut
+
+
+class _First(beam.DoFn):
+    def __init__(self, query: Query) -> None:
+        super().__init__()
+        self._query = query
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        first = unit_facts.first_rows(shard.joined(list(element[1])))
+        counted = unit_facts.vectors_of_facts(first, KeptCounts.of(self._query).cells)
+        units = first.select([f"u{i}" for i in range(len(self._query.unit_columns))])
+        yield from _with_vectors(units, self._query.unit_columns, counted)
+
+
+def _with_vectors(units: pa.Table, names: tuple[str, ...], counted: unit_facts.Vectors) -> Iterator[pa.Table]:
+    """Units under their own names with their vectors, in tables that fit into an element."""
+    table = one_partition.of(units.rename_columns(list(names))).append_column(kept.COLUMN, vectors.listed(counted))
+    yield from shard.pieces(table)

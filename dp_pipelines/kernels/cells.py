@@ -1,4 +1,4 @@
-"""From a value to the cell that counts it: bins between edges, declared categories, the nodes of a tree over a range.
+"""From a value to the cell that counts it: bins between edges, declared categories, the nodes of a tree, the sides of a range.
 
 In: one Arrow array of values. Out: int32 numbers of cells, null where a value is null or in no cell. Holds: the cell of a row
 depends on that row alone; a row is in one cell at most, so that one row moves one count by one. Not covered: what is counted
@@ -166,7 +166,44 @@ class TreeLevel:
         check_value_type(kind, column)
 
 
-Cells = Bins | Categories | TreeLevel | Around | Points
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Three cells: below a range, within it, above it.
+
+    >>> Sides(low=0.0, high=10.0).of(pa.array([-1.0, 0.0, 10.0, 11.0, None])).to_pylist()
+    [0, 1, 1, 2, None]
+    """
+
+    low: float
+    high: float
+
+    @property
+    def count(self) -> int:
+        """How many cells there are."""
+        return 3
+
+    @property
+    def finest(self) -> "Sides":
+        """The cells from which these can be computed."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """The cells in words."""
+        return f"below, within and above [{self.low!r}, {self.high!r}]"
+
+    def of(self, column: pa.Array) -> pa.Array:
+        """The cell of each value of a column of numbers."""
+        values, nulls = numbers_and_nulls(column)
+        sides = 1 + (values > self.high).astype(np.int32) - (values < self.low).astype(np.int32)
+        return pa.array(sides.astype(np.int32), mask=nulls)
+
+    def check(self, kind: pa.DataType, column: str) -> None:
+        """Refuse columns that are no numbers. Errors as for `column_types.check_value_type`."""
+        check_value_type(kind, column)
+
+
+Cells = Bins | Categories | TreeLevel | Around | Points | Sides
 
 
 def _short(declared: Sequence[object]) -> str:

@@ -17,6 +17,9 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # `auto` is decided in the same way by a histogram of units: one row of each, with the number of its partitions, made by whoever
 # runs the pipeline (dp_pipelines.auto_bounds.partition_bound, planning.reserve).
 #
+# What bounds cut off (`kept`) is a stage of its own beside the last phase: one vector of each unit, made by whoever runs the
+# pipeline (dp_pipelines.plan_stages.kept_counts).
+#
 # A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 
 import dataclasses
@@ -28,8 +31,8 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.plan_stages import one_partition, partition_groups, sharing, training_parts
-from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitPartitionCounts
+from dp_pipelines.plan_stages import kept_counts, one_partition, partition_groups, sharing, training_parts
+from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitFacts, UnitPartitionCounts
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
@@ -49,6 +52,8 @@ class Expanded:
         auto_partitions: for each stage whose bound on partitions says `auto`, the name of the stage that releases how many
             partitions units have.
         reads: what each of the queries reads.
+        kept: for each stage that says what its bounds cut off, the name of the stage that releases it. It runs with the last
+            phase, when the bounds are known, and is published with the stage.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -59,6 +64,7 @@ class Expanded:
     reads: FrozenMapping[Reads]
     auto: FrozenMapping[str] = FrozenMapping({})
     auto_partitions: FrozenMapping[str] = FrozenMapping({})
+    kept: FrozenMapping[str] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
@@ -89,6 +95,7 @@ def expand(
     selections: dict[str, tuple[str, ...]] = {}
     auto: dict[str, str] = {}
     auto_partitions: dict[str, str] = {}
+    kept: dict[str, str] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     training_parts.check_together(trained, tuple(asked))
@@ -103,6 +110,13 @@ def expand(
             continue
         partitions = query.partitions
         reads[name] = Rows(of=name)
+        if query.kept is not None:
+            kept[name] = beside = f"{name}.kept"
+            if beside in asked:
+                raise RequestError(
+                    field=f"stages.{beside}", message=f"is what the kept rows of {name!r} are called", hint="rename it"
+                )
+            parts[beside], shares[name] = shares[name] * query.kept.share, shares[name] * (1 - query.kept.share)
         first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
@@ -134,7 +148,7 @@ def expand(
         of_selection = shares[name] * partitions.weight / (partitions.weight + of_metrics)
         alone = dataclasses.replace(partitions, strategy="weighted_gaussian")
         for place, (selection, of_round) in enumerate(zip(names, rule.rounds, strict=True)):
-            queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None)
+            queries[selection] = dataclasses.replace(query, metrics={}, partitions=alone, top=None, kept=None)
             reads[selection] = Rows(of=name)
             parts[selection] = of_selection * of_round / math.fsum(rule.rounds)
             rounds[place].append(selection)
@@ -142,6 +156,10 @@ def expand(
         if query.metrics:
             queries[name] = dataclasses.replace(query, partitions=ReleasedPartitions(stages=names))
             parts[name] = shares[name] * of_metrics / (partitions.weight + of_metrics) or shares[name]
+    for name, beside in kept.items():
+        asker = asked[name]
+        assert isinstance(asker, Query)
+        queries[beside], reads[beside] = kept_counts.query_of(asker), UnitFacts(of=name)
     phases = [tuple(names) for names in rounds if names]
     return Expanded(
         queries=FrozenMapping(queries),
@@ -151,6 +169,7 @@ def expand(
         reads=FrozenMapping({name: reads[name] for name in queries}),
         auto=FrozenMapping(auto),
         auto_partitions=FrozenMapping(auto_partitions),
+        kept=FrozenMapping(kept),
         trained=FrozenMapping(trained),
     )
 

@@ -1,6 +1,6 @@
 """What a step of a stage reads: the rows of the stage that was asked for, or what is made of them first.
 
-In: the name of that stage. Out: one of four small classes, on which whoever runs a step decides. Holds: it follows from what
+In: the name of that stage. Out: one of five small classes, on which whoever runs a step decides. Holds: it follows from what
 was asked, before a row is read, and never from a name. Not covered: how rows become groups, counts or examples (jobs.run).
 """
 
@@ -41,6 +41,17 @@ class UnitPartitionCounts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitFacts:
+    """What the bounds keep of each privacy unit, and facts about one of its rows (`plan_stages.kept_counts`).
+
+    Args:
+        of: the stage whose bounds these are.
+    """
+
+    of: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedExamples:
     """The examples of a train stage, which lie on disk; no pipeline reads them.
 
@@ -51,4 +62,4 @@ class StagedExamples:
     of: str
 
 
-Reads = Rows | Groups | UnitPartitionCounts | StagedExamples
+Reads = Rows | Groups | UnitPartitionCounts | UnitFacts | StagedExamples

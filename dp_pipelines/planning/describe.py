@@ -13,7 +13,8 @@ import numpy as np
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
-from dp_pipelines.planning import reserve, training_noise
+from dp_pipelines.plan_stages.reads import Rows, UnitFacts
+from dp_pipelines.planning import limits, reserve, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
@@ -45,6 +46,10 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
+    if query.kept is None:
+        del fields["kept"]
+    else:
+        fields["kept"] = dataclasses.asdict(query.kept)
     fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if query.best is None:
         del fields["best"]
@@ -107,6 +112,7 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     if task is not None:
         described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
         described["label"] = task.label.rule
+        described["limits"] = limits.in_words(task)
     return described
 
 
@@ -161,7 +167,22 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
     if stage.query.bounds.auto:
         described["partition_candidates"] = list(stage.query.bounds.candidates)
         described["selection"] |= {"threshold": None, "half_keep_users": None}
+    if stage.reads == Rows(of=stage.name):
+        described["limits"] = limits.in_words(stage.query)
+    if isinstance(stage.reads, UnitFacts):
+        described["kept"] = _kept(stage)
     return described
+
+
+def _kept(stage: StagePlan) -> dict[str, Any]:
+    """How exact the shares are of what bounds keep: from how many units on they are within 5%."""
+    (noise,) = [noise for noise in stage.noises if noise is not None]
+    # The share of two counts has the largest error where it is one half; 1.96 standard deviations are 95%.
+    return {
+        "of": stage.reads.of,
+        "stddev": noise.stddev,
+        "units_within_5_percent": 1.96 * noise.stddev * 0.5**0.5 / 0.05,
+    }
 
 
 def _per_partition(described: dict[str, Any], stage: StagePlan) -> None:

@@ -178,7 +178,7 @@ class Plan:
         self.queries, self.shares, self.reads = expanded.queries, expanded.shares, expanded.reads
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
-        self.auto_partitions = expanded.auto_partitions
+        self.auto_partitions, self.kept = expanded.auto_partitions, expanded.kept
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect

@@ -17,6 +17,9 @@ from dp_pipelines.metrics.base import Metric
 from dp_pipelines.query.best import RANK, Best
 from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
 from dp_pipelines.query.contribution_bounds import ContributionBounds as ContributionBounds
+from dp_pipelines.query.kept import COLUMN as KEPT
+from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
+from dp_pipelines.query.kept import Kept
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
@@ -127,6 +130,7 @@ class Query:
         row_id: a column that tells rows of one unit apart; where it is given, the choice of rows follows it.
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
+        kept: releases what the bounds cut off and how sound the rows are, for a share of the stage's budget.
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
@@ -149,6 +153,7 @@ class Query:
     row_id: str | None = None
     top: Top | None = None
     best: Best | None = None
+    kept: Kept | None = None
     group: str | None = None
 
     def __post_init__(self) -> None:
@@ -175,6 +180,7 @@ class Query:
         self._check_auto()
         self._check_top()
         self._check_best()
+        self._check_kept()
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
@@ -286,6 +292,21 @@ class Query:
             raise RequestError(field="best", message=message, hint="rename the partition column")
         self.best.check(len(self.partitions.keys))
         self._check_bounds("best.by", self.best.metric)
+
+    def _check_kept(self) -> None:
+        if self.kept is None:
+            return
+        if not isinstance(self.kept, Kept):
+            raise RequestError(field="kept", message="must be a Kept", hint="write Kept(share=0.02)")
+        if self.best is not None:
+            message = "is not for a stage that chooses the best partitions, which publishes no values"
+            raise RequestError(field="kept", message=message, hint="drop it, or put it into a stage with metrics")
+        if KEPT in self.columns:
+            message = f"is asked for, so no column may be called {KEPT!r}"
+            raise RequestError(field="kept", message=message, hint="rename that column")
+        if len(self.columns) > MOST_KEPT:
+            message = f"counts nulls in at most {MOST_KEPT} columns"
+            raise RequestError(field="kept", message=message, hint="read fewer columns in this stage")
 
     @property
     def unit_columns(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.report import kept_text
 from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
 from dp_pipelines.report.charts import (
     Series,
@@ -28,6 +29,7 @@ from dp_pipelines.report.figures import LARGEST
 from dp_pipelines.report.key_text import joined
 from dp_pipelines.report.list_charts import ListStyle, list_plots, number_cells, style_of
 from dp_pipelines.report.numbers import error_bar_parts, public_number, tick_number, with_error_bar
+from dp_pipelines.report.pages import sequence, text
 from dp_pipelines.report.released_table import (
     Codes,
     Key,
@@ -69,6 +71,8 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "file": None if path is None else path.name,
         "selection": _selection(stage.get("selection"), unit),
         "most": _chosen_partitions(stage),
+        "limits": [text(sentence) for sentence in sequence(stage.get("limits"))],
+        "kept": kept_text.lines(stage.get("kept"), unit),
         "rows": 0,
         "plots": [],
         "spreads": [],

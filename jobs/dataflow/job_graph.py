@@ -104,6 +104,8 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
     plan = plan_of(file, request.stages)
     frozen = plan.round(1).stages
     first = {stage: frozen[stage] for stage in plan.phases[0] if stage in frozen}
+    if len(plan.phases) == 1:
+        first |= {stage: frozen[stage] for stage in plan.kept.values()}
     pipeline = beam.Pipeline(runner=FnApiRunner())
     build.build(pipeline, request, first, pathlib.Path("staging"), {})
     google = options.view_as(GoogleCloudOptions)

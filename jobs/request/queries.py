@@ -19,6 +19,7 @@ from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
+from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 
@@ -50,7 +51,7 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
                 own["partitions"] = _partitions(file, stage)
             else:  # a total has none
                 del own["partitions"]
-            query = Query(**own)
+            query = _counting_filters(Query(**own), file, stage)
         except RequestError as error:
             problems.append(file.error(_place_of(error.field, place), error))
             continue
@@ -84,6 +85,20 @@ def _place_of(field: str, stage: tuple[str, ...]) -> tuple[str, ...]:
     if field == "strategy":
         return (*stage, "partitions", "private")
     return (*stage, "bounds") if field.startswith(("max_", "partition_candidates")) else stage
+
+
+def _counting_filters(query: Query, file: JobFile, stage: Stage) -> Query:
+    """The query that, where it tells what bounds cut off, also counts what `where` and the lookup leave."""
+    if query.kept is None:
+        return query
+    if stage.unit_columns or stage.where is not None:
+        message = (
+            "cannot be combined with unit_columns or a where of the stage: rows would be dropped that it does not see"
+        )
+        raise RequestError(field="kept", message=message, hint="drop it here, or use the where of the job")
+    present = {WHERE: file.job.where, LOOKUP: file.job.lookup}
+    filters = tuple(name for name, declared in present.items() if declared is not None)
+    return dataclasses.replace(query, kept=dataclasses.replace(query.kept, filters=filters))
 
 
 def _compared(stage: Stage) -> dict[str, Any]:

@@ -5,6 +5,7 @@ every PCollection of tables keeps the Arrow coder; labels are names from the job
 publishing (`run`).
 """
 
+import dataclasses
 import glob
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookup import Lookup
 from dp_pipelines.jobs.sources.read_table import ReadTable
@@ -23,12 +25,13 @@ from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages import partition_groups
-from dp_pipelines.plan_stages.reads import Groups, UnitPartitionCounts
+from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import Query
 from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
 from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
-from dp_pipelines.transforms.per_unit import PartitionsOfUnits
+from dp_pipelines.transforms.per_unit import FactsOfUnits, KeptOfUnits, PartitionsOfUnits
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 
@@ -120,7 +123,8 @@ def build(
         the staged file of each published name; they are there once the pipeline has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    rows = _shaped(pipeline, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
+    raw = _counted(pipeline, request)
+    rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     shards, salt = num_shards(request, pipeline.options), int(entropy.words(1)[0])
     files = {}
     for name in stages:
@@ -131,6 +135,16 @@ def build(
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = seen | f"Without what {name} has" >> left
         match stages[name].reads:
+            case UnitFacts(of=asked):
+                query = _as_it_runs(request.queries[asked], stages.get(asked))
+                facts = FactsOfRows(query, request.window, request.rows, request.lookup, salt)
+                first = (
+                    raw
+                    | f"Facts for {name}" >> beam.ParDo(facts).with_output_types(pa.Table)
+                    | f"Facts of units for {name}" >> FactsOfUnits(query, shards, salt)
+                )
+                whole = seen | f"Kept rows for {name}" >> KeptOfUnits(query, shards, salt)
+                seen = (first, whole) | f"Units for {name}" >> beam.Flatten()
             case UnitPartitionCounts(of=asked):
                 counts = PartitionsOfUnits(request.queries[asked], shards, salt)
                 seen = seen | f"Partitions for {name}" >> counts
@@ -162,7 +176,7 @@ def build_examples(
     """
     task = request.tasks[name]
     (
-        _shaped(pipeline, request, task.columns)
+        _shaped(_counted(pipeline, request), request, task.columns)
         | f"Examples of {name}"
         >> BoundedExamples(
             task.model,
@@ -202,7 +216,7 @@ def build_tuning(
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    seen = _over_units(_shaped(pipeline, request, tuple(read)), request, stage, shards, salt)
+    seen = _over_units(_shaped(_counted(pipeline, request), request, tuple(read)), request, stage, shards, salt)
     seen | f"Tune {stage.name}" >> TallyErrors(
         stage.layout, configuration.columns(query), configurations, path, num_shards=shards, salt=salt
     )
@@ -226,9 +240,22 @@ def _over_units(
     )
 
 
-def _shaped(pipeline: beam.Pipeline, request: Request, columns: tuple[str, ...]) -> "beam.PCollection[pa.Table]":
+def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
+    """A query with the bounds that were chosen for its stage; its partitions are those that were asked for."""
+    if stage is None:
+        return query
+    return dataclasses.replace(query, bounds=stage.query.bounds, metrics=stage.query.metrics)
+
+
+def _counted(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":
+    """The rows as they are read."""
+    return _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
+
+
+def _shaped(
+    rows: "beam.PCollection[pa.Table]", request: Request, columns: tuple[str, ...]
+) -> "beam.PCollection[pa.Table]":
     """The rows that are kept, with the columns that are read."""
-    rows = _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
     shaped = request.rows.where is not None or request.rows.defined or request.lookup is not None
     if shaped or request.window is not None:
         shape = ShapeRows(request.window, request.rows, request.lookup, columns)

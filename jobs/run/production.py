@@ -122,7 +122,10 @@ class Production:
             "job": self.request.content,
             "stages": manifest.stages_to_json(published),
         }
+        kept = rounds_of_pipelines.kept_shares_in(files)
         for described in content["stages"]:
+            if described["name"] in kept:
+                described["kept"] = kept[described["name"]]
             if described["name"] in self.plan.auto_partitions:
                 described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
             for name in _auto(self.plan, described["name"]):

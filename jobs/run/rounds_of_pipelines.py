@@ -13,22 +13,28 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
+from dp_pipelines.plan_stages.kept_counts import UNITS, KeptCounts
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.query import ReleasedPartitions
-from dp_pipelines.release import bounds_chosen, over_partitions, staging
+from dp_pipelines.query.query import Query, ReleasedPartitions
+from dp_pipelines.release import bounds_chosen, kept_shares, over_partitions, staging
 from dp_pipelines.training.kept_draws import Draws
 
 BOUNDS = "bounds.json"
 """The published file of the bounds that a run has chosen: by stage and metric, the lower and the upper one; and by stage the
 bound on partitions, `partition_bound.NAME`."""
+
+
+KEPT = "kept.json"
+"""The published file of what bounds cut off, by stage: see `release.kept_shares`."""
 
 
 @quoting_nothing("the next pipeline could not use what the previous one released")
@@ -51,7 +57,8 @@ def run_phases(
         run_pipeline: runs one pipeline with some stages into a folder; rows of the given partitions are left out of a stage.
 
     Returns:
-        the staged file of each published name; `bounds.json` among them where bounds were chosen.
+        the staged file of each published name; `bounds.json` among them where bounds were chosen, `kept.json` where a stage says
+        what its bounds cut off.
 
     Raises:
         DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
@@ -86,7 +93,8 @@ def run_phases(
         else:
             assert isinstance(stages[name].query.partitions, ReleasedPartitions)
             last[name] = over_partitions.over(stages[name], union)
-    files = run_pipeline(last, folder, {}) if last else {}
+    beside = {kept: stages[kept] for kept in plan.kept.values()}
+    files = run_pipeline({**last, **beside}, folder, {}) if last or beside else {}
     for name, table in ready.items():
         path = folder / f"{name}.parquet"
         staging.write_release(table, path, request.queries[name].partition_columns)
@@ -95,7 +103,28 @@ def run_phases(
     if told:
         published[BOUNDS] = folder / BOUNDS
         published[BOUNDS].write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    if beside:
+        published[KEPT] = folder / KEPT
+        figures = {
+            name: _kept(request.queries[name], stages.get(name), stages[kept], files[f"{kept}.parquet"])
+            for name, kept in plan.kept.items()
+        }
+        published[KEPT].write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
     return published
+
+
+def _kept(query: Query, stage: StagePlan | None, kept: StagePlan, path: pathlib.Path) -> dict[str, Any]:
+    """What the bounds of a stage cut off, out of the one row that was released beside it; the row's file goes."""
+    table = pa.parquet.read_table(path)
+    path.unlink()
+    noise = kept.noises[0]
+    assert noise is not None
+    metrics = (
+        query.metrics if stage is None else stage.query.metrics
+    )  # None: it has no metrics, and no pipeline of its own
+    noisy = np.array(table.column(UNITS).to_pylist()[0], np.float64)
+    (law,) = {choice.law for choice in kept.choices.noises.values()}
+    return kept_shares.shares(noisy, noise.stddev, law, KeptCounts.of(query), metrics)
 
 
 def _with_bounds(
@@ -112,6 +141,15 @@ def _with_bounds(
         told[name] = {**told.get(name, {}), **pairs}
         stages = {**stages, name: resolve.resolve(stages[name], pairs)}
     return stages, told
+
+
+def kept_shares_in(files: Mapping[str, pathlib.Path]) -> dict[str, Any]:
+    """What bounds cut off, by stage, as `run_phases` has staged it.
+
+    Args:
+        files: the staged files.
+    """
+    return dict(json.loads(files[KEPT].read_text(encoding="utf-8"))) if KEPT in files else {}
 
 
 def as_run(plan: Plan, number: int, files: Mapping[str, pathlib.Path]) -> dict[str, StagePlan]:

@@ -53,9 +53,9 @@ class Release:
         self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
         self._published = released_table.read_published(path, stage["partition_by"])
         self._first = summary.first_rows(path)
-        shrunk = summary.shrunk_metrics(manifest, name)
-        self._notes = [self._first.note, *map(summary.shrinkage_note, shrunk)]
-        self._console_text = _text_of(path, shrunk)
+        notes = summary.stage_notes(manifest, name)
+        self._notes = [self._first.note, *notes]
+        self._console_text = _text_of(path, notes)
 
     def to_arrow(self, *, bars: bool = False) -> pa.Table:
         """The released table: partition columns, and for each metric its value and `<metric>_stddev`.
@@ -145,9 +145,9 @@ def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     )
 
 
-def _text_of(path: pathlib.Path, shrunk: Sequence[str]) -> str:
+def _text_of(path: pathlib.Path, notes: Sequence[str]) -> str:
     out = io.StringIO()
-    summary.print_stage(path, summary.console(out), shrunk)
+    summary.print_stage(path, summary.console(out), notes)
     return out.getvalue().rstrip()
 
 

@@ -50,6 +50,15 @@ class Lookup:
             table = table.append_column(name, _taken(column, places))
         return table
 
+    def has(self, wanted: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Which of some keys the table has; a null it never has.
+
+        >>> stores = bind(pa.table({"store": [1, 2]}), "store", pa.schema([("store", pa.int64())]), unit=[])
+        >>> stores.has(pa.chunked_array([[2, 3, None]])).to_pylist()
+        [True, False, False]
+        """
+        return pa.chunked_array([pc.is_valid(self._places(chunk)) for chunk in wanted.chunks], pa.bool_())
+
     def _places(self, wanted: pa.Array) -> pa.Array:
         """The position of each row's key; for a dictionary, of each entry's key."""
         if pa.types.is_dictionary(wanted.type):

@@ -23,6 +23,7 @@ from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.best import Best
+from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 
 LARGEST_FILE = 16 * 2**20
@@ -145,6 +146,11 @@ class BestPartitions(DeclaredFields):
     """Which public partitions have the largest value of one metric; the values are not published."""
 
     by: Annotated[str, Field(description="The one metric of the stage, which is compared.")]
+
+
+@made_of(Kept, leave_out=("filters",))
+class KeptModel(DeclaredModel[Kept]):
+    """What the bounds cut off, and how sound the rows are, for a share of the stage's budget."""
 
 
 @made_of(Query, leave_out=("privacy_unit", "row_id", "group"))

@@ -21,6 +21,7 @@ from rich.table import Table
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.metrics.base import RAW
+from dp_pipelines.report import kept_text
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 
@@ -64,8 +65,13 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         out.print()
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
         out.print(f"[bold]{escape(stage['name'])}[/bold]{share}")
+        if stage.get("kept"):
+            out.print(f"  {_kept(stage['kept'])}")
+            continue
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
+        for sentence in stage.get("limits", []):
+            out.print(f"  {escape(_key(sentence))}")
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
         if stage.get("label"):
             out.print(f"  label {escape(_key(stage['label']))}")
@@ -163,6 +169,14 @@ def _sums(stage: Mapping[str, Any]) -> str:
     )
 
 
+def _kept(kept: Mapping[str, Any]) -> str:
+    """Describes the stage that says what the limits of another one keep."""
+    return (
+        f"what the limits of {escape(_key(kept['of']))} cut off: shares of units, within 5 percentage points from "
+        f"{number(math.ceil(kept['units_within_5_percent']))} units on"
+    )
+
+
 def _multiple_of(metric: Mapping[str, Any]) -> str:
     """What the noise is a multiple of: bounds that a run will choose."""
     partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
@@ -209,7 +223,7 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     files = sorted(manifest.get("files", {}))
     for name in files:
         if name.endswith(".parquet"):
-            print_stage(folder / name, out, shrunk_metrics(manifest, name.removesuffix(".parquet")))
+            print_stage(folder / name, out, stage_notes(manifest, name.removesuffix(".parquet")))
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
@@ -300,13 +314,21 @@ def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
     return tuple(name for metrics in described for name, entry in metrics.items() if entry.get("shrunk"))
 
 
-def print_stage(path: pathlib.Path, out: Console, shrunk: Sequence[str] = ()) -> None:
+def stage_notes(manifest: Mapping[str, Any], stage: str) -> list[str]:
+    """What stands below the first rows of a stage: which metrics are shrunk, its limits in words, and what these cut off."""
+    unit = str(manifest.get("privacy_unit") or "unit")
+    said: Mapping[str, Any] = next((e for e in manifest.get("stages", []) if e.get("name") == stage), {})
+    limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit))
+    return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(_key, limits)]
+
+
+def print_stage(path: pathlib.Path, out: Console, notes: Sequence[str] = ()) -> None:
     """The first rows of a published Parquet file, as a table.
 
     Args:
         path: of the file.
         out: where to.
-        shrunk: the metrics whose values are pulled towards those of the other partitions.
+        notes: what stands below them (`stage_notes`).
     """
     shown = first_rows(path)
     out.print(f"[bold]{escape(path.stem)}[/bold] · {shown.title}")
@@ -326,8 +348,8 @@ def print_stage(path: pathlib.Path, out: Console, shrunk: Sequence[str] = ()) ->
             table.add_row(*(escape(cell) for cell in cells))
         out.print(table)
         out.print(f"  {shown.note}")
-        for name in shrunk:
-            out.print(f"  {escape(shrinkage_note(name))}")
+    for note in notes:
+        out.print(f"  {escape(note)}")
     out.print()
 
 

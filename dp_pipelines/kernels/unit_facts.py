@@ -1,0 +1,272 @@
+"""What is counted once for each privacy unit: how much of its rows the bounds keep, and facts about one of its rows.
+
+In: wire rows of the units of a shard, or facts about their rows. Out: one vector for each unit, with at most one in each group of
+coordinates. Holds: a unit's vector depends on that unit's rows alone, and not on their order, batches or shards: a batch that was
+reduced before the shuffle carries how many rows it had, as one number for each unit, so that a unit with ten million rows costs
+no memory. Rows that agree in all columns that are read are one row in the draw of the row that is looked at.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels import contributions, keys
+from dp_pipelines.kernels.columns import gather, hashing
+from dp_pipelines.kernels.columns.hashing import Words
+from dp_pipelines.kernels.contributions import Contributions, Hashed
+from dp_pipelines.kernels.keys import Codes
+from dp_pipelines.kernels.layout import Layout
+
+ROW = "__row"
+"""The column by which rows of one unit are told apart; columns of users do not begin with two underscores."""
+
+OF_UNIT, OF_PAIR = "rows_of_unit", "rows_of_pair"
+"""What a wire row carries besides: rows of its unit, and rows of its unit in its partition, for which it stands."""
+
+PARTS = 2**10
+"""A unit's part that is kept is rounded down to a multiple of 1 / 2**10, so that both parts add up to one exactly."""
+
+Vectors = NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitCells:
+    """The coordinates of a unit's vector: groups, in each of which one unit has at most one, in one coordinate or shared by two.
+
+    Args:
+        edges: rising numbers of rows from 1 at which cells begin; the last cell has no end.
+        clamped: columns whose values are compared with their clamps.
+        facts: what is asked about one row.
+
+    >>> UnitCells(edges=(1, 2, 4), clamped=1, facts=2).width
+    15
+    """
+
+    edges: tuple[int, ...]
+    clamped: int
+    facts: int
+
+    @property
+    def width(self) -> int:
+        """How many coordinates there are."""
+        return self.before_facts + 2 * self.facts
+
+    @property
+    def before_clamped(self) -> int:
+        """Coordinates of whole units and of rows: whole or not, then for each cell the part kept, then the part cut off."""
+        return 2 + 2 * len(self.edges)
+
+    @property
+    def before_facts(self) -> int:
+        """Coordinates before those of facts: for each clamped column below, within and above."""
+        return self.before_clamped + 3 * self.clamped
+
+    @property
+    def l2_squared(self) -> int:
+        """The square of the L2 norm of one unit's vector: at most one for each group (docs/proofs/kept.md)."""
+        return 2 + self.clamped + self.facts
+
+
+def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
+    """The keyed hash of each row's content, nested columns left out.
+
+    Args:
+        table: rows.
+        columns: which of its columns count.
+        salt: the run's own 64-bit number.
+    """
+    flat = [name for name in columns if not pa.types.is_nested(keys.plain_type(table.schema.field(name).type))]
+    start = np.full(table.num_rows, salt % 2**64, np.uint64)
+    return hashing.hash_onto(start, [keys.comparable(table.column(name)) for name in flat])
+
+
+def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: int) -> pa.Table:
+    """The wire form of a table of events, of whose rows each stands for one.
+
+    Args:
+        table: events.
+        layout: with `ROW` as row id.
+        row_columns: what tells rows of one unit apart; none where no row is looked at.
+        salt: the run's own 64-bit number.
+    """
+    numbers = row_hashes(table, row_columns, salt) if row_columns else np.zeros(table.num_rows, np.uint64)
+    wire = layout.wire(table.append_column(ROW, pa.array(numbers)))
+    ones = pa.array(np.ones(wire.num_rows, np.int64))
+    return wire.append_column(OF_UNIT, ones).append_column(OF_PAIR, ones)
+
+
+def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
+    """The same rows, those of units with many of them reduced: see `contributions.reduce_frequent`."""
+    hashes = contributions.unit_hashes(wire, layout, salt)
+    frequent = contributions.frequent_rows(wire, layout, hashes)
+    if not frequent.any():
+        return [Hashed(wire, hashes)]
+    reduced = reduce(gather.filter_rows(wire, frequent), layout, salt)
+    return [Hashed(wire, hashes, ~frequent), Hashed(reduced, contributions.unit_hashes(reduced, layout, salt))]
+
+
+def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
+    """The kept rows of a wire table, of which the first of each unit carries its number of rows, and so for each pair."""
+    kept = contributions.bound(wire, layout, salt)
+    rows, starts = kept.bounded.rows, kept.bounded.starts
+    firsts = starts[kept.bounded.first_of_unit]
+    units = _units(wire, layout)
+    of_unit, of_pair = (np.zeros(len(rows), np.int64) for _ in range(2))
+    of_unit[firsts] = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[units.codes[rows[firsts]]]
+    of_pair[starts] = _of_pairs(wire, kept, units.codes)
+    reduced = gather.take_rows(wire, rows)
+    for name, carried in ((OF_UNIT, of_unit), (OF_PAIR, of_pair)):
+        reduced = reduced.set_column(reduced.schema.get_field_index(name), name, pa.array(carried))
+    return reduced
+
+
+def kept_of_units(
+    wire: pa.Table, layout: Layout, cells: UnitCells, salt: int, *, bounds_rows: bool
+) -> tuple[pa.Table, Vectors]:
+    """For each unit of a shard how much of its rows the bounds keep, and on which side of the clamps one kept row lies.
+
+    Args:
+        wire: all (reduced) rows of the units, as `wire_of` makes them.
+        layout: the bounds; its cells are those of the clamped columns.
+        cells: the coordinates.
+        salt: the run's own 64-bit number.
+        bounds_rows: whether rows in a partition are bounded; else all rows of a kept partition are kept.
+
+    Returns:
+        the unit's columns u0.., and one vector for each unit, zero where facts stand.
+    """
+    kept = contributions.bound(wire, layout, salt)
+    rows, starts = kept.bounded.rows, kept.bounded.starts
+    firsts = starts[kept.bounded.first_of_unit]
+    units = _units(wire, layout)
+    codes = units.codes[rows]
+    totals = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[codes[firsts]]
+    if bounds_rows:
+        counted = np.diff(np.append(firsts, len(rows)))
+    else:
+        counted = _totals(codes[starts], _of_pairs(wire, kept, units.codes), len(units))[codes[firsts]]
+    vectors = np.zeros((len(firsts), cells.width), np.float32)
+    each, whole = np.arange(len(firsts)), counted == totals
+    vectors[each, np.where(whole, 0, 1)] = 1
+    place = 2 + np.searchsorted(np.array(cells.edges), totals, side="right") - 1
+    # Of 2**10 parts, in whole numbers: a unit of which a single row is lost is not whole.
+    part = counted * PARTS // np.maximum(totals, 1) / PARTS
+    vectors[each, place] = part
+    vectors[each, place + len(cells.edges)] = 1 - part
+    if layout.cells:
+        looked_at = _least_rows(wire, layout, kept, codes)
+        for index in range(len(layout.cells)):
+            sides = keys.one_array(wire.column(f"c{index}"))
+            known = sides.is_valid().to_numpy(zero_copy_only=False)[looked_at]
+            at = cells.before_clamped + 3 * index + pc.fill_null(sides, 0).to_numpy()[looked_at]
+            vectors[each[known], at[known]] = 1
+    return pa.table({name: gather.take(wire.column(name), rows[firsts]) for name in layout.unit_names}), vectors
+
+
+def _least_rows(wire: pa.Table, layout: Layout, kept: Contributions, codes: Codes) -> Codes:
+    """Of each unit the kept row with the least hash of its content, in the order of the units' kept rows.
+
+    Where two hashes are equal, the cells decide: rows that agree in them are the same here.
+    """
+    rows = kept.bounded.rows
+    content = gather.take(wire.column("r"), rows)
+    hashes = hashing.hash_onto(kept.pair_hashes[rows], [content])
+    sides = [gather.take(wire.column(f"c{index}"), rows) for index in range(len(layout.cells))]
+    ties = [pc.fill_null(column, -1).to_numpy(zero_copy_only=False) for column in sides]
+    order = np.lexsort((*ties, hashes, codes))
+    firsts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    found = rows[order[firsts]]
+    # Units stand by their codes here, and by their first kept rows where their vectors are made.
+    of_code = np.zeros(int(codes.max(initial=0)) + 1, np.int64)
+    of_code[codes[order[firsts]]] = found
+    return of_code[codes[kept.bounded.starts[kept.bounded.first_of_unit]]]
+
+
+def _units(wire: pa.Table, layout: Layout) -> keys.Keys:
+    return keys.dense([keys.one_array(wire.column(name)) for name in layout.unit_names])
+
+
+def _numbers(wire: pa.Table, name: str) -> Codes:
+    numbers: Codes = keys.one_array(wire.column(name)).to_numpy()
+    return numbers
+
+
+def _totals(codes: Codes, numbers: Codes, size: int) -> Codes:
+    totals = np.zeros(size, np.int64)
+    np.add.at(totals, codes, numbers)
+    return totals
+
+
+def _of_pairs(wire: pa.Table, kept: Contributions, units: Codes) -> Codes:
+    """The number of rows of each kept (unit, partition), those among them that were not kept."""
+    pairs = units * np.int64(len(kept.partitions)) + kept.partitions.codes
+    firsts = pairs[kept.bounded.rows[kept.bounded.starts]]
+    order = np.argsort(firsts)
+    numbers = _numbers(wire, OF_PAIR)
+    if not len(firsts):
+        return np.zeros(0, np.int64)
+    at = np.minimum(np.searchsorted(firsts[order], pairs), len(firsts) - 1)
+    inside = firsts[order][at] == pairs
+    totals = np.zeros(len(firsts), np.int64)
+    np.add.at(totals, order[at[inside]], numbers[inside])
+    return totals
+
+
+def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: NDArray[np.bool_]) -> pa.Table:
+    """Facts about rows as they travel: the unit's columns u0.., the row's hash h, and the facts as words f0...
+
+    Args:
+        table: rows with the unit's columns; those without a unit are left out.
+        units: names of these.
+        hashes: one for each row.
+        facts: (rows, facts).
+    """
+    columns: dict[str, Any] = {f"u{i}": keys.plain_unit(table.column(name)) for i, name in enumerate(units)}
+    columns["h"] = pa.array(hashes)
+    padded = np.zeros((len(facts), -(-facts.shape[1] // 64) * 64), np.bool_)
+    padded[:, : facts.shape[1]] = facts
+    words = np.packbits(padded, axis=1, bitorder="little").view("<u8")
+    columns |= {f"f{i}": pa.array(np.ascontiguousarray(words[:, i])) for i in range(words.shape[1])}
+    travelling = pa.table(columns)
+    for i in range(len(units)):
+        if travelling.column(f"u{i}").null_count:
+            travelling = gather.filter_rows(travelling, pc.is_valid(travelling.column(f"u{i}")))
+    return travelling
+
+
+def first_rows(travelling: pa.Table) -> pa.Table:
+    """Of each unit the row with the least hash; where two hashes are equal, the facts decide.
+
+    >>> flags = np.array([[True], [False], [True]])
+    >>> rows = facts_of_rows(pa.table({"u": [7, 7, 8]}), ["u"], np.array([5, 3, 9], np.uint64), flags)
+    >>> first_rows(rows).to_pydict()
+    {'u0': [7, 8], 'h': [3, 9], 'f0': [0, 1]}
+    """
+    names = [name for name in travelling.column_names if name.startswith("u")]
+    codes = keys.dense([keys.one_array(travelling.column(name)) for name in names]).codes
+    ties = [
+        keys.one_array(travelling.column(name)).to_numpy() for name in reversed(travelling.column_names[len(names) :])
+    ]
+    order = np.lexsort((*ties, codes))
+    return gather.take_rows(travelling, order[np.flatnonzero(np.diff(codes[order], prepend=-1))])
+
+
+def vectors_of_facts(first: pa.Table, cells: UnitCells) -> Vectors:
+    """One vector for each unit out of its first row: for each fact one, where it holds or where it does not.
+
+    Args:
+        first: what `first_rows` gave.
+        cells: the coordinates.
+    """
+    words = [keys.one_array(first.column(name)).to_numpy() for name in first.column_names if name.startswith("f")]
+    packed = np.ascontiguousarray(np.stack(words, axis=1).astype("<u8")).view(np.uint8)
+    holds = np.unpackbits(packed, axis=1, bitorder="little")[:, : cells.facts].astype(np.bool_)
+    vectors = np.zeros((first.num_rows, cells.width), np.float32)
+    vectors[:, cells.before_facts :: 2] = holds
+    vectors[:, cells.before_facts + 1 :: 2] = ~holds
+    return vectors

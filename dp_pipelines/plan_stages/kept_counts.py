@@ -1,0 +1,145 @@
+"""The counts that say what the bounds of a stage cut off: which coordinates one unit's vector has, and the query that sums them.
+
+In: a query that has `kept`. Out: the meaning of each coordinate; the query of the stage `<name>.kept`, one sum of a vector for each
+unit; the bounds by which these are made. Holds: the norm to which the sum clips a unit's vector is that of the
+groups of coordinates (docs/proofs/kept.md), so that its one record holds whatever the rows are. Not covered: making the vectors
+(`kernels.unit_facts`) and what is computed from their noisy sum (`release.kept_shares`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from dp_pipelines.kernels.cells import Sides
+from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.unit_facts import ROW, UnitCells
+from dp_pipelines.kernels.vectors import CLIP_BITS
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.vectors import VectorSum
+from dp_pipelines.plan_stages import one_partition
+from dp_pipelines.query.kept import COLUMN
+from dp_pipelines.query.query import PublicPartitions, Query
+
+UNITS = "units"
+"""The one metric of the stage that releases the counts."""
+
+TIMES = 64
+"""The cells of rows end at so many times what the bounds keep of a unit, where no end is declared."""
+
+WHERE, LOOKUP = "where", "lookup"
+"""What a row passes, or is found in, before a query sees it."""
+
+Ends = tuple[str, float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeptCounts:
+    """What the coordinates of a unit's vector mean.
+
+    Args:
+        edges: numbers of rows at which cells begin; the last one has no end.
+        clamped: for each column and range to which values are clamped, the name of the first metric that says so.
+        filters: what decides about rows before the query sees them.
+        columns: which of them are not null is counted.
+    """
+
+    edges: tuple[int, ...]
+    clamped: tuple[str, ...]
+    filters: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, query: Query) -> "KeptCounts":
+        """Those of a query that has `kept`.
+
+        >>> from dp_pipelines import ContributionBounds, Kept, Sum
+        >>> query = Query(privacy_unit="customer", partition_by="region", kept=Kept(share=0.02, up_to=20),
+        ...               bounds=ContributionBounds(max_contributions=4),
+        ...               metrics={"paid": Sum("amount", min_value=0, max_value=9)})
+        >>> KeptCounts.of(query)
+        KeptCounts(edges=(1, 2, 4, 8, 16, 20), clamped=('paid',), filters=(), columns=('region', 'amount'))
+        """
+        assert query.kept is not None
+        bounds = query.bounds
+        end = query.kept.up_to or TIMES * (bounds.max_rows if bounds.bounds_rows else bounds.max_partitions)
+        first: dict[Ends, str] = {}
+        for name, metric in query.metrics.items():
+            if (ends := ends_of(metric)) is not None:
+                first.setdefault(ends, name)
+        return cls(
+            edges=(*(2**power for power in range((end - 1).bit_length())), end),
+            clamped=tuple(first.values()),
+            filters=tuple(query.kept.filters),
+            columns=tuple(column for column in query.columns if column not in query.unit_columns),
+        )
+
+    @property
+    def cells(self) -> UnitCells:
+        """The coordinates."""
+        return UnitCells(edges=self.edges, clamped=len(self.clamped), facts=len(self.filters) + len(self.columns))
+
+    def sides(self, metrics: Mapping[str, Metric]) -> tuple[tuple[str, Sides], ...]:
+        """The clamped columns with their ranges, as the metrics have them now: bounds may have been chosen since.
+
+        Args:
+            metrics: of the stage as it runs.
+        """
+        found = []
+        for name in self.clamped:
+            ends = ends_of(metrics[name])
+            assert ends is not None
+            found.append((ends[0], Sides(low=ends[1], high=ends[2])))
+        return tuple(found)
+
+
+def ends_of(metric: Metric) -> Ends | None:
+    """The column and the range to which each value of a metric is clamped; None where rows are not clamped.
+
+    >>> from dp_pipelines import Count, Median
+    >>> ends_of(Median("amount", min_value=0, max_value=9)), ends_of(Count())
+    (('amount', 0.0, 9.0), None)
+    """
+    if metric.family is not None:
+        return metric.family
+    low, high = getattr(metric, "min_value", None), getattr(metric, "max_value", None)
+    if metric.column is None or metric.clips_partition_sums or low is None or high is None:
+        return None
+    return metric.column, float(low), float(high)
+
+
+def query_of(query: Query) -> Query:
+    """The query that sums the vectors of units."""
+    cells = KeptCounts.of(query).cells
+    return one_partition.query(
+        query.privacy_unit, {UNITS: VectorSum(COLUMN, size=cells.width, max_norm=norm(cells.l2_squared))}
+    )
+
+
+def norm(squared: int) -> float:
+    """The least norm on the lattice of clipping that is not below the root of a whole number: nothing of it is clipped.
+
+    >>> norm(4), 3 <= norm(3) ** 2 <= 3.000001
+    (2.0, True)
+    """
+    bits = CLIP_BITS - math.frexp(math.sqrt(squared))[1]
+    return math.ldexp(math.isqrt((squared << 2 * bits) - 1) + 1, -bits)
+
+
+def layout_of(query: Query, metrics: Mapping[str, Metric]) -> Layout:
+    """The bounds by which a unit's kept rows are found.
+
+    Args:
+        query: with its bounds as numbers.
+        metrics: of the stage as it runs.
+    """
+    public = query.partitions.keys if isinstance(query.partitions, PublicPartitions) else None
+    return Layout(
+        units=query.unit_columns,
+        partitions=query.partition_columns,
+        row_id=ROW,
+        cells=KeptCounts.of(query).sides(metrics),
+        max_partitions=query.bounds.max_partitions,
+        max_rows_per_partition=query.bounds.max_rows_per_partition,
+        max_rows=query.bounds.max_contributions,
+        public=None if public is None else tuple(zip(*public, strict=True)),
+    )

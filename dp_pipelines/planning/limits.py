@@ -1,0 +1,99 @@
+"""The limits of a stage in words, for people who read its numbers: what of one privacy unit is counted, and how values count.
+
+In: a query or a model. Out: sentences. Holds: public parameters only; bounds that a run chooses are said once they are
+chosen. Not covered: how much the limits cut off, which is a fact about the rows (`release.kept_shares`).
+"""
+
+from collections.abc import Sequence
+
+from dp_pipelines.auto_bounds import value_bounds
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.plan_stages.kept_counts import ends_of
+from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.query.train_model import TrainModel
+
+
+def in_words(asked: Query | TrainModel) -> list[str]:
+    """The limits of what a stage asks for.
+
+    >>> from dp_pipelines import ContributionBounds, Sum
+    >>> query = Query(privacy_unit="customer", partition_by=["airport", "week"],
+    ...               bounds=ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=50),
+    ...               metrics={"paid": Sum("amount", min_value=0, max_value=1000)})
+    >>> for sentence in in_words(query):
+    ...     print(sentence)
+    at most 50 rows of one customer are counted in each group by airport and week
+    at most 8 groups by airport and week are counted of one customer
+    amount below 0 counts as 0, above 1,000 as 1,000
+    """
+    unit = _listed(asked.unit_columns)
+    if isinstance(asked, TrainModel):
+        return [f"at most {asked.max_examples_per_unit:,} examples of one {unit} are learned from"]
+    return [*_of_bounds(asked, unit), *_of_values(asked, unit)]
+
+
+def _of_bounds(query: Query, unit: str) -> list[str]:
+    bounds, groups = query.bounds, _groups(query)
+    if bounds.max_contributions is not None:
+        return [
+            f"at most {_counted(bounds.max_contributions, 'row')} of one {unit} {_are(bounds.max_contributions)} counted in all"
+        ]
+    said = []
+    if bounds.max_contributions_per_partition is not None:
+        most = bounds.max_contributions_per_partition
+        within = f" in each group{groups}" if groups else ""
+        said.append(f"at most {_counted(most, 'row')} of one {unit} {_are(most)} counted{within}")
+    if bounds.auto:
+        listed = ", ".join(f"{candidate:,}" for candidate in bounds.candidates)
+        said.append(f"at most as many groups{groups} as the run chooses are counted of one {unit}: one of {listed}")
+    elif not _all_listed(query):
+        most = bounds.max_partitions
+        said.append(f"at most {_counted(most, 'group')}{groups} {_are(most)} counted of one {unit}")
+    return said
+
+
+def _of_values(query: Query, unit: str) -> list[str]:
+    said: dict[str, None] = {}
+    for metric in query.asked_metrics:
+        if (ends := ends_of(metric)) is not None:
+            said[_clamp(metric, *ends)] = None
+        elif metric.clips_partition_sums and metric.column is not None and hasattr(metric, "max_sum_per_partition"):
+            low, high = (getattr(metric, f"{end}_sum_per_partition") for end in ("min", "max"))
+            where = f" in one group{_groups(query)}" if _groups(query) else ""
+            said[
+                f"the sum of {metric.column} of one {unit}{where} counts as {_number(low)} at least and {_number(high)} at most"
+            ] = None
+    return list(said)
+
+
+def _clamp(metric: Metric, column: str, low: float, high: float) -> str:
+    if metric.auto:
+        return f"{column} is clamped to a range that the run chooses, within {_number(low)} and {_number(high)}"
+    return f"{column} below {_number(low)} counts as {_number(low)}, above {_number(high)} as {_number(high)}"
+
+
+def _groups(query: Query) -> str:
+    """What groups are of, where there is more than one."""
+    columns = [column for column in query.partition_columns if column != value_bounds.COLUMN]
+    return f" by {_listed(columns)}" if columns else ""
+
+
+def _all_listed(query: Query) -> bool:
+    """Whether a unit may be in every public partition."""
+    return isinstance(query.partitions, PublicPartitions) and len(query.partitions.keys) <= query.bounds.max_partitions
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:,.6g}"

@@ -1,0 +1,47 @@
+"""What the bounds cut off: a declared share of a stage's budget for released figures about it.
+
+In: a share and, where declared, the number of rows at which the cells end. Out: a frozen declaration. Holds: nothing here depends
+on data. Not covered: which counts they are (`plan_stages.kept_counts`) and what is computed from them (`release.kept_shares`).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated
+
+from dp_pipelines import checks
+
+COLUMN = "_kept"
+"""The column with what is counted of a unit."""
+
+MOST_COLUMNS = 1000
+"""Columns of one stage in which nulls are counted."""
+
+LARGEST_END = 2**40
+"""The largest number of rows of a unit at which the cells may end."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kept:
+    """How much of the rows the limits of a stage keep, and how sound the rows are, for a share of the stage's budget.
+
+    Released are the share of units that the limits leave whole, an estimate of the share of rows that is counted, and, of one row
+    of each unit, how many values lie below, within and above the clamps of each column, how many rows pass `where` and are found
+    in the lookup, and how many are not null in each column. Of one row, since nothing bounds how many rows a unit has.
+
+    Args:
+        share: of the stage's budget, above 0 and below 1.
+        up_to: units with at least so many rows are counted together; 64 times the limit of a unit's rows if left out. It must not
+            come from the data.
+        filters: what decides about rows before the query sees them, of which a job file knows: `where`, `lookup`.
+
+    >>> Kept(share=0.02).share
+    0.02
+    """
+
+    share: Annotated[float, checks.Real(above=0, below=1, hint="write e.g. share: 0.02, or leave kept out")]
+    up_to: Annotated[int, checks.Whole(low=2, high=LARGEST_END)] | None = None
+    filters: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        checks.declared(self, "kept.")
+        object.__setattr__(self, "filters", tuple(self.filters))

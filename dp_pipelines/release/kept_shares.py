@@ -1,0 +1,139 @@
+"""What the bounds of a stage cut off, as shares with standard deviations, from one noisy sum of units' vectors.
+
+In: the released sum, the standard deviation of its noise, what its coordinates mean. Out: JSON values for `kept.json` and the
+manifest. Holds: post-processing of released numbers and public parameters; a share that noise could have made alone is null and
+never an error. Not covered: units with so many rows that too few of them share a cell to be seen above the noise; rows of units
+beyond the last edge, for which the share of rows is an upper bound.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.auto_bounds import value_bounds
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.plan_stages.kept_counts import KeptCounts
+
+Floats = NDArray[np.float64]
+
+SEEN = 3.0
+"""A number of units counts as seen from so many standard deviations of its noise on."""
+
+FALSE_ALARM = 0.001
+"""The probability with which noise alone makes a cell of rows look as if it held units: one with many rows would outweigh all."""
+
+LARGEST_BAR = 0.25
+"""A share whose standard deviation is larger says nothing, and is null."""
+
+
+def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """All figures of a stage.
+
+    Args:
+        noisy: the released sum, one number for each coordinate.
+        stddev, law: of the noise of each.
+        counts: the meaning of the coordinates.
+        metrics: of the stage as it ran.
+    """
+    cells = counts.cells
+    whole, rows = noisy[:2], noisy[2 : cells.before_clamped].reshape(2, -1)
+    sides = noisy[cells.before_clamped : cells.before_facts].reshape(-1, 3)
+    facts = noisy[cells.before_facts :].reshape(-1, 2)
+    columns = counts.sides(metrics)
+    asked = [*counts.filters, *(["not_null"] * len(counts.columns))]
+    named = [None] * len(counts.filters) + list(counts.columns)
+    units = float(facts.sum(axis=1).mean()) if len(facts) else 0.0
+    return {
+        "stddev": stddev,
+        "whole": share(whole, 0, stddev),
+        "rows": share_of_rows(rows, counts.edges, stddev, law),
+        "values": [
+            {"column": column, "low": ends.low, "high": ends.high}
+            | {side: share(of_column, at, stddev) for at, side in enumerate(("below", "within", "above"))}
+            for (column, ends), of_column in zip(columns, sides, strict=True)
+        ],
+        "facts": [
+            {"fact": fact, "column": column, **_of_all(float(pair[0]), units, len(facts), stddev)}
+            for fact, column, pair in zip(asked, named, facts, strict=True)
+        ],
+        "counts": {
+            "whole": whole.tolist(),
+            "edges": list(counts.edges),
+            "rows_kept": rows[0].tolist(),
+            "rows_cut_off": rows[1].tolist(),
+            "values": sides.tolist(),
+            "facts": facts.tolist(),
+        },
+    }
+
+
+def share(group: Floats, place: int, stddev: float) -> dict[str, float | None]:
+    """The share of one of some noisy counts that together are all units.
+
+    Args:
+        group: the counts.
+        place: of the one.
+        stddev: of the noise of each.
+
+    >>> share(np.array([460.0, 540.0]), 0, 10.0)
+    {'share': 0.46, 'stddev': 0.0070937295...}
+    >>> share(np.array([3.0, -4.0]), 0, 10.0)
+    {'share': None, 'stddev': None}
+    """
+    total = float(group.sum())
+    if not total > SEEN * stddev * math.sqrt(len(group)):
+        return _told(None, None)
+    part = min(max(float(group[place]) / total, 0.0), 1.0)
+    # The delta method: the one count moves the share by (1 - part) / total, each other one by -part / total.
+    return _told(part, stddev / total * math.hypot(1 - part, part * math.sqrt(len(group) - 1)))
+
+
+def share_of_rows(rows: Floats, edges: tuple[int, ...], stddev: float, law: str) -> dict[str, Any]:
+    """About which share of all rows is counted.
+
+    A unit in a cell counts as one with the middle of the cell's numbers of rows, on a logarithmic scale; in the last cell as one
+    with as many as it has at least. Cells that do not stand out of the noise, alone or with their neighbours, count as
+    empty.
+
+    Args:
+        rows: units by number of rows: their parts that are kept, and that are cut off.
+        edges: where the cells begin.
+        stddev, law: of the noise of each number.
+
+    Returns:
+        `share` and `stddev`; `at_most`: whether units beyond the last edge are seen, so that more rows than that may be cut off.
+
+    >>> found = share_of_rows(np.array([[90.0, 40.0], [10.0, 60.0]]), (1, 2), 1.0, "gaussian")
+    >>> round(found["share"], 3), found["at_most"]
+    (0.567, True)
+    """
+    begins = np.array(edges, float)
+    sizes = np.sqrt(begins * np.append(begins[1:] - 1, begins[-1]))
+    seen = value_bounds.seen(rows.sum(axis=0), stddev, law, FALSE_ALARM, added=2) > 0
+    weights = np.where(seen, sizes, 0.0)
+    kept, cut = (float(weights @ part) for part in rows)
+    total = kept + cut
+    at_most = bool(seen[-1])
+    if not seen.any() or not total > 0:
+        return {**_told(None, None), "at_most": at_most}
+    part = min(max(kept / total, 0.0), 1.0)
+    bar = stddev * math.hypot(1 - part, part) * float(np.linalg.norm(weights)) / total
+    return {**_told(part, bar), "at_most": at_most}
+
+
+def _of_all(holds: float, units: float, facts: int, stddev: float) -> dict[str, float | None]:
+    """The share of units in whose row a fact holds; their number is the mean over what all facts say of it."""
+    if not units > SEEN * stddev * math.sqrt(2 / facts):
+        return _told(None, None)
+    part = min(max(holds / units, 0.0), 1.0)
+    # As in `share`; the 2 * facts - 1 other counts move the number of units alone.
+    return _told(part, stddev / units * math.hypot(1 - part / facts, part / facts * math.sqrt(2 * facts - 1)))
+
+
+def _told(part: float | None, stddev: float | None) -> dict[str, float | None]:
+    if part is None or stddev is None or not stddev <= LARGEST_BAR:
+        return {"share": None, "stddev": None}
+    return {"share": part, "stddev": stddev}

@@ -1,0 +1,125 @@
+"""What the limits of a stage cut off, and how sound its rows are, in sentences for readers.
+
+In: the entry `kept` of a stage in a manifest (any part of it may be missing or wrong), the privacy unit in words. Out: lines.
+Holds: released numbers and public facts only; a share that does not stand out of the noise is said to be unknown. Not covered:
+what the limits are (`planning.limits`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.numbers import ERROR_BAR
+
+FEW = 0.05
+"""Below so large a share of values that are not null, and none beyond its error bar, a column looks wholly null."""
+
+SAID = {"where": "pass `where`", "lookup": "are found in the lookup table"}
+"""What is said of a row by its name in the manifest."""
+
+
+def lines(kept: object, unit: str) -> list[str]:
+    """Sentences about one stage; none where nothing was released.
+
+    Args:
+        kept: what the manifest says.
+        unit: the privacy unit in words.
+
+    >>> known = {"share": 0.46, "stddev": 0.015}
+    >>> rows = {"share": 0.51, "stddev": 0.02, "at_most": False}
+    >>> fact = {"fact": "not_null", "column": "c", **known}
+    >>> for line in lines({"whole": known, "rows": rows, "values": [], "facts": [fact]}, "customer"):
+    ...     print(line)
+    about 46% (± 3%) of customers fall wholly within the limits; about 51% (± 4%) of rows are counted
+    of one row of each customer, not null: c 46% (± 3%)
+    """
+    if not isinstance(kept, Mapping):
+        return []
+    rows = _mapping(kept.get("rows"))
+    many = plural(unit)
+    about = "at most" if rows.get("at_most") is True else "about"
+    said = [
+        _sentence("about", _mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
+        + "; "
+        + _sentence(about, rows, "of rows are counted")
+    ]
+    for entry in _mappings(kept.get("values")):
+        said.append(_of_values(entry, unit))
+    facts = _mappings(kept.get("facts"))
+    passed = [f"{percent(fact)} {SAID[name]}" for fact in facts if (name := fact.get("fact")) in SAID]
+    if passed:
+        said.append(f"of one row of each {unit}, {' and '.join(passed)}")
+    columns = [fact for fact in facts if fact.get("fact") == "not_null"]
+    if columns:
+        listed = ", ".join(f"{_name(fact)} {percent(fact)}" for fact in columns)
+        said.append(f"of one row of each {unit}, not null: {listed}")
+    said += [f"{_name(fact)} looks wholly null: check its type and format" for fact in columns if _looks_empty(fact)]
+    return said
+
+
+def percent(known: Mapping[str, Any]) -> str:
+    """A share with its error bar, or that it is unknown.
+
+    >>> percent({"share": 0.97, "stddev": 0.001}), percent({"share": None})
+    ('97.0% (± 0.2%)', 'an unknown share')
+    """
+    share, stddev = _finite(known.get("share")), _finite(known.get("stddev"))
+    if share is None or stddev is None:
+        return "an unknown share"
+    bar = 100 * ERROR_BAR * stddev
+    digits = 0 if bar >= 1 else 1 if bar >= 0.1 else 2
+    # Rounded up: nothing is more exact than it is.
+    return f"{100 * share:.{digits}f}% (± {math.ceil(bar * 10**digits - 1e-9) / 10**digits:.{digits}f}%)"
+
+
+def plural(unit: str) -> str:
+    """Several privacy units in words.
+
+    >>> plural("customer in one week"), plural("value of city"), plural("country")
+    ('customers in one week', 'values of city', 'countries')
+    """
+    first, gap, rest = unit.partition(" ")
+    if first.endswith("y") and first[-2:-1] not in "aeiou":
+        first = f"{first[:-1]}ies"
+    elif first.endswith(("s", "x", "ch", "sh")):
+        first = f"{first}es"
+    else:
+        first = f"{first}s"
+    return first + gap + rest
+
+
+def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:
+    return f"{about} {percent(known)} {what}" if _finite(known.get("share")) is not None else f"an unknown share {what}"
+
+
+def _of_values(entry: Mapping[str, Any], unit: str) -> str:
+    low, high = (_finite(entry.get(end)) for end in ("low", "high"))
+    ends = {"below": low, "above": high}
+    parts = [f"{percent(_mapping(entry.get('within')))} within its range"]
+    for side, end in ends.items():
+        parts.append(f"{percent(_mapping(entry.get(side)))} {side} {'its range' if end is None else f'{end:,.6g}'}")
+    return f"{_name(entry)} of one counted row of each {unit}: " + ", ".join(parts)
+
+
+def _looks_empty(fact: Mapping[str, Any]) -> bool:
+    share, stddev = _finite(fact.get("share")), _finite(fact.get("stddev"))
+    return share is not None and stddev is not None and share < FEW and share < 2 * stddev * ERROR_BAR
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return visible(str(entry.get("column")), most=100)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    listed = value if isinstance(value, Sequence) and not isinstance(value, str) else []
+    return [item for item in listed if isinstance(item, Mapping)]
+
+
+def _finite(value: object) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+    return float(value) if sound and isinstance(value, int | float) else None

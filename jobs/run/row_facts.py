@@ -1,0 +1,79 @@
+"""Facts about rows before any of them is filtered: do they pass `where`, are they found in the lookup, not null in a column.
+
+In: tables of rows as they are read, the expressions and the lookup of a job. Out: the unit's columns, a hash and the facts of
+each row (`kernels.unit_facts`). Holds: a row's facts and hash depend on that row alone; a row on which an expression fails has null
+there, as everywhere. Not covered: rows outside of the run's window, which belong to other runs, and rows without a unit.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dp_pipelines.jobs.sources.event_window import RowWindow
+from dp_pipelines.jobs.sources.lookup import Lookup
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
+from dp_pipelines.kernels import unit_facts
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE, KeptCounts
+from dp_pipelines.query.query import Query
+
+PASSES = "__where"
+"""The column that says whether a row passes `where`."""
+
+
+class FactsOfRows(beam.DoFn):
+    """Say of each row what a stage asks about the rows that it reads.
+
+    Args:
+        query: of the stage, with `kept`.
+        window: of event time, or None.
+        rows: `where` and `columns` of the job.
+        lookup: the joined table, or None.
+        salt: of the hashes of rows.
+    """
+
+    def __init__(
+        self, query: Query, window: RowWindow | None, rows: RowExpressions, lookup: Lookup | None, salt: int
+    ) -> None:
+        super().__init__()
+        self._counts, self._units = KeptCounts.of(query), query.unit_columns
+        self._window, self._lookup, self._salt = window, lookup, salt
+        needed = {*self._counts.columns, *([] if lookup is None else [lookup.on])}
+        defined = [expression for expression in rows.defined if expression.name in needed]
+        if rows.where is not None:  # which rows it keeps is a column here: all of them stay
+            defined.append(dataclasses.replace(rows.where, name=PASSES))
+        self._rows = dataclasses.replace(rows, where=None, defined=tuple(defined))
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The facts of one table."""
+        table = element if self._window is None else self._window.apply(element)
+        read = table.column_names
+        for rows in self._rows.tables(table):
+            hashes = unit_facts.row_hashes(rows, read, self._salt)
+            found = rows if self._lookup is None else self._lookup.apply(rows)
+            yield unit_facts.facts_of_rows(found, self._units, hashes, self._facts(found))
+
+    def _facts(self, rows: pa.Table) -> NDArray[np.bool_]:
+        facts = []
+        for name in self._counts.filters:
+            if name == WHERE:
+                facts.append(pc.fill_null(rows.column(PASSES), False))
+            if name == LOOKUP:
+                assert self._lookup is not None
+                facts.append(self._lookup.has(rows.column(self._lookup.on)))
+        facts += [_is_there(rows.column(name)) for name in self._counts.columns]
+        flags = [np.asarray(gather.one_array(fact).to_numpy(zero_copy_only=False), np.bool_) for fact in facts]
+        return np.stack(flags, axis=1) if flags else np.zeros((rows.num_rows, 0), np.bool_)
+
+
+def _is_there(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which values are neither null nor NaN."""
+    if pa.types.is_floating(column.type):
+        column = column.cast(pa.float64())  # half floats have no comparison
+        return pc.and_(pc.is_valid(column), pc.fill_null(pc.invert(pc.is_nan(column)), False))
+    return pc.is_valid(column)
