@@ -1,7 +1,7 @@
 """The counts that say what the bounds of a stage cut off: which coordinates one unit's vector has, and the query that sums them.
 
-In: a query that has `kept`. Out: the meaning of each coordinate; the query of the stage `<name>.kept`, one sum of a vector for each
-unit; the bounds by which these are made. Holds: the norm to which the sum clips a unit's vector is that of the
+In: a query that has `kept`. Out: the meaning of each coordinate; the query of the stage `<name>.kept`, one sum of a vector for
+each unit; the bounds by which these are made. Holds: the norm to which the sum clips a unit's vector is that of the
 groups of coordinates (docs/proofs/kept.md), so that its one record holds whatever the rows are. Not covered: making the vectors
 (`kernels.unit_facts`) and what is computed from their noisy sum (`release.kept_shares`).
 """
@@ -25,6 +25,9 @@ UNITS = "units"
 
 TIMES = 64
 """The cells of rows end at so many times what the bounds keep of a unit, where no end is declared."""
+
+SINGLE = 8
+"""Up to here each number of rows has a cell of its own."""
 
 WHERE, LOOKUP = "where", "lookup"
 """What a row passes, or is found in, before a query sees it."""
@@ -57,7 +60,7 @@ class KeptCounts:
         ...               bounds=ContributionBounds(max_contributions=4),
         ...               metrics={"paid": Sum("amount", min_value=0, max_value=9)})
         >>> KeptCounts.of(query)
-        KeptCounts(edges=(1, 2, 4, 8, 16, 20), clamped=('paid',), filters=(), columns=('region', 'amount'))
+        KeptCounts(edges=(1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 20), clamped=('paid',), filters=(), columns=('region', 'amount'))
         """
         assert query.kept is not None
         bounds = query.bounds
@@ -67,7 +70,7 @@ class KeptCounts:
             if (ends := ends_of(metric)) is not None:
                 first.setdefault(ends, name)
         return cls(
-            edges=(*(2**power for power in range((end - 1).bit_length())), end),
+            edges=edges_up_to(end),
             clamped=tuple(first.values()),
             filters=tuple(query.kept.filters),
             columns=tuple(column for column in query.columns if column not in query.unit_columns),
@@ -90,6 +93,16 @@ class KeptCounts:
             assert ends is not None
             found.append((ends[0], Sides(low=ends[1], high=ends[2])))
         return tuple(found)
+
+
+def edges_up_to(end: int) -> tuple[int, ...]:
+    """Where the cells of rows begin: at each number up to 8, then at numbers that grow by factors of sqrt(2), and at the end.
+
+    >>> edges_up_to(3), edges_up_to(17)
+    ((1, 2, 3), (1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 17))
+    """
+    found = {*range(1, SINGLE + 1), *(math.isqrt(SINGLE**2 << power) for power in range(2 * end.bit_length())), end}
+    return tuple(edge for edge in sorted(found) if edge <= end)
 
 
 def ends_of(metric: Metric) -> Ends | None:

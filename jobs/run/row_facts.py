@@ -1,8 +1,8 @@
 """Facts about rows before any of them is filtered: do they pass `where`, are they found in the lookup, not null in a column.
 
 In: tables of rows as they are read, the expressions and the lookup of a job. Out: the unit's columns, a hash and the facts of
-each row (`kernels.unit_facts`). Holds: a row's facts and hash depend on that row alone; a row on which an expression fails has null
-there, as everywhere. Not covered: rows outside of the run's window, which belong to other runs, and rows without a unit.
+each row (`kernels.unit_facts`). Holds: a row's facts and hash depend on that row alone; a row on which an expression fails has
+null there, as everywhere. Not covered: rows outside of the run's window, which belong to other runs; rows without a unit.
 """
 
 import dataclasses

@@ -1,0 +1,105 @@
+"""The way of the rows to the counts of what bounds keep, made of the steps of the transforms, without Beam.
+
+In: a table of rows, a query with `kept`, a way of cutting it. Out: the rows for the stage `<name>.kept`; its totals on the
+lattice of the release. Tests only.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.jobs.run.row_facts import FactsOfRows
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
+from dp_pipelines.plan_stages import kept_counts
+from dp_pipelines.planning.stage import StagePlan, build_stage
+from dp_pipelines.planning.stage_choices import Choice, StageChoices
+from dp_pipelines.query import kept
+from dp_pipelines.query.kept import Kept
+from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
+from dp_pipelines.transforms import per_unit
+from tests.helpers import neighbours as nb
+
+Counts = NDArray[np.int64]
+
+
+class Scales:
+    """Noise scales that change no sensitivity."""
+
+    gaussian_scale = Fraction(4096)
+    laplace_scale = Fraction(4096)
+
+
+def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = None) -> Query:
+    """A query with the columns and bounds of neighbouring tables."""
+    layout = pair.layout
+    if layout.max_rows is not None:
+        bounds = ContributionBounds(max_contributions=layout.max_rows)
+    elif layout.summands:
+        bounds = ContributionBounds(max_partitions_contributed=layout.max_partitions)
+    else:
+        bounds = ContributionBounds(
+            max_partitions_contributed=layout.max_partitions,
+            max_contributions_per_partition=layout.max_rows_per_partition,
+        )
+    listed = (
+        {} if layout.public is None else {"partitions": PublicPartitions(keys=list(zip(*layout.public, strict=True)))}
+    )
+    return Query(
+        privacy_unit=layout.units, partition_by=layout.partitions, bounds=bounds, metrics=metrics,
+        row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to), **listed,
+    )  # fmt: skip
+
+
+def made_rows(table: pa.Table, query: Query, way: nb.Way = nb.STRAIGHT) -> pa.Table:
+    """What the stage of the counts reads: the steps of `KeptOfUnits` and `FactsOfUnits`, batch by batch."""
+    layout = kept_counts.layout_of(query, query.metrics)
+    read = query.columns if layout.cells else ()
+    counted = per_unit._CountedToShards(layout, way.shards, nb.SALT, (query.row_id,) if query.row_id else read)
+    first = per_unit._FirstToShards(len(query.unit_columns), way.shards, nb.SALT)
+    expressions = RowExpressions(where=None, defined=(), params={}, schema=table.schema)
+    facts = FactsOfRows(query, None, expressions, None, nb.SALT)
+    made: list[pa.Table] = []
+    ends = [(0, 0), *nb._batches(table.num_rows, way.cuts)]
+    batches = [table.slice(begin, end - begin) for begin, end in ends]
+    for step, of_batch, last in (
+        (counted, lambda batch: [batch], per_unit._Kept(query, layout, nb.SALT)),
+        (first, lambda batch: list(facts.process(batch)), per_unit._First(query)),
+    ):
+        of_shard: dict[int, list[pa.Table]] = {}
+        for batch in batches:
+            for index, part in step.compute(of_batch(batch)):
+                of_shard.setdefault(index, []).append(part)
+        for index, tables in of_shard.items():
+            made += last.process((index, tables[::-1] if way.backwards else tables))
+    return pa.concat_tables(made, promote_options="permissive")
+
+
+def vectors_of(rows: pa.Table, units: tuple[str, ...]) -> dict[tuple[str, ...], NDArray[np.float64]]:
+    """The vector of each unit: the sum of its rows."""
+    found: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    keys = zip(*([repr(value.as_py()) for value in rows.column(name)] for name in units), strict=True)
+    for key, vector in zip(keys, rows.column(kept.COLUMN).to_pylist(), strict=True):
+        found[key] = found.get(key, 0) + np.array(vector)
+    return found
+
+
+def stage_of(query: Query, steps: int = 1000) -> StagePlan:
+    """The stage of the counts, with noise of some size."""
+    asked = kept_counts.query_of(query)
+    (metric,) = asked.metrics.values()
+    (statistic,) = metric.statistics(None)  # type: ignore[arg-type]  # it has one basis
+    choices = StageChoices(strategy=None, noises=FrozenMapping({statistic.name: Choice(law="gaussian", steps=steps)}))
+    return build_stage("s.kept", asked, choices, Scales())
+
+
+def released(rows: pa.Table, stage: StagePlan, way: nb.Way = nb.STRAIGHT) -> Counts:
+    """The totals before their noise, in steps of the release."""
+    (merged,) = nb.totals(rows, stage.layout, stage.statistics, nb.Way(shards=way.shards, backwards=way.backwards))
+    place = next(i for i, statistic in enumerate(stage.statistics) if statistic.vectors is not None)
+    noise = stage.noises[place]
+    assert noise is not None
+    return merged.coarse_lists(place, np.array([0]), shift=noise.fine_bits, step=noise.step)[0]

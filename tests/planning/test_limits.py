@@ -1,0 +1,68 @@
+"""The limits of a stage in words: every bound is said, and only what is public."""
+
+import pytest
+
+import dp_pipelines as dp
+from dp_pipelines.planning import limits
+from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
+
+COUNT = {"rows": dp.Count()}
+
+
+def said(bounds: ContributionBounds, **changes: object) -> list[str]:
+    fields: dict[str, object] = {"privacy_unit": "customer", "partition_by": "city", "bounds": bounds, "metrics": COUNT}
+    return limits.in_words(Query(**{**fields, **changes}))  # type: ignore[arg-type]
+
+
+def test_rows_and_groups_are_said_with_their_bounds() -> None:
+    bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
+    assert said(bounds) == [
+        "at most 1 row of one customer is counted in each group by city",
+        "at most 1 group by city is counted of one customer",
+    ]
+    assert said(ContributionBounds(max_contributions=2000), partition_by=["city", "day", "shop"]) == [
+        "at most 2,000 rows of one customer are counted in all"
+    ]
+
+
+def test_groups_that_are_all_listed_are_no_limit() -> None:
+    bounds = ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=3)
+    for listed, number in (([("a",), ("b",)], 1), ([("a",), ("b",), ("c",)], 2)):
+        assert len(said(bounds, partitions=PublicPartitions(keys=listed))) == number
+
+
+def test_a_bound_that_a_run_chooses_is_said_to_be_one() -> None:
+    bounds = ContributionBounds(
+        max_partitions_contributed="auto", partition_candidates=[1, 4, 16], max_contributions_per_partition=3
+    )
+    assert said(bounds)[1] == (
+        "at most as many groups by city as the run chooses are counted of one customer: one of 1, 4, 16"
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "sentence"),
+    [
+        (dp.Sum("paid", min_value=-1.5, max_value=12000), "paid below -1.5 counts as -1.5, above 12,000 as 12,000"),
+        (dp.Median("paid", min_value=0, max_value=9), "paid below 0 counts as 0, above 9 as 9"),
+        (
+            dp.Mean("paid", min_value=0, max_value="auto", within=(0, 500)),
+            "paid is clamped to a range that the run chooses, within 0 and 500",
+        ),
+        (
+            dp.Sum("paid", min_sum_per_partition=0, max_sum_per_partition=50),
+            "the sum of paid of one customer in one group by city counts as 0 at least and 50 at most",
+        ),
+    ],
+)
+def test_what_becomes_of_values_is_said(metric: dp.Metric, sentence: str) -> None:
+    bounds = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
+    assert said(bounds, metrics={"m": metric, "again": metric})[2:] == [sentence]
+
+
+def test_examples_of_a_model_are_said() -> None:
+    model = dp.TrainModel(
+        privacy_unit="customer", label=dp.BinaryLabel(column="bought"), max_examples_per_unit=8,
+        features={"age": dp.Number(column="age", min_value=0, max_value=120, bins=4)},
+    )  # fmt: skip
+    assert limits.in_words(model) == ["at most 8 examples of one customer are learned from"]

@@ -1,0 +1,49 @@
+"""What limits cut off, in sentences: of any manifest, and never more than it says."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dp_pipelines.report import kept_text
+
+KNOWN = {"share": 0.5, "stddev": 0.01}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+        ["whole", "rows", "values", "facts", "share", "stddev", "fact", "column", "low", "high", "below", "at_most"]
+    ), inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(kept=JSON, unit=st.text(max_size=8))
+def test_no_manifest_crashes_it(kept, unit) -> None:
+    assert all(isinstance(line, str) and "\n" not in line for line in kept_text.lines(kept, unit))
+
+
+def test_a_column_that_is_wholly_null_is_pointed_at() -> None:
+    facts = [
+        {"fact": "not_null", "column": name, "share": share, "stddev": 0.01} for name, share in (("a", 0.0), ("b", 0.6))
+    ]
+    said = kept_text.lines({"facts": facts}, "customer")
+    assert "a looks wholly null: check its type and format" in said
+    assert not any(line.startswith("b looks") for line in said)
+
+
+def test_an_upper_bound_is_said_to_be_one_and_an_unknown_share_to_be_unknown() -> None:
+    for at_most, word in ((True, "at most"), (False, "about")):
+        (line,) = kept_text.lines({"whole": {"share": None}, "rows": {**KNOWN, "at_most": at_most}}, "customer")
+        assert (
+            line
+            == f"an unknown share of customers fall wholly within the limits; {word} 50% (± 2%) of rows are counted"
+        )
+
+
+def test_filters_and_clamps_are_said() -> None:
+    values = [{"column": "price", "low": 0.0, "high": 1000.0, "below": KNOWN, "within": KNOWN, "above": KNOWN}]
+    facts = [{"fact": "where", "column": None, **KNOWN}, {"fact": "lookup", "column": None, **KNOWN}]
+    said = kept_text.lines({"values": values, "facts": facts}, "value of customer")
+    assert said[1:] == [
+        "price of one counted row of each value of customer: 50% (± 2%) within its range, 50% (± 2%) below 0, "
+        "50% (± 2%) above 1,000",
+        "of one row of each value of customer, 50% (± 2%) pass `where` and 50% (± 2%) are found in the lookup table",
+    ]
