@@ -55,6 +55,12 @@ RAW = "_raw"
 
 Shown = Literal["number", "quantiles", "histogram", "list"]
 
+Judged = Literal["zero", "range"]
+"""What the error bars of a metric are compared with (`release.verdicts`): zero, or the declared range of its values."""
+
+ERROR_BAR = 1.96
+"""An error bar covers 95% of the noise, which is normal or nearly so: that many standard deviations to each side."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
@@ -75,6 +81,8 @@ class Metric:
     """Fields that the manifest repeats, since readers of a list need them."""
     shown_as: ClassVar[Shown] = "number"
     """How a report shows it."""
+    judged: ClassVar[Judged | None] = None
+    """How a release says whether its numbers stand out of the noise; None: nothing is said of it. `range` needs `value_range`."""
     ranks: ClassVar[bool] = False
     """Whether more of it means a larger partition, so that a report may choose the partitions of its plots by it."""
     tuned_as: ClassVar[str | None] = None
@@ -165,6 +173,14 @@ class Metric:
         """
         if self.column is not None:
             check_value_type(kind, self.column)
+
+    @property
+    def value_range(self) -> tuple[float, float] | None:
+        """The range in which every published value lies, by public parameters alone; None where there is none.
+
+        No deviation on a range exceeds half of its width (Popoviciu 1935), so none that is published does.
+        """
+        return None
 
     @property
     def family(self) -> tuple[str, float, float] | None:

@@ -28,7 +28,7 @@ class Count(Metric):
     """
 
     kind, words = "count", "the number of rows"
-    ranks, tuned_as = True, "count"
+    judged, ranks, tuned_as = "zero", True, "count"
     takes_stddev = True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
@@ -47,7 +47,7 @@ class PrivacyIdCount(Metric):
     """
 
     kind, words = "privacy_id_count", "the number of units, each one {unit}"
-    ranks, tuned_as = True, "privacy_id_count"
+    judged, ranks, tuned_as = "zero", True, "privacy_id_count"
     needs_row_bound = False
     takes_stddev = True
 
@@ -75,7 +75,7 @@ class DistinctCount(Metric):
     """
 
     kind, words = "distinct_count", "the number of different values"
-    ranks = True
+    judged, ranks = "zero", True
     takes_stddev = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     max_values_per_partition: Annotated[int, checks.Whole(low=1, high=MOST_VALUES)] | None = dataclasses.field(

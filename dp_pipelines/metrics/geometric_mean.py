@@ -35,7 +35,7 @@ class GeometricMean(Metric):
     """
 
     kind, words = "geometric_mean", "the geometric mean of a column"
-    stddev_is_public = False
+    judged, stddev_is_public = "range", False
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     min_value: float = dataclasses.field(kw_only=True)
     max_value: float = dataclasses.field(kw_only=True)
@@ -52,6 +52,11 @@ class GeometricMean(Metric):
         if not self.min_value < self.max_value:
             raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         self._lattice()  # which refuses bounds that lie too close together
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Between the bounds of the values."""
+        return self.min_value, self.max_value
 
     def _lattice(self) -> Lattice:
         return Lattice.for_values(self.min_value, self.max_value, centred=True, through=logarithms)

@@ -63,7 +63,7 @@ class Quantiles(Metric):
     kind, words = "quantiles", "quantiles of a column: 10% means that a tenth of the values lie below"
     declared = ("quantiles",)
     shown_as: ClassVar[Shown] = "quantiles"
-    stddev_is_public = False
+    judged, stddev_is_public = "range", False
     many = True
     column: str  # type: ignore[misc]  # narrows the class variable of metrics without a column
     quantiles: Sequence[float] = dataclasses.field(kw_only=True)
@@ -98,6 +98,11 @@ class Quantiles(Metric):
                 )
             last = value
         object.__setattr__(self, "quantiles", tuple(float(quantile) + 0.0 for quantile in self.quantiles))
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Between the bounds of the values."""
+        return self.min_value, self.max_value
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return tuple(

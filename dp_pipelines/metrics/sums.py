@@ -135,7 +135,7 @@ class Sum(_OverColumn):
     """
 
     kind, words = "sum", "the sum of a column"
-    ranks, tuned_as = True, "sum"
+    judged, ranks, tuned_as = "zero", True, "sum"
     takes_stddev = True
     min_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
     max_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
@@ -209,8 +209,13 @@ class _PerRow(_OverColumn):
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
     """
 
-    stddev_is_public = False
+    judged, stddev_is_public = "range", False
     nullable: bool = dataclasses.field(default=True, kw_only=True)
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """Between the bounds of the values."""
+        return self.low, self.high
 
     def _check_bounds(self) -> None:
         super()._check_bounds()
@@ -285,6 +290,12 @@ class Variance(_PerRow):
     """
 
     kind, words = "variance", "the variance of a column"
+
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """From 0 to the largest variance within the bounds."""
+        half_width = (self.high - self.low) / 2
+        return 0.0, half_width * half_width
 
     def _check_bounds(self) -> None:
         super()._check_bounds()

@@ -51,6 +51,7 @@ class VectorSum(Metric):
     """
 
     kind, words, shown_as = "vector_sum", "the sum of a column’s lists, number by number", "list"
+    judged = "zero"
     needs_row_bound = False
     clips_partition_sums = True
     many = True
@@ -100,6 +101,7 @@ class SecondMoment(Metric):
     """
 
     kind, words, shown_as = "second_moments", "sums of products of columns, two by two", "list"
+    judged = "zero"
     declared = ("columns",)
     many = True
     columns: Sequence[str] = dataclasses.field(kw_only=True)

@@ -18,7 +18,7 @@ from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Exact, Noise, Sources
-from dp_pipelines.metrics.base import UNITS
+from dp_pipelines.metrics.base import UNITS, Metric
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
@@ -118,8 +118,20 @@ def _table(
         if pooled:  # until all partitions are together: what is needed of this one
             columns[name] = all_partitions.kept(noisy, metric.statistics(basis))
         columns[of_values] = _column(values)
-        columns[of_stddevs] = _column(stddevs) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
+        shown = _capped(stddevs, metric)
+        columns[of_stddevs] = _column(shown) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
     return pa.table(columns)
+
+
+def _capped(stddevs: Floats, metric: Metric) -> Floats:
+    """The deviations that are published: at most half of the range of the values, as every deviation on that range is.
+
+    Only what readers see is capped. Whatever computes with noise takes the statistics or their law, never these.
+    """
+    if metric.value_range is None:
+        return stddevs
+    low, high = metric.value_range
+    return np.minimum(stddevs, (high - low) / 2)
 
 
 def _column(values: Floats) -> pa.Array:

@@ -100,6 +100,8 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
                 entry = {key: value for key, value in described["metrics"][name].items() if key != "shrunk"}
                 described["metrics"][raw] = {**entry, "kind": registry.name_of(metric), "raw_of": name}
             described["metrics"][name]["kind"] = registry.name_of(metric)
+            if metric.value_range is not None:
+                described["metrics"][name]["range"] = list(metric.value_range)
             for declared in metric.declared:
                 if getattr(metric, declared) is not None:
                     plain = [v if isinstance(v, (str, int, float)) else str(v) for v in getattr(metric, declared)]

@@ -71,6 +71,11 @@ class BlockMean(Metric):
     high: float = dataclasses.field(kw_only=True)
     column: str = dataclasses.field(default=OUTPUT, init=False)  # type: ignore[misc]  # narrows the class variable
 
+    @property
+    def value_range(self) -> tuple[float, float]:
+        """The range of a result."""
+        return self.low, self.high
+
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         lattice = Lattice.for_values(self.low, self.high, centred=True)
         return (ValueSum(column=self.column, lattice=lattice),)

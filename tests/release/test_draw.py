@@ -17,17 +17,23 @@ import pytest
 from dp_pipelines import (
     ContributionBounds,
     Count,
+    GeometricMean,
     Histogram,
+    Mean,
+    Median,
     Plan,
     PrivacyIdCount,
     PrivatePartitions,
     PublicPartitions,
     Query,
     Sum,
+    Variance,
 )
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import manifest
 from dp_pipelines.release.draw import draw_release
 from dp_pipelines.selection import truncated_geometric
 from tests.helpers import neighbours, quiet
@@ -109,6 +115,43 @@ def test_every_number_is_its_total_and_a_draw_of_its_own_from_the_law_that_is_ac
     }
     of_records = {record.scale for record in stage.mechanisms}
     assert {law.scale for law in samplers.given} == of_records
+
+
+RANGED = {
+    "mean": Mean("paid", min_value=0, max_value=10),
+    "variance": Variance("paid", min_value=0, max_value=10),
+    "middle": Median("paid", min_value=0, max_value=10),
+    "geometric": GeometricMean("paid", min_value=1, max_value=10),
+}
+"""Metrics whose values lie in a range, which is narrow beside the noise of one unit."""
+
+
+def test_a_published_deviation_is_at_most_half_of_the_range_and_the_values_stay() -> None:
+    keys = PublicPartitions(keys=[(key,) for key in KEYS])
+    stage, totals = stage_of(partitions=keys, metrics={**RANGED, "total": Sum("paid", min_value=0, max_value=10)})
+    table = draw_release(totals, stage, samplers=quiet.NoNoise, words=quiet.all_ones)
+    exact = {
+        statistic: Noisy(
+            values=np.zeros(1) if statistic.width is None else np.zeros((1, statistic.width)), stddev=noise.stddev
+        )
+        for statistic, noise in zip(stage.statistics, stage.noises, strict=True)
+        if noise is not None
+    }
+    for name, metric in RANGED.items():
+        assert metric.value_range is not None
+        low, high = metric.value_range
+        assert max(table.column(f"{name}_stddev").to_pylist()) == (high - low) / 2
+        assert all(low <= value <= high for value in table.column(name).to_pylist())
+        # What computes with noise takes this, which no cap has touched.
+        if name != "middle":
+            assert metric.finish(exact, stage.basis(metric))[1].max() > (high - low) / 2
+    assert min(table.column("total_stddev").to_pylist()) > 5  # a sum has no range
+    (described,) = manifest.stages_to_json({"s": stage})
+    assert described["metrics"]["mean"]["range"] == [0, 10]
+    assert described["metrics"]["variance"]["range"] == [0, 25]
+    assert "range" not in described["metrics"]["total"]
+    law = described["metrics"]["mean"]["statistics"]
+    assert min(statistic["stddev"] for statistic in law.values()) > 0
 
 
 def at_the_threshold(stage: StagePlan, totals: Totals, above: Callable[[int], int]) -> type:
