@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from dp_pipelines.accounting import divergences
 from dp_pipelines.accounting.divergences import UP
 from dp_pipelines.accounting.estimate import Terms
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.noise.laws import FlooredLaplace, Law, RoundedGaussian
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ class ApproximateDpKind(RecordKind):
 
     def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
-        return f"{record.l0} decisions of epsilon {record.epsilon:.4g}, delta {record.delta:.4g}"
+        return f"{record.l0} decisions of epsilon {spent_number(record.epsilon)}, delta {spent_number(record.delta)}"
 
 
 class BoundedRangeKind(RecordKind):
@@ -251,7 +252,7 @@ class BoundedRangeKind(RecordKind):
 
     def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
-        return f"{record.l0} bounded-range selections, epsilon {record.epsilon:.4g}"
+        return f"{record.l0} bounded-range selections, epsilon {spent_number(record.epsilon)}"
 
 
 class DeltaKind(RecordKind):
@@ -278,7 +279,7 @@ class DeltaKind(RecordKind):
 
     def words(self, record: "MechanismRecord") -> str:
         """See `RecordKind`."""
-        return f"fails with probability {record.delta:.4g}"
+        return f"fails with probability {spent_number(record.delta)}"
 
 
 _ALL = (GaussianKind(), SampledGaussianKind(), LaplaceKind(), ApproximateDpKind(), BoundedRangeKind(), DeltaKind())

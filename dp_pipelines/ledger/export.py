@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting import renyi
 from dp_pipelines.ledger import rules, units
-from dp_pipelines.ledger.entries import FILTER, Account, Cost, Run
+from dp_pipelines.ledger.entries import FILTER, Account, Cost, PlanBlock, Run
 
 if TYPE_CHECKING:
     from dp_pipelines.ledger.ledger import Ledger
@@ -42,6 +42,22 @@ def budget_of(account: Account, window: str) -> dict[str, Any]:
         "left": {"epsilon": account.epsilon - epsilon, "delta": account.delta - delta},
         "used": max(_share(spent.epsilon, account.cap.epsilon), _share(spent.delta, account.cap.delta)),
     }
+
+
+def cost_of_used(block: PlanBlock) -> float:
+    """The joint epsilon of the rounds of a plan that runs hold, at the plan's delta."""
+    # Loads what composes losses, which other exports do without.
+    from dp_pipelines.accounting.accountant import epsilon_of_rounds
+    from dp_pipelines.accounting.mechanism_record import MechanismRecord
+
+    used, first = [], 1
+    # With a constant split one round stands for all of them.
+    for records, times in block.body.get("groups") or [[block.body["mechanisms"], block.runs]]:
+        count = sum(first <= number < first + times for number in block.rounds)
+        if count:
+            used.append(([MechanismRecord.from_json(record) for record in records], count))
+        first += times
+    return epsilon_of_rounds(used, block.body["accounted"]["delta"]) if used else 0.0
 
 
 def account_to_json(account: Account) -> dict[str, Any]:

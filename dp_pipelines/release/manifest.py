@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.metrics import registry
 from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
@@ -151,6 +152,27 @@ def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) and content.get("format") == FORMAT else None
+
+
+def spent_so_far(content: Mapping[str, Any]) -> str | None:
+    """Which run of its plan a release is, and what the plan's runs have spent up to it; None where no ledger knows that.
+
+    Args:
+        content: of a manifest; any part of it may be missing.
+
+    >>> spent_so_far({"ledger": {"round": 2, "runs": 4, "so_far": {"epsilon": 1.8634}}, "budget": {"epsilon": 2.0}})
+    'run 2 of 4; epsilon 1.864 of 2 spent so far'
+    """
+    ledger, budget = content.get("ledger") or {}, content.get("budget") or {}
+    if not isinstance(ledger, Mapping) or not isinstance(budget, Mapping):
+        return None
+    so_far, runs = ledger.get("so_far"), ledger.get("runs")
+    spent, asked = so_far.get("epsilon") if isinstance(so_far, Mapping) else None, budget.get("epsilon")
+    if not isinstance(runs, int) or runs < 2 or not isinstance(ledger.get("round"), int):
+        return None
+    if not all(isinstance(value, int | float) and 0 <= value < 1e300 for value in (spent, asked)):
+        return None
+    return f"run {ledger['round']} of {runs}; epsilon {spent_number(spent)} of {spent_number(asked)} spent so far"
 
 
 def _version(distribution: str) -> str:

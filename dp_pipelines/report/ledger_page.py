@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from dp_pipelines.ledger import events, units
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
 
 RULES = {
@@ -178,7 +178,7 @@ def _charges(
                 "what": what,
                 "plan": plans.get(place, ""),
                 "epsilon": _exact(cost[0], 12),
-                "delta": public_number(units.delta_of(cost[1])),
+                "delta": cost_number(units.delta_of(cost[1])),
                 "order": order,
             }
         )
@@ -246,7 +246,7 @@ def _runs(
 def _what(kind: str, body: Mapping[str, Any]) -> str:
     """An event in a few words; whatever is not said here stands in its line."""
     files = len(mapping(body.get("files")))
-    budget = f"epsilon {public_number(body.get('epsilon'))}, delta {public_number(body.get('delta'))}"
+    budget = f"epsilon {cost_number(body.get('epsilon'))}, delta {cost_number(body.get('delta'))}"
     return {
         events.ACCOUNT_OPENED: f"cap {budget}; rule {text(body.get('rule'))}",
         events.CAP_RAISED: f"cap now {budget}",

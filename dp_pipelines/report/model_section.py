@@ -21,7 +21,7 @@ from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import LARGEST, Floats
 from dp_pipelines.report.key_text import label, visible
-from dp_pipelines.report.numbers import ERROR_BAR, error_bar_parts, public_number, with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
 MOST_WEIGHTS = 20
@@ -195,8 +195,8 @@ def _privacy(content: Mapping[str, Any]) -> dict[str, Any]:
     said = mapping(content.get("privacy"))
     return {
         "unit": text(said.get("unit")),
-        "epsilon": public_number(said.get("epsilon")),
-        "delta": public_number(said.get("delta")),
+        "epsilon": cost_number(said.get("epsilon")),
+        "delta": cost_number(said.get("delta")),
         "plan": text(said.get("plan")),
         "not_covered": [text(item) for item in sequence(said.get("not_covered"))],
     }

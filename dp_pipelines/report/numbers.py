@@ -5,9 +5,12 @@ as a dash.
 """
 
 import math
+from collections.abc import Callable
 
-ERROR_BAR = 1.96
-"""An error bar covers 95% of the noise, which is normal or nearly so: that many standard deviations."""
+from dp_pipelines.accounting.shown_costs import left_number, spent_number
+from dp_pipelines.metrics.base import ERROR_BAR as ERROR_BAR
+
+MOST_DECIMALS = 12
 
 MOST_DIGITS = 1e15
 """From here on a number is written with an exponent: no float holds its last digits."""
@@ -27,8 +30,11 @@ def error_bar_parts(value: float | None, stddev: float | None, *, grouped: bool 
     """
     if value is None or stddev is None or not math.isfinite(value) or not math.isfinite(bar := ERROR_BAR * stddev):
         return None
-    digits = 0 if not bar > 0 else max(0, 1 - math.floor(math.log10(bar)))
-    digits = min(digits, 12)
+    if not bar > 0:
+        return f"{value + 0.0:{',' if grouped else ''}.6g}" if abs(value) < 1e6 else _fixed(value, 0, grouped), "0"
+    digits = max(0, 1 - math.floor(math.log10(bar)))
+    if digits > MOST_DECIMALS:  # of so narrow a bar only an exponent shows that it is there
+        return f"{value + 0.0:.15g}", f"{bar:.1e}"
     return _fixed(value, digits, grouped), _fixed(bar, digits, grouped)
 
 
@@ -59,6 +65,30 @@ def public_number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
         return "-"
     return _fixed(value, 0, True) if abs(value) >= 1000 else f"{value:.4g}".replace("e-0", "e-")
+
+
+def cost_number(value: object) -> str:
+    """An epsilon or a delta that is spent or allowed, rounded up as everywhere (`accounting.shown_costs`).
+
+    >>> cost_number(0.93342), cost_number(1e-6), cost_number(12), cost_number(None)
+    ('0.9335', '1e-6', '12', '-')
+    """
+    return _cost(value, spent_number)
+
+
+def left_cost_number(value: object) -> str:
+    """An epsilon or a delta that is left, rounded down likewise.
+
+    >>> left_cost_number(0.93342)
+    '0.9334'
+    """
+    return _cost(value, left_number)
+
+
+def _cost(value: object, shown: Callable[[float], str]) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+        return "-"
+    return shown(value).replace("e-0", "e-")
 
 
 def tick_number(value: float) -> str:

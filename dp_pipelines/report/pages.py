@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from dp_pipelines.report.key_text import shown_key, visible
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.numbers import cost_number, left_cost_number
 
 if TYPE_CHECKING:
     import jinja2
@@ -58,9 +58,9 @@ def meters(budget: Mapping[str, Any]) -> list[dict[str, str]]:
             found.append(
                 {
                     "name": name,
-                    "cap": public_number(most),
-                    "spent": public_number(used),
-                    "left": public_number(left.get(name)),
+                    "cap": cost_number(most),
+                    "spent": cost_number(used),
+                    "left": left_cost_number(left.get(name)),
                     "percent": f"{100 * share:.1f}".removesuffix(".0"),
                     "width": f"{100 * share:.2f}",
                 }

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.release.manifest import spent_so_far
 from dp_pipelines.report.model_section import model_section
-from dp_pipelines.report.numbers import public_number
+from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
 from dp_pipelines.report.stage_section import stage_section
 
@@ -65,6 +66,7 @@ def render(
         run_id=text(content.get("run_id")),
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit,
+        so_far=spent_so_far(content),
         stages=[
             model_section(
                 name, models[name], unit, text(mapping(mapping(content.get("models")).get(name)).get("label"))
@@ -99,7 +101,7 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "runs": runs if isinstance(runs, int) and runs > 1 else 1,
         "rows": [
-            {"words": words, "epsilon": public_number(of.get("epsilon")), "delta": public_number(of.get("delta"))}
+            {"words": words, "epsilon": cost_number(of.get("epsilon")), "delta": cost_number(of.get("delta"))}
             for words, of in (
                 ("This run, as computed", once),
                 ("All runs of this plan together, as computed", total),
@@ -107,8 +109,8 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
             )
             if of
         ],
-        "epsilon": public_number(epsilon),
-        "delta": public_number(delta),
+        "epsilon": cost_number(epsilon),
+        "delta": cost_number(delta),
         "factor": _factor(epsilon),
         "factor_all": _factor(all_epsilon),
         "one_in": _one_in(delta),
@@ -183,7 +185,7 @@ def _mechanism(record: Mapping[str, Any]) -> dict[str, str]:
     if each is not None:
         change += f", {public_number(float(each))} each"
     if record.get("delta") is not None or record.get("epsilon") is not None:
-        change = f"epsilon {public_number(record.get('epsilon', 0))}, delta {public_number(record.get('delta', 0))}"
+        change = f"epsilon {cost_number(record.get('epsilon', 0))}, delta {cost_number(record.get('delta', 0))}"
     kind, name = text(record.get("kind")), text(record.get("name"))
     return {
         "stage": text(record.get("stage")),

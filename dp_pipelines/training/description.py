@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dp_pipelines import checks
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
@@ -124,9 +125,10 @@ class Statement:
         >>> Statement(unit="value of customer", epsilon=1.0, delta=1e-6, plan="").words[:75]
         'adding or removing all rows of one value of customer changes the probabilit'
         """
+        epsilon, delta = spent_number(self.epsilon), spent_number(self.delta)
         return (
             f"adding or removing all rows of one {self.unit} changes the probability of any outcome of all that the plan of "
-            f"this model releases, in all of its runs, by at most a factor e^{self.epsilon:.6g}, and {self.delta:.6g}"
+            f"this model releases, in all of its runs, by at most a factor e^{epsilon}, and {delta}"
         )
 
     def to_json(self) -> dict[str, Any]:

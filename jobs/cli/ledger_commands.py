@@ -24,7 +24,7 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile, load
 from dp_pipelines.jobs.terminal import output, summary
 from dp_pipelines.ledger import default_places, export, sources
 from dp_pipelines.ledger.database import Database
-from dp_pipelines.ledger.entries import EngineJob, PlanBlock, Run, Window
+from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.pins import OtherAnchor
 from dp_pipelines.ledger.rules import check_cap
@@ -149,7 +149,7 @@ def _init(given: argparse.Namespace) -> None:
             files=files,
         )
         print(
-            f"opened the account {account.name!r}: epsilon {account.epsilon:g} and delta {account.delta:g} for each "
+            f"opened the account {account.name!r}: {_both(account)} for each "
             f"{visible(account.words)}, rule {account.rule}"
         )
         here = default_places.AccountPlace(account=dataset, ledger=book.state.ledger, shown=book.shown)
@@ -181,7 +181,12 @@ def _raise(given: argparse.Namespace) -> None:
         if value is None:
             raise RequestError(field=name, message="is required", hint="add it to the command")
     account = book.raise_cap(str(dataset), epsilon=given.epsilon, delta=given.delta)
-    print(f"the cap of {account.name!r} is now epsilon {account.epsilon:g} and delta {account.delta:g}")
+    print(f"the cap of {account.name!r} is now {_both(account)}")
+
+
+def _both(account: Account) -> str:
+    """A cap in words."""
+    return f"epsilon {summary.spent_number(account.epsilon)} and delta {summary.spent_number(account.delta)}"
 
 
 def _show(given: argparse.Namespace) -> None:
@@ -205,15 +210,15 @@ def _show(given: argparse.Namespace) -> None:
             cap, spent, left = budget["cap"], budget["spent"], budget["left"]
             place = f"{_shown(window)}: " if window else ""
             out.print(
-                f"  {place}spent epsilon {summary.spent_number(spent['epsilon'])} of {summary.number(cap['epsilon'])}, delta "
-                f"{summary.spent_number(spent['delta'])} of {summary.number(cap['delta'])}; left epsilon "
-                f"{summary.left_number(left['epsilon'])}, delta {summary.left_number(left['delta'])}"
+                f"  {place}spent epsilon {summary.spent_number(spent['epsilon'])} of {summary.spent_number(cap['epsilon'])}, "
+                f"delta {summary.spent_number(spent['delta'])} of {summary.spent_number(cap['delta'])}; "
+                f"left epsilon {summary.left_number(left['epsilon'])}, delta {summary.left_number(left['delta'])}"
             )
         for plan in account["plans"]:
             place = f"{_shown(plan['window'])}: " if plan["window"] else ""
             out.print(
                 f"  {place}plan {plan['plan'][:12]}: {plan['used']} of {plan['runs']} runs used, at a joint cost of epsilon "
-                f"{summary.spent_number(plan['epsilon'])} of {summary.number(plan['accounted']['epsilon'])}"
+                f"{summary.spent_number(plan['epsilon'])} of {summary.spent_number(plan['accounted']['epsilon'])}"
             )
         count = sum(1 for _ in book.state.runs_of(account["account"]))
         _show_tunings(out, account["tunings"])
@@ -241,28 +246,13 @@ def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
             "window": block.window,
             "runs": block.runs,
             "used": len(block.rounds),
-            "epsilon": _cost_of_used(block),
+            "epsilon": export.cost_of_used(block),
             "delta": block.body["accounted"]["delta"],
             "accounted": block.body["accounted"],
         }
         for block in book.state.plans.values()
         if block.account == account
     ]
-
-
-def _cost_of_used(block: PlanBlock) -> float:
-    """The epsilon of the rounds that runs hold, at the plan's delta."""
-    from dp_pipelines.accounting.accountant import epsilon_of_rounds
-    from dp_pipelines.accounting.mechanism_record import MechanismRecord
-
-    used, first = [], 1
-    # With a constant split one round stands for all of them.
-    for records, times in block.body.get("groups") or [[block.body["mechanisms"], block.runs]]:
-        count = sum(first <= number < first + times for number in block.rounds)
-        if count:
-            used.append(([MechanismRecord.from_json(record) for record in records], count))
-        first += times
-    return epsilon_of_rounds(used, block.body["accounted"]["delta"]) if used else 0.0
 
 
 def _verify(given: argparse.Namespace) -> None:

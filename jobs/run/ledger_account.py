@@ -9,6 +9,7 @@ privacy unit is the job's, or the run is refused.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources import event_window
@@ -96,8 +97,9 @@ class Book:
                 self._refuse_other_account(self._ledger)
                 return self._with_source(self._ledger, pattern)
             self._tell(
-                f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, epsilon "
-                f"{job.budget.epsilon:g} and delta {job.budget.delta:g}, for all jobs on this dataset together"
+                f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, "
+                f"epsilon {spent_number(job.budget.epsilon)} and delta {spent_number(job.budget.delta)}, for all jobs on this "
+                "dataset together"
             )
         return self._with_source(self._ledger, pattern)
 

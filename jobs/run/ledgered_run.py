@@ -199,6 +199,7 @@ def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
         "runs": block.runs if block is not None else 1,
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         **export.budget_of(account, run_.window),
+        **({"so_far": {"epsilon": export.cost_of_used(block)}} if block is not None and block.runs > 1 else {}),
         "note": f"charged once, to the account {account.name!r}",
     }
 

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import ledger_account, ledgered_run, unledgered_run
@@ -176,7 +177,7 @@ def carry_out(
             if frozen is None and book.others():
                 tell(
                     "this job differs from earlier ones on these data, so it costs another epsilon "
-                    f"{plan.accounted['epsilon']:.4g} for all of its runs"
+                    f"{spent_number(plan.accounted['epsilon'])} for all of its runs"
                 )
             identity = run_id or _identity(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)

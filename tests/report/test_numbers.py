@@ -30,6 +30,20 @@ def test_what_is_shown_is_within_a_tenth_of_the_error_bar(value: float, stddev: 
     assert abs(float(parts[1]) - bar) <= slack
 
 
+@given(st.floats(0.5, 1e3), st.integers(-16, 5))
+def test_a_bar_that_is_not_zero_never_shows_as_zero(value: float, exponent: int) -> None:
+    parts = error_bar_parts(value, 10.0**exponent)
+    assert parts is not None
+    assert float(parts[1]) > 0
+    assert abs(float(parts[0]) - value) <= max(0.06 * ERROR_BAR * 10.0**exponent, 0.5 * (exponent >= 0), 1e-14 * value)
+
+
+def test_a_narrow_mean_gets_the_digits_of_its_bar() -> None:
+    assert with_error_bar(1.00000004, 2e-9) == "1.0000000400 ± 0.0000000039"
+    assert with_error_bar(1.0, 2e-14) == "1 ± 3.9e-14"
+    assert with_error_bar(0.25, 0.0) == "0.25 ± 0"
+
+
 def test_a_number_that_rounds_to_zero_has_no_sign() -> None:
     assert with_error_bar(-0.3, 100.0) == "0 ± 196"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline_dp.aggregate_params import parameters_to_readable_string
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned
 
 
@@ -77,7 +78,7 @@ class Explanation:
                 steps.append(f"{statistic.name}: {law} noise of standard deviation {noise.stddev:.6g}")
         lines += [f" {number}. {step}" for number, step in enumerate(steps, 1)]
         accounted = self._accountant.plan.accounted
-        total = f"({accounted['epsilon']:.6g}, {accounted['delta']:.6g})-differentially private"
+        total = f"({spent_number(accounted['epsilon'])}, {spent_number(accounted['delta'])})-differentially private"
         lines.append(
             f"All aggregations of this accountant together: {total}, accounted with privacy loss distributions"
         )
