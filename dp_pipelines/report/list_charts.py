@@ -15,6 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.release import verdicts
 from dp_pipelines.report.chart_choices import PANELS, panels_over_time, row_parts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import Floats, drawable
@@ -86,7 +87,9 @@ class QuantileLists(ListStyle):
                 "name": metric.name,
                 "label": labels[place],
                 "bins": False,
-                "cells": number_cells(metric.values[:, place], metric.stddevs[:, place], most),
+                "cells": number_cells(
+                    metric.values[:, place], metric.stddevs[:, place], most, verdicts.range_of(entry)
+                ),
             }
             for place in chosen.tolist()
         ]
@@ -242,15 +245,21 @@ def style_of(metric: type[Metric] | None, entry: Mapping[str, Any]) -> ListStyle
     return next(style for style in STYLES.values() if style.declared(entry))
 
 
-def number_cells(values: Floats, stddevs: Floats, most: int) -> list[dict[str, Any]]:
-    """The first numbers as cells; those that their error bar swallows are marked."""
-    cells = []
-    for value, stddev in zip(values[:most].tolist(), stddevs[:most].tolist(), strict=True):
+def number_cells(
+    values: Floats, stddevs: Floats, most: int, within: tuple[float, float] | None = None
+) -> list[dict[str, Any]]:
+    """The first numbers as cells; those that their error bar swallows are marked, those whose bar covers the range are hidden."""
+    cells: list[dict[str, Any]] = []
+    hidden = verdicts.covers(stddevs[:most], within).tolist()
+    for value, stddev, covered in zip(values[:most].tolist(), stddevs[:most].tolist(), hidden, strict=True):
+        if covered:
+            cells.append({"value": None, "bar": None, "unsure": True, "noise": verdicts.NOISE})
+            continue
         parts = error_bar_parts(value, stddev, grouped=True)
         unsure = parts is not None and abs(value) < ERROR_BAR * stddev
         if math.isnan(stddev) and math.isfinite(value):  # it was chosen, and has no error bar
             parts = (public_number(value), "")
-        cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure})
+        cells.append({"value": parts and parts[0], "bar": parts and parts[1], "unsure": unsure, "noise": ""})
     return cells
 
 

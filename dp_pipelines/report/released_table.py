@@ -19,6 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dp_pipelines.metrics import registry
+from dp_pipelines.query.best import RANK
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
 
@@ -87,6 +88,10 @@ class Numbers:
         chosen = np.isnan(self.stddevs) & np.isfinite(self.values)
         return np.where(chosen, 0.0, ERROR_BAR * self.stddevs)
 
+    def taken(self, rows: Codes) -> "Numbers":
+        """Some rows of it, in this order."""
+        return Numbers(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows])
+
     @property
     def lower(self) -> Floats:
         """The lower end of each error bar, minus infinity where there is no number."""
@@ -106,6 +111,10 @@ class Lists:
     def bars(self) -> Floats:
         """Half the length of each error bar."""
         return ERROR_BAR * self.stddevs
+
+    def taken(self, rows: Codes) -> "Lists":
+        """Some rows of it, in this order."""
+        return Lists(name=self.name, values=self.values[rows], stddevs=self.stddevs[rows])
 
     def at(self, place: int) -> Numbers:
         """One place of the lists as a metric."""
@@ -127,6 +136,12 @@ class Published:
     keys: tuple[Key, ...]
     metrics: tuple[Numbers, ...]
     lists: tuple[Lists, ...]
+
+    @property
+    def in_order(self) -> list[Numbers | Lists]:
+        """All metrics in the order of the file."""
+        every: list[Numbers | Lists] = [*self.metrics, *self.lists]
+        return sorted(every, key=lambda metric: self.table.column_names.index(metric.name))
 
     @property
     def time(self) -> Key | None:
@@ -192,6 +207,40 @@ def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
         return published.metrics[0]
     nothing = np.zeros(published.table.num_rows)
     return Numbers(name="", values=nothing, stddevs=nothing)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrintedOrder:
+    """The rows that are printed, in order, and the column by which they come first; empty where that are the keys."""
+
+    rows: Codes
+    by: str
+
+
+def printed_order(published: Published, kinds: Mapping[str, object], most: int, *, best: bool = False) -> PrintedOrder:
+    """The first rows to print: by the first metric that says how large a group is, the largest first; else by their keys.
+
+    Args:
+        published: a table.
+        kinds: the kind of each metric, where it is known.
+        most: how many rows.
+        best: whether they were chosen as the best, and are in the order in which they were chosen.
+    """
+    count = published.table.num_rows
+    if best:
+        for key in published.keys:
+            if key.name == RANK:
+                order = np.argsort(_floats(published.table.column(RANK)), kind="stable")
+                return PrintedOrder(rows=order[:most], by=RANK)
+    every: list[Numbers | Lists] = [*published.metrics, *published.lists]
+    for metric in every:
+        kind = registry.of_kind(kinds.get(metric.name))
+        if kind is not None and kind.ranks:
+            rows = largest_rows(metric.total if isinstance(metric, Lists) else metric, most)
+            if len(rows) < min(most, count):  # those without a number come last
+                rows = np.concatenate([rows, np.setdiff1d(np.arange(count), rows)[: most - len(rows)]])
+            return PrintedOrder(rows=rows, by=metric.name)
+    return PrintedOrder(rows=np.arange(min(most, count)), by="")
 
 
 def largest_rows(metric: Numbers, most: int) -> Codes:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.release import verdicts
 from dp_pipelines.report import kept_text
 from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
 from dp_pipelines.report.charts import (
@@ -35,9 +36,11 @@ from dp_pipelines.report.released_table import (
     Key,
     Lists,
     Numbers,
+    PrintedOrder,
     Published,
     largest_groups,
     largest_rows,
+    printed_order,
     ranking,
     read_published,
 )
@@ -83,10 +86,13 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
     published = read_published(path, list(keys) if named and keys is not None else None)
     entries = {name: entry for name, entry in (described or {}).items() if isinstance(entry, Mapping)}
-    said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in _in_order(published)}
+    said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
-    section |= _table(published, styles, entries)
+    order = printed_order(published, said, FIRST_ROWS, best=section["selection"]["best"] is not None)
+    section |= _table(published, styles, entries, order)
+    found = verdicts.of_stage(published.table, stage)
+    section["verdict_note"], section["nothing"] = verdicts.note(found, stage), verdicts.nothing_published(stage)
     section["legend"] = [
         {
             "name": metric.name,
@@ -94,8 +100,9 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
             + _chosen_bounds(entries.get(metric.name, {}))
             + _shrunk(entries.get(metric.name, {})),
             "bar": _usual_bar(metric),
+            "verdict": found[metric.name].words if metric.name in found else "",
         }
-        for metric in _in_order(published)
+        for metric in published.in_order
     ]
     # The table has all; plots show a mean as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
@@ -174,34 +181,32 @@ def _finite(value: Any) -> float | None:
     return value if sound else None
 
 
-def _in_order(published: Published) -> list[Numbers | Lists]:
-    """All metrics in the order of the file."""
-    every: list[Numbers | Lists] = [*published.metrics, *published.lists]
-    return sorted(every, key=lambda metric: published.table.column_names.index(metric.name))
-
-
-def _table(published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any]) -> dict[str, Any]:
+def _table(
+    published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any], order: PrintedOrder
+) -> dict[str, Any]:
     """The first rows as cells."""
-    first = published.table.slice(0, FIRST_ROWS)
     columns: list[dict[str, Any]] = []
-    for metric in _in_order(published):
+    for metric in (metric.taken(order.rows) for metric in published.in_order):
         if isinstance(metric, Lists):
             columns += styles[metric.name].columns(metric, entries.get(metric.name, {}), FIRST_ROWS)
         else:
-            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS)
+            within = verdicts.range_of(entries.get(metric.name, {}))
+            cells = number_cells(metric.values, metric.stddevs, FIRST_ROWS, within)
             columns.append({"name": metric.name, "label": "", "bins": False, "cells": cells})
-    texts = [[key.text(int(code)) for code in key.codes[: first.num_rows]] for key in published.keys]
+    texts = [[key.text(int(key.codes[int(row)])) for row in order.rows] for key in published.keys]
     return {
         "rows": published.table.num_rows,
         "keys": [key.name for key in published.keys],
         "columns": columns,
         "body": [
             {"keys": [column[at] for column in texts], "cells": [column["cells"][at] for column in columns]}
-            for at in range(first.num_rows)
+            for at in range(len(order.rows))
         ],
         "more": f"{max(0, published.table.num_rows - FIRST_ROWS):,}",
         "count": f"{published.table.num_rows:,}",
-        "shown": first.num_rows,
+        "shown": len(order.rows),
+        "by": order.by,
+        "noise": any(cell.get("noise") for column in columns for cell in column["cells"]),
     }
 
 

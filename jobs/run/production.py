@@ -21,7 +21,7 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import manifest
+from dp_pipelines.release import manifest, verdicts
 from dp_pipelines.report import report
 from dp_pipelines.training.kept_draws import Draws
 
@@ -133,6 +133,7 @@ class Production:
                 for column, entry in described["metrics"].items():
                     if entry.get("raw_of", column) == name:
                         entry["bounds"] = list(family[1:]) if family is not None else None
+        verdicts.note_in(content["stages"], files)
         if self.plan.trained:
             content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
         if ledger:

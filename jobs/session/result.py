@@ -17,7 +17,7 @@ from markupsafe import escape
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.session.session_account import SessionBudget
-from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.report import released_table
 from dp_pipelines.report.numbers import ERROR_BAR
 
@@ -52,10 +52,9 @@ class Release:
         (stage,) = manifest["stages"]
         self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
         self._published = released_table.read_published(path, stage["partition_by"])
-        self._first = summary.first_rows(path)
-        notes = summary.stage_notes(manifest, name)
-        self._notes = [self._first.note, *notes]
-        self._console_text = _text_of(path, notes)
+        self._first = released_rows.first_rows(path, stage)
+        self._notes = released_rows.notes_of(manifest, name)
+        self._console_text = _text_of(path, stage, self._notes)
 
     def to_arrow(self, *, bars: bool = False) -> pa.Table:
         """The released table: partition columns, and for each metric its value and `<metric>_stddev`.
@@ -125,9 +124,12 @@ class Release:
         first = self._first
         heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
+        lines = [f"{name}: {words}" for name, words in first.said] + ([first.remark] if first.remark else [])
+        lines += self._notes
+        said = "".join(f"<div>{escape(line)}</div>" for line in lines)
         return (
             f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"
-            f"<tbody>{rows}</tbody></table><div>{'<br>'.join(map(escape, self._notes))}</div><div>{escape(self._told())}</div>"
+            f"<tbody>{rows}</tbody></table><div>{escape(first.note)}</div>{said}<div>{escape(self._told())}</div>"
         )
 
     def _told(self) -> str:
@@ -140,14 +142,14 @@ def left_in_words(budget: Mapping[str, SessionBudget]) -> str:
     """What is left of an account, never more than it is."""
     left, cap = budget["left"], budget["cap"]
     return (
-        f"left: epsilon {summary.left_number(left.epsilon)} of {summary.number(cap.epsilon)}, "
-        f"delta {summary.left_number(left.delta)} of {summary.number(cap.delta)}"
+        f"left: epsilon {summary.left_number(left.epsilon)} of {summary.spent_number(cap.epsilon)}, "
+        f"delta {summary.left_number(left.delta)} of {summary.spent_number(cap.delta)}"
     )
 
 
-def _text_of(path: pathlib.Path, notes: Sequence[str]) -> str:
+def _text_of(path: pathlib.Path, stage: Mapping[str, Any], notes: Sequence[str]) -> str:
     out = io.StringIO()
-    summary.print_stage(path, summary.console(out), notes)
+    released_rows.print_stage(path, summary.console(out), stage, notes)
     return out.getvalue().rstrip()
 
 

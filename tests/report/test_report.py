@@ -106,10 +106,13 @@ def test_the_text_of_plots_is_text(whole: str) -> None:
     assert not any(re.fullmatch(r"K\d+K", text) for text in texts)
 
 
-def test_the_table_shows_values_with_their_error_bars(whole: str) -> None:
+def test_the_table_shows_values_with_their_error_bars_the_largest_first(whole: str) -> None:
     read = Page(whole)
-    assert read.inside("tbody", "tr", "th", "bdi")[:13] == ["product 0"] * 12 + ["product 1"]
-    assert read.inside("td", "span")[:2] == ["400", "± 157"]
+    orders = groceries()["orders"].to_numpy()
+    products = [f"product {at // 12}" for at in np.argsort(-orders, kind="stable")]
+    assert read.inside("tbody", "tr", "th", "bdi")[:108] == products
+    assert read.inside("td", "span")[:2] == [f"{orders.max():,.0f}", "± 157"]
+    assert "All 108 rows, the largest first by orders" in read.words
     assert read.inside("td", "span").count("–") == 16  # means that have no number
 
 
@@ -122,10 +125,30 @@ def test_only_the_first_rows_are_shown_and_the_rest_is_counted(tmp_path: pathlib
     assert str(tmp_path) not in html
 
 
+def test_each_metric_has_its_verdict_and_noise_is_a_dash(tmp_path: pathlib.Path) -> None:
+    content = manifest()
+    content["stages"][0]["metrics"]["mean_price"]["range"] = [0, 20]
+    columns = {"product": ["a", "b"], "week": ["x", "y"], **metric("orders", [90.0, 5.0], 10.0),
+               **metric("mean_price", [19.5, 7.0], [10.0, 1.0])}  # fmt: skip
+    words = Page(page(tmp_path, columns, content)).words
+    assert "orders : the number of rows, each ± 20 . 1 of 2 differs from zero; 0.1 would by chance ." in words
+    assert "1 of 2 error bar is shorter than a quarter of the range 0 … 20" in words
+    assert "by chance: if the true number were 0 in every group" in words
+    assert "– (noise)" in words
+    assert "19.5" not in Page(page(tmp_path, columns, content)).inside("td", "span")
+
+
+def test_a_run_of_several_says_what_was_spent_so_far(tmp_path: pathlib.Path) -> None:
+    ledger = {**manifest()["ledger"], "so_far": {"epsilon": 0.43211}}
+    words = Page(page(tmp_path, groceries(), manifest(ledger=ledger))).words
+    assert "So far run 3 of 52; epsilon 0.4322 of 1 spent so far" in words
+    assert "spent so far" not in Page(page(tmp_path, groceries())).words  # a manifest of version 0.1.0 does not say
+
+
 def test_an_empty_table_says_that_nothing_was_published_and_not_why(tmp_path: pathlib.Path) -> None:
     empty = {name: column[:0] for name, column in groceries().items()}
     words = Page(page(tmp_path, empty)).words
-    assert "No partition was published." in words
+    assert "No group was published: a group needs about 204 units." in words
     assert "does not mean that there was nothing" in words
 
 

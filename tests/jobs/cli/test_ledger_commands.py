@@ -152,6 +152,12 @@ def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> 
         assert (
             f"{number} of 3 runs used, at a joint cost of epsilon {summary.spent_number(plan['epsilon'])} of " in people
         )
+        so_far = f"run {number} of 3; epsilon {summary.spent_number(plan['epsilon'])} of 1 spent so far"
+        assert so_far in (fresh.folder / f"w{number}" / "report.html").read_text()
+        assert (
+            f"so far     {so_far}\n"
+            in call("run", fresh.job, "--run-id", f"w{number}", "--output", fresh.folder / f"w{number}").out
+        )
         # The block for all three is charged at once.
         assert shown["accounts"][0]["budgets"][""]["spent"]["epsilon"] == pytest.approx(plan["accounted"]["epsilon"])
     content = json.loads((fresh.folder / "w1" / "manifest.json").read_text())

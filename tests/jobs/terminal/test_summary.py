@@ -9,7 +9,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines import ContributionBounds, Count, Plan, PrivacyIdCount, PrivatePartitions, Query
-from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.query.train_model import BinaryLabel, Number, Steps, TrainModel
 
@@ -93,7 +93,7 @@ def test_an_explanation_shows_four_ways_to_add_up_and_every_record() -> None:
         "epsilon of all runs at delta 1e-06",
         "sum   advanced   Renyi   privacy loss distribution",
         "weekly [red] alone",
-        *(summary.number(costs[way]) for way in summary.WAYS),
+        *(summary.spent_number(costs[way]) for way in summary.WAYS),
         "3 decisions of epsilon",
         "partitions",
     ):
@@ -135,8 +135,8 @@ def test_a_release_shows_its_first_rows_with_error_bars(tmp_path: pathlib.Path) 
     said = published(tmp_path, pa.table(columns))
     assert "weekly · 20 partitions" in said
     assert "(null)" in said
-    assert said.count("100.0 ± 3.9") == summary.FIRST_ROWS
-    assert f"and {rows - summary.FIRST_ROWS} more" in said
+    assert said.count("100.0 ± 3.9") == released_rows.FIRST_ROWS
+    assert f"the first {released_rows.FIRST_ROWS} of {rows}; ± covers 95% of the noise" in said
     assert "every value of customer (all its rows together)" in said
 
 

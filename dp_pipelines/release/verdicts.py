@@ -1,0 +1,247 @@
+"""What the numbers of a release are worth: one line for each metric, so that noise is not read as news.
+
+In: a released table and the manifest's entry of its stage (any part of it may be missing). Out: a `Verdict` for each metric that
+declares how it is judged; the numbers whose error bar covers all that they could be. Holds: computed from released numbers and
+public parameters alone, so it costs nothing. A published deviation is capped at half of the range: no comparison here comes out
+otherwise without the cap. Not covered: models, which have measures of their own, and numbers without an error bar.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels.lattice import Flags, Floats
+from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import ERROR_BAR, UNITS, Judged
+
+CHANCE = 0.05
+"""The part of numbers that noise alone takes beyond their error bar where the true number is 0."""
+
+NARROW = 4
+"""A bar is narrow where it is shorter than the range over this."""
+
+ADVICE = "ask for fewer partitions, a wider window or more budget"
+
+NOISE = "– (noise)"
+"""What tables show instead of a number whose error bar is as long as the range in which it must lie."""
+
+NOISE_NOTE = f"{NOISE}: the error bar is as long as the whole range"
+
+SELECTED = (
+    "by chance: if the true number were 0 in every group. These groups were published because they have many units, so most of "
+    "their numbers should differ"
+)
+"""What the chance figure means where the published partitions were selected."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How many numbers of a metric stand out of the noise.
+
+    Args:
+        judged: with what the error bars were compared.
+        numbers: how many finite numbers with an error bar there are; each place of a list is one.
+        clear: how many of them stand out.
+        by_chance: how many would differ from zero if noise were all there is; None where that is no question.
+        words: one line for readers.
+    """
+
+    judged: Judged
+    numbers: int
+    clear: int
+    by_chance: float | None
+    words: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        return dataclasses.asdict(self)
+
+
+def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
+    """The verdict on each metric of a stage, by its name, in the order of the table.
+
+    Args:
+        table: the released table.
+        stage: its entry in the manifest; what is missing there gets no verdict.
+
+    >>> table = pa.table({"n": [9.0, -1.0, 2.0], "n_stddev": [1.0, 1.0, 2.0]})
+    >>> of_stage(table, {"metrics": {"n": {"kind": "count"}}})["n"].words
+    '1 of 3 differs from zero; 0.2 would by chance: ask for fewer partitions, a wider window or more budget'
+    """
+    metrics, found = _mapping(stage.get("metrics")), {}
+    for name in table.column_names:
+        entry, bars = _mapping(metrics.get(name)), f"{name}_stddev"
+        metric = registry.of_kind(entry.get("kind"))
+        if metric is None or metric.judged is None or bars not in table.column_names:
+            continue
+        values, stddevs = _numbers(table.column(name)), _numbers(table.column(bars))
+        if len(values) != len(stddevs):
+            continue
+        known = np.isfinite(values) & np.isfinite(stddevs)
+        verdict = JUDGES[metric.judged](values[known], stddevs[known], entry, stage) if known.any() else None
+        if verdict is not None:
+            found[name] = verdict
+    return found
+
+
+def note_in(stages: Sequence[dict[str, Any]], files: Mapping[str, pathlib.Path]) -> None:
+    """Write the verdicts into the entries of a manifest.
+
+    Args:
+        stages: the entries.
+        files: the staged files of the release by name.
+    """
+    for stage in stages:
+        path = files.get(f"{stage['name']}.parquet")
+        if path is not None:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                found = of_stage(file.read(), stage)
+            for name, verdict in found.items():
+                stage["metrics"][name]["verdict"] = verdict.to_json()
+
+
+def note(found: Mapping[str, Verdict], stage: Mapping[str, Any]) -> str:
+    """What must be said beside the verdicts of a stage about its chance figures; empty where there is nothing to say.
+
+    >>> note({}, {})
+    ''
+    """
+    chances = any(verdict.by_chance is not None for verdict in found.values())
+    return SELECTED if chances and is_selected(stage) else ""
+
+
+def is_selected(stage: Mapping[str, Any]) -> bool:
+    """Whether the published partitions of a stage were selected for the units in them.
+
+    >>> is_selected({"selection": {"strategy": "gaussian"}}), is_selected({"selection": {"strategy": "public"}})
+    (True, False)
+    """
+    selection = _mapping(stage.get("selection"))
+    return bool(selection) and selection.get("strategy") != "public" and "candidates" not in selection
+
+
+def nothing_published(stage: Mapping[str, Any]) -> str:
+    """What is said of a stage that published no partition.
+
+    Args:
+        stage: its entry in the manifest.
+
+    >>> nothing_published({"selection": {"strategy": "gaussian", "half_keep_users": 65.2}})
+    'no group was published: a group needs about 66 units'
+    """
+    half = _mapping(stage.get("selection")).get("half_keep_users")
+    said = "no group was published"
+    if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
+        return said
+    return f"{said}: a group needs about {int(np.ceil(half)):,} units"
+
+
+def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The range in which the manifest says that the values of a metric lie; None where it says none.
+
+    >>> range_of({"range": [0, 5]}), range_of({"range": [5, 0]}), range_of({})
+    ((0.0, 5.0), None, None)
+    """
+    ends = entry.get("range")
+    if not isinstance(ends, Sequence) or isinstance(ends, str) or len(ends) != 2:
+        return None
+    if not all(isinstance(end, int | float) and not isinstance(end, bool) and abs(end) < 1e301 for end in ends):
+        return None
+    low, high = float(ends[0]), float(ends[1])
+    return (low, high) if low < high else None
+
+
+def range_in_words(within: tuple[float, float]) -> str:
+    """A range with as many digits as tell its ends apart.
+
+    >>> range_in_words((0.0, 172.63349)), range_in_words((1.0, 1.0000001))
+    ('0 … 172.6', '1 … 1.0000001')
+    """
+    texts = [f"{end:.4g}" for end in within]
+    return " … ".join(texts if texts[0] != texts[1] else [repr(end).removesuffix(".0") for end in within])
+
+
+def covers(stddevs: Floats, within: tuple[float, float] | None) -> Flags:
+    """Where an error bar is as long as the whole range, so that the number says nothing; nowhere without a range.
+
+    Args:
+        stddevs: of released numbers, capped or not: a capped one makes a bar of nearly twice the range.
+        within: the range.
+
+    >>> covers(np.array([2.0, 1.1, 0.9]), (1.0, 5.0)).tolist()
+    [True, True, False]
+    """
+    if within is None:
+        return np.zeros(np.shape(stddevs), np.bool_)
+    return np.asarray(2 * ERROR_BAR * stddevs >= within[1] - within[0])
+
+
+Judge = Callable[[Floats, Floats, Mapping[str, Any], Mapping[str, Any]], Verdict | None]
+"""Of finite numbers, their deviations, the entries of the metric and of its stage."""
+
+
+def _against_zero(values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]) -> Verdict:
+    """How many numbers differ from zero beyond their error bar."""
+    count, clear = len(values), int(np.count_nonzero(np.abs(values) > ERROR_BAR * stddevs))
+    said = f"{clear:,} of {count:,} {'differs' if clear == 1 else 'differ'} from zero"
+    if is_selected(stage) and _selects(entry, stage):
+        said += "; only groups where this number is large are published, so chance is no question"
+        return Verdict(judged="zero", numbers=count, clear=clear, by_chance=None, words=said)
+    chance = CHANCE * count
+    said += f"; {_shown(chance)} would by chance" + _advice(clear, count)
+    return Verdict(judged="zero", numbers=count, clear=clear, by_chance=round(chance, 2), words=said)
+
+
+def _against_range(
+    values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]
+) -> Verdict | None:
+    """How many error bars are narrow beside the range."""
+    within = range_of(entry)
+    if within is None:  # as in a manifest of version 0.1.0
+        return None
+    low, high = within
+    count, clear = len(values), int(np.count_nonzero(2 * ERROR_BAR * stddevs < (high - low) / NARROW))
+    bars = "error bar is" if clear == 1 else "error bars are"
+    said = f"{clear:,} of {count:,} {bars} shorter than a quarter of the range {range_in_words(within)}"
+    return Verdict(judged="range", numbers=count, clear=clear, by_chance=None, words=said + _advice(clear, count))
+
+
+JUDGES: Mapping[Judged, Judge] = MappingProxyType({"zero": _against_zero, "range": _against_range})
+"""How a metric is judged, by what it declares."""
+
+
+def _selects(entry: Mapping[str, Any], stage: Mapping[str, Any]) -> bool:
+    """Whether the very number that is published was compared with the threshold of selection."""
+    return bool(_mapping(stage.get("selection")).get("compares_released_count")) and UNITS.name in _mapping(
+        entry.get("statistics")
+    )
+
+
+def _advice(clear: int, count: int) -> str:
+    return f": {ADVICE}" if 2 * clear < count else ""
+
+
+def _shown(chance: float) -> str:
+    return f"{chance:.1f}" if chance < 100 else f"{chance:,.0f}"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.float64]:
+    """The numbers of a column, or of the lists in it, NaN for null; none of a column of anything else."""
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        column, kind = pc.list_flatten(column), kind.value_type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+        return np.zeros(0)
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)

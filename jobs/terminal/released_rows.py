@@ -1,0 +1,234 @@
+"""Shows a published table in a terminal: its largest rows with error bars, and what its numbers are worth.
+
+In: a published Parquet file and its stage's entry in the manifest (any part of it may be missing). Out: texts. Holds: only
+released rows and public facts are shown; a number that its error bar swallows whole is not; keys say nothing to the terminal.
+"""
+
+import dataclasses
+import pathlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich.box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dp_pipelines.metrics.base import RAW
+from dp_pipelines.release import verdicts
+from dp_pipelines.report import kept_text, released_table
+from dp_pipelines.report.key_text import key_text
+from dp_pipelines.report.numbers import with_error_bar
+from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
+
+FIRST_ROWS = 10
+FIRST_OF_LIST = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FirstRows:
+    """The first rows of a published table as texts, the largest first.
+
+    Args:
+        keys, metrics: names of the columns.
+        rows: of all partitions.
+        cells: for each row that is shown its keys, then its metrics with their error bars.
+        ordered_by: the column by which they are the first; empty where that are the keys.
+        ranked: whether this column ranks, so that the first are not called the largest.
+        said: names with a line on each: verdicts on metrics, what was chosen in the run.
+        remark: what must be known to read these lines.
+    """
+
+    keys: tuple[str, ...]
+    metrics: tuple[str, ...]
+    rows: int
+    cells: tuple[tuple[str, ...], ...]
+    ordered_by: str = ""
+    ranked: bool = False
+    said: tuple[tuple[str, str], ...] = ()
+    remark: str = ""
+
+    @property
+    def is_total(self) -> bool:
+        """Whether it is one row over everything, without a key."""
+        return not self.keys
+
+    @property
+    def title(self) -> str:
+        """What they are rows of."""
+        return "total" if self.is_total else f"{self.rows:,} partition{'' if self.rows == 1 else 's'}"
+
+    @property
+    def note(self) -> str:
+        """The line below them."""
+        parts = []
+        if self.rows > len(self.cells):
+            by = f" by {shown(self.ordered_by)}" if self.ordered_by else ""
+            count = len(self.cells)
+            which = f"{count} largest" if by and not self.ranked else f"first {count}"
+            parts.append(f"the {which} of {self.rows:,}{by}")
+        parts += ["± covers 95% of the noise"] if self.metrics else []
+        parts += [verdicts.NOISE_NOTE] if any(verdicts.NOISE in cell for row in self.cells for cell in row) else []
+        return "; ".join(parts)
+
+
+def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
+    """The first rows of a published Parquet file.
+
+    Args:
+        path: of the file.
+        stage: its entry in the manifest; {} where there is none.
+    """
+    published = released_table.read_published(path, partition_by_of(stage))
+    entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
+    best = "candidates" in _mapping(stage.get("selection"))
+    order = released_table.printed_order(
+        published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best
+    )
+    metrics = published.in_order
+    columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
+    columns += [_cells(metric.taken(order.rows), verdicts.range_of(entries.get(metric.name, {}))) for metric in metrics]
+    found = verdicts.of_stage(published.table, stage)
+    nothing = verdicts.nothing_published(stage) if published.table.num_rows == 0 else ""
+    return FirstRows(
+        keys=tuple(key.name for key in published.keys),
+        metrics=tuple(metric.name for metric in metrics),
+        rows=published.table.num_rows,
+        cells=tuple(zip(*columns, strict=True)),
+        ordered_by=order.by,
+        ranked=best,
+        said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
+        remark=nothing or verdicts.note(found, stage),
+    )
+
+
+def partition_by_of(stage: Mapping[str, Any]) -> list[str] | None:
+    """The partition columns that a manifest names; None where it names none."""
+    keys = stage.get("partition_by")
+    named = isinstance(keys, Sequence) and not isinstance(keys, str) and all(isinstance(key, str) for key in keys)
+    return list(keys) if named and keys is not None else None
+
+
+def print_stage(path: pathlib.Path, out: Console, stage: Mapping[str, Any], notes: Sequence[str] = ()) -> None:
+    """The first rows of a published Parquet file, as a table. Arguments as for `first_rows`; `notes` stand below it."""
+    rows = first_rows(path, stage)
+    out.print(f"[bold]{escape(path.stem)}[/bold] · {rows.title}")
+    if rows.is_total and rows.cells:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 2))
+        for named in zip(rows.metrics, *rows.cells, strict=True):
+            table.add_row(*(escape(shown(cell)) for cell in named))
+        out.print(table)
+        out.print(f"  {escape(rows.note)}")
+    elif rows.cells:
+        table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+        for name in rows.keys:
+            table.add_column(escape(shown(name)))
+        for name in rows.metrics:
+            table.add_column(escape(shown(name)), justify="right")
+        for cells in rows.cells:
+            table.add_row(*(escape(cell) for cell in cells))
+        out.print(table)
+        if rows.note:
+            out.print(f"  {escape(rows.note)}")
+    width = max((len(shown(name)) for name, _ in rows.said), default=0)
+    for name, words in rows.said:
+        out.print(f"  {escape(shown(name).ljust(width))}  {escape(shown(words))}")
+    if rows.remark:
+        out.print(f"  {escape(shown(rows.remark))}")
+    for note in notes:
+        out.print(f"  {escape(note)}")
+    out.print()
+
+
+def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
+    """What stands below the first rows of a stage: which metrics are shrunk, its limits in words, and what these cut off."""
+    unit = str(manifest.get("privacy_unit") or "unit")
+    said: Mapping[str, Any] = next((e for e in manifest.get("stages", []) if e.get("name") == stage), {})
+    limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit))
+    return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, limits)]
+
+
+def shrinkage_note(name: str) -> str:
+    """What stands below the first rows about a metric that is shrunk.
+
+    >>> shrinkage_note("basket")
+    'basket is pulled towards the other groups as far as noise makes that likely; basket_raw is as noise left it'
+    """
+    said = shown(name)
+    return (
+        f"{said} is pulled towards the other groups as far as noise makes that likely; {said}{RAW} is as noise left it"
+    )
+
+
+def shrunk_metrics(manifest: Mapping[str, Any], stage: str) -> tuple[str, ...]:
+    """The metrics of a stage that are shrunk, by its manifest.
+
+    >>> shrunk_metrics({"stages": [{"name": "weekly", "metrics": {"basket": {"shrunk": True}, "orders": {}}}]}, "weekly")
+    ('basket',)
+    """
+    described = (entry.get("metrics", {}) for entry in manifest.get("stages", []) if entry.get("name") == stage)
+    return tuple(name for metrics in described for name, entry in metrics.items() if entry.get("shrunk"))
+
+
+def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What the run has chosen where the job says `auto`."""
+    found, most = [], stage.get("max_partitions_contributed")
+    if isinstance(most, int) and not isinstance(most, bool):
+        found.append(("auto", f"at most {most:,} partition{'' if most == 1 else 's'} of each unit count"))
+    for name, entry in entries.items():
+        bounds = verdicts.range_of({"range": entry.get("bounds")})
+        if bounds is not None:
+            found.append(("auto", f"values of {name} are clamped to {verdicts.range_in_words(bounds)}"))
+    return found
+
+
+def _key_texts(published: Published, name: str, rows: Codes) -> list[str]:
+    column = published.table.column(name)
+    return [shown(_value(column[int(row)])) for row in rows]
+
+
+def _cells(metric: Numbers | Lists, within: tuple[float, float] | None) -> list[str]:
+    """The numbers of a metric with their error bars; of lists the first few."""
+    if isinstance(metric, Numbers):
+        return _with_bars(metric.values, metric.stddevs, within)
+    more = ", …" if metric.values.shape[1] > FIRST_OF_LIST else ""
+    pairs = zip(metric.values[:, :FIRST_OF_LIST], metric.stddevs[:, :FIRST_OF_LIST], strict=True)
+    listed = (_with_bars(values, stddevs, within) for values, stddevs in pairs)
+    return [verdicts.NOISE if set(cells) == {verdicts.NOISE} else ", ".join(cells) + more for cells in listed]
+
+
+def _with_bars(values: Floats, stddevs: Floats, within: tuple[float, float] | None) -> list[str]:
+    hidden = verdicts.covers(stddevs, within)
+    return [
+        verdicts.NOISE if covered else with_error_bar(value, stddev)
+        for value, stddev, covered in zip(values.tolist(), stddevs.tolist(), hidden.tolist(), strict=True)
+    ]
+
+
+def _value(scalar: Any) -> Any:
+    """A key as Python has it, or as text where Python has no such day or moment."""
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError):
+        return key_text(scalar)
+
+
+def shown(value: Any) -> str:
+    r"""A key for people: what a terminal would take for a command, or for another direction of writing, is escaped.
+
+    >>> shown("a\x1b[31m")
+    'a\\x1b[31m'
+    """
+    if value is None:
+        return "(null)"
+    return "".join(repr(sign)[1:-1] if _is_command(sign) else sign for sign in str(value))
+
+
+def _is_command(sign: str) -> bool:
+    # Joiners are part of names and of emoji, and do no more than join.
+    return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp") and sign not in "\u200c\u200d"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
