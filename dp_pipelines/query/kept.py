@@ -39,7 +39,9 @@ class Kept:
     """
 
     share: Annotated[float, checks.Real(above=0, below=1, hint="write e.g. share: 0.02, or leave kept out")]
-    up_to: Annotated[int, checks.Whole(low=2, high=LARGEST_END)] | None = None
+    up_to: (
+        Annotated[int, checks.Whole(low=2, high=LARGEST_END, hint="leave it out, or write e.g. up_to: 1000")] | None
+    ) = None
     filters: Sequence[str] = ()
 
     def __post_init__(self) -> None:

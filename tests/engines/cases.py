@@ -201,6 +201,35 @@ def shaped_csv(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
+def _telling_what_is_kept(path: pathlib.Path) -> pathlib.Path:
+    """The same job, whose stages also say what their bounds cut off."""
+    content = yaml.safe_load(path.read_text())
+    for stage in content["stages"].values():
+        stage["kept"] = {"share": 0.1}
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def kept_of_a_hot_user(folder: pathlib.Path) -> pathlib.Path:
+    """What bounds keep where nearly all rows are those of one user."""
+    return _telling_what_is_kept(a_hot_user(folder))
+
+
+def kept_of_no_rows(folder: pathlib.Path) -> pathlib.Path:
+    """What bounds keep of nothing."""
+    return _telling_what_is_kept(no_rows(folder))
+
+
+def kept_of_types(folder: pathlib.Path) -> pathlib.Path:
+    """What bounds keep, and which values are null, in columns of every type."""
+    return _telling_what_is_kept(types(folder))
+
+
+def kept_of_shaped_csv(folder: pathlib.Path) -> pathlib.Path:
+    """What bounds, a condition and a joined table keep of text files."""
+    return _telling_what_is_kept(shaped_csv(folder))
+
+
 def unit_columns(folder: pathlib.Path) -> pathlib.Path:
     """Columns from windows over all rows of a unit, before anything is bounded."""
     numbers = random.Random(5)
@@ -255,5 +284,6 @@ def ta_feng(folder: pathlib.Path) -> pathlib.Path:
 
 SMALL: list[Case] = [
     a_hot_user, a_hot_key, empty_shards, no_rows, types, shaped_csv, unit_columns, examples_of_training,
+    kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv,
 ]  # fmt: skip
 CASES: list[Case] = [*SMALL, ta_feng]
