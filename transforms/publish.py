@@ -9,13 +9,14 @@ import os
 import pathlib
 import uuid
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.kernels.shard import pieces
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.release import manifest, staging, verdicts
 from dp_pipelines.report import report
 from dp_pipelines.transforms import once
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
@@ -119,7 +120,7 @@ class _Write(beam.DoFn):
 
 
 class _Publish(beam.DoFn):
-    def __init__(self, output: str, stage: str, keys: tuple[str, ...], content: dict[str, object]) -> None:
+    def __init__(self, output: str, stage: str, keys: tuple[str, ...], content: dict[str, Any]) -> None:
         super().__init__()
         self._output, self._stage, self._keys, self._content = output, stage, keys, content
 
@@ -132,9 +133,10 @@ class _Publish(beam.DoFn):
                 path = whole / f"{self._stage}.parquet"
                 staging.write_release(table, path, self._keys)
                 page = whole / "report.html"
-                page.write_text(report.render(self._content, {self._stage: path}), encoding="utf-8")
+                told = {"stages": verdicts.with_verdicts(self._content["stages"], {path.name: path})}
+                page.write_text(report.render({**self._content, **told}, {self._stage: path}), encoding="utf-8")
                 files = manifest.digests({path.name: path, page.name: page})
-                manifest.write_manifest({**self._content, "files": files}, whole)
+                manifest.write_manifest({**self._content, **told, "files": files}, whole)
                 try:
                     staging.publish_folder(whole, self._output)
                 except PublishError:

@@ -92,20 +92,26 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     return found
 
 
-def note_in(stages: Sequence[dict[str, Any]], files: Mapping[str, pathlib.Path]) -> None:
-    """Write the verdicts into the entries of a manifest.
+def with_verdicts(stages: Sequence[Mapping[str, Any]], files: Mapping[str, pathlib.Path]) -> list[dict[str, Any]]:
+    """The entries of a manifest with the verdict on each metric that gets one.
 
     Args:
         stages: the entries.
         files: the staged files of the release by name.
     """
+    told = []
     for stage in stages:
         path = files.get(f"{stage['name']}.parquet")
-        if path is not None:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                found = of_stage(file.read(), stage)
-            for name, verdict in found.items():
-                stage["metrics"][name]["verdict"] = verdict.to_json()
+        if path is None:
+            told.append(dict(stage))
+            continue
+        with pyarrow.parquet.ParquetFile(path) as file:
+            found = of_stage(file.read(), stage)
+        said = {name: {"verdict": verdict.to_json()} for name, verdict in found.items()}
+        told.append(
+            {**stage, "metrics": {name: {**entry, **said.get(name, {})} for name, entry in stage["metrics"].items()}}
+        )
+    return told
 
 
 def note(found: Mapping[str, Verdict], stage: Mapping[str, Any]) -> str:

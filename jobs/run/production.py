@@ -133,7 +133,7 @@ class Production:
                 for column, entry in described["metrics"].items():
                     if entry.get("raw_of", column) == name:
                         entry["bounds"] = list(family[1:]) if family is not None else None
-        verdicts.note_in(content["stages"], files)
+        content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
             content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
         if ledger:

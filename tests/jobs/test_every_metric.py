@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.parquet
 import pytest
 from hypothesis import given
@@ -241,8 +242,23 @@ def test_each_is_planned_run_told_in_words_and_audited(shop: Shop, call: Call) -
     (described,) = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"]
     assert {name: entry["kind"] for name, entry in described["metrics"].items()} == {f"the_{k}": k for k in EXAMPLES}
     page = Page((shop.folder / "out" / "report.html").read_text())
+    table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
     for kind, metric in registry.metrics().items():
         assert asked(page, f"the_{kind} : {metric.words.partition('{')[0].rstrip()}"), kind
+        entry = described["metrics"][f"the_{kind}"]
+        assert (metric.judged is None) == ("verdict" not in entry), kind
+        if "verdict" in entry:
+            words = " ".join(entry["verdict"]["words"].split())
+            assert asked(page, words)
+            assert words in " ".join(said.out.split())
+        if "range" in entry:
+            low, high = entry["range"]
+            assert (
+                pc.max(
+                    pc.list_flatten(table[f"the_{kind}_stddev"]) if metric.many else table[f"the_{kind}_stddev"]
+                ).as_py()
+                <= (high - low) / 2
+            )
     said = call("audit", job, "--replays", "2000")
     assert said.code == 0, said.out + said.err
 

@@ -4,6 +4,7 @@ In: the table, the manifest and the job of a release that version 0.1.0 publishe
 for that version, and are never made anew. Not covered: its page, which any version draws anew.
 """
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.release import manifest
 from dp_pipelines.report import report
 from tests.report.page import Page
@@ -47,6 +49,16 @@ def test_each_of_its_metrics_has_words_and_its_plots(content: dict[str, object])
     plots = [str(attributes.get("aria-label")) for tag, attributes in page.elements if tag == "svg"]
     for name in ("typical", "orders", "people", "revenue"):
         assert any(title.startswith(f"{name} of ") and "over time" in title for title in plots), name
+
+
+def test_it_is_printed_with_verdicts_on_what_its_manifest_says() -> None:
+    stream = io.StringIO()
+    summary.print_release(GOLDEN, stream)
+    said = stream.getvalue()
+    assert "the 10 largest of 12 by orders" in said
+    assert "revenue  12 of 12 differ from zero; 0.6 would by chance\n" in said
+    assert "mean_price  " not in said.partition("by orders")[2]  # no range stands in its manifest
+    assert "so far" not in said
 
 
 def test_its_table_is_the_one_that_its_manifest_names(content: dict[str, object]) -> None:

@@ -147,6 +147,10 @@ def test_the_folder_holds_the_release_and_its_manifest_and_nothing_else(tmp_path
     assert manifest["budget"] == {"epsilon": 1.0, "delta": 1e-6, "runs": 1}
     assert manifest["mechanisms"] == [record.to_json() for record in stage.mechanisms]
     assert manifest["ledger"]["note"] == "not accounted across runs"
+    page = (tmp_path / "out" / "report.html").read_text()
+    (described,) = manifest["stages"]
+    assert described["metrics"]
+    assert all(metric["verdict"]["words"] in page for metric in described["metrics"].values())
 
 
 def test_no_key_that_was_not_selected_is_anywhere_in_the_published_buffers(tmp_path):
