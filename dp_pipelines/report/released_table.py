@@ -163,7 +163,11 @@ def read_published(path: pathlib.Path, partition_by: Sequence[str] | None = None
         OSError, pyarrow.ArrowException: the file cannot be read.
     """
     with pyarrow.parquet.ParquetFile(path) as file:  # a dataset would read keys out of the names of folders
-        table = file.read().combine_chunks()
+        return of_table(file.read().combine_chunks(), partition_by)
+
+
+def of_table(table: pa.Table, partition_by: Sequence[str] | None = None) -> Published:
+    """A table as it is published, or several of one stage one below the other. Arguments as for `read_published`."""
     names = list(table.column_names)
     if partition_by is not None and all(name in names for name in partition_by):
         keys = list(partition_by)
@@ -298,7 +302,7 @@ def _key(name: str, column: pa.ChunkedArray) -> Key:
     if codes.null_count:
         codes = pc.fill_null(codes.cast(pa.int64()), len(values))
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    days = _days(values)
+    days = days_of(values)
     return Key(
         name=name,
         values=values,
@@ -323,8 +327,15 @@ def _grain(values: pa.Array) -> Grain | None:
     return next((grain for grain, unit in units if (told == told.astype(f"datetime64[{unit}]")).all()), None)
 
 
-def _days(values: pa.Array) -> Floats | None:
-    """Points in time as days, or None where the values are none, or lie outside of the years 1 to 9999."""
+def days_of(values: pa.Array) -> Floats | None:
+    """Points in time as days since 1970, or None where the values are none, or lie outside of the years 1 to 9999.
+
+    Args:
+        values: dates, timestamps, or texts that are ISO weeks, dates or months; null gives NaN.
+
+    >>> days_of(pa.array(["1970-W02", None])), days_of(pa.array(["tea"]))
+    (array([ 4., nan]), None)
+    """
     kind = values.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         unit = "s" if pa.types.is_date32(kind) else "ms" if pa.types.is_date64(kind) else kind.unit

@@ -90,7 +90,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
     order = printed_order(published, said, FIRST_ROWS, best=section["selection"]["best"] is not None)
-    section |= _table(published, styles, entries, order)
+    section |= table_of(published, styles, entries, order)
     found = verdicts.of_stage(published.table, stage)
     section["verdict_note"], section["nothing"] = verdicts.note(found, stage), verdicts.nothing_published(stage)
     section["legend"] = [
@@ -181,10 +181,19 @@ def _finite(value: Any) -> float | None:
     return value if sound else None
 
 
-def _table(
-    published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any], order: PrintedOrder
+def table_of(
+    published: Published, styles: Mapping[str, ListStyle], entries: Mapping[str, Any], order: PrintedOrder | None = None
 ) -> dict[str, Any]:
-    """The first rows as cells."""
+    """The first rows as cells.
+
+    Args:
+        published: a table.
+        styles: how each of its lists is shown.
+        entries: what the manifest says of each metric.
+        order: of the rows; None takes that of the table.
+    """
+    if order is None:
+        order = PrintedOrder(rows=np.arange(min(published.table.num_rows, FIRST_ROWS)), by="")
     columns: list[dict[str, Any]] = []
     for metric in (metric.taken(order.rows) for metric in published.in_order):
         if isinstance(metric, Lists):
@@ -228,7 +237,7 @@ def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
             {
                 "metric": metric.name,
                 "leader": leader.name,
-                "series": _series(metric, published, panels),
+                "series": series_over_time(metric, published, panels),
                 "others": [key.name for key in published.keys if key is not published.time],
                 "time": published.time.name if published.time else None,
                 "bars": _bars(metric, published),
@@ -238,7 +247,16 @@ def _plots(published: Published, leader: Numbers) -> list[dict[str, Any]]:
     return plots
 
 
-def _series(metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]) -> list[dict[str, Any]]:
+def series_over_time(
+    metric: Numbers, published: Published, panels: Sequence[tuple[list[str], Any]]
+) -> list[dict[str, Any]]:
+    """The panels of a metric over time, all on one scale; none where there is no time.
+
+    Args:
+        metric: one of the table's.
+        published: the table.
+        panels: what each panel is called, and its rows in the order of time.
+    """
     time = published.time
     if time is None or time.days is None or not panels:
         return []

@@ -39,6 +39,7 @@ DESCRIPTION = "Publish differentially private reports from tables of user events
 EPILOG = """examples:
   dp-pipelines plan weekly.yaml                      noise, thresholds and errors, before a row is read
   dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
+  dp-pipelines report out/*/                         one page of several runs: trends
   dp-pipelines schema > job.schema.json              for editors
 
 exit codes: 0 done; 1 failed, nothing was published; 2 invalid request, nothing was read; 3 refused by the budget
@@ -118,6 +119,7 @@ def parser() -> argparse.ArgumentParser:
         doctor_arguments,
         ledger_arguments,
         predict_arguments,
+        report_arguments,
         tune_arguments,
     )
 
@@ -126,7 +128,9 @@ def parser() -> argparse.ArgumentParser:
         "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink, spark or dataflow"
     )
     run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
-    for room in (audit_arguments, doctor_arguments, predict_arguments, tune_arguments, ledger_arguments):
+    for room in (
+        audit_arguments, doctor_arguments, predict_arguments, report_arguments, tune_arguments, ledger_arguments,
+    ):  # fmt: skip
         room.add(command)
     command(
         "schema",
@@ -199,6 +203,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
+        "report": _report,
         "tune": _tune,
         "schema": _schema,
     }
@@ -251,6 +256,15 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
+    return DONE
+
+
+def _report(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.cli import report_command
+
+    done = report_command.write_page(given.folders, given.output)
+    with output.printing(f"{done}; {LOST}"):
+        print(done)
     return DONE
 
 

@@ -62,7 +62,7 @@ def test_what_counts_as_slow_is_seen_when_it_is_loaded(tmp_path: pathlib.Path) -
     assert loaded_by("import duckdb", tmp_path) == {"duckdb"}
 
 
-@pytest.mark.parametrize("name", ["plan", "run", "runs", "ledger", "schema"])
+@pytest.mark.parametrize("name", ["plan", "run", "runs", "ledger", "report", "schema"])
 def test_every_command_has_help_with_an_example(call: Call, name: str) -> None:
     assert name in call("--help").out
     said = call(name, "--help")

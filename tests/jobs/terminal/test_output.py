@@ -15,8 +15,11 @@ import pytest
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.ledger.ledger import DEFAULT_NAME
+from tests.helpers.source import ROOT
 from tests.jobs.conftest import Shop
 from tests.jobs.predict.test_predict import model
+
+RELEASE = ROOT / "tests" / "report" / "golden" / "release_0_1_0"
 
 START = "from dp_pipelines.jobs.cli.main import main; raise SystemExit(main())"
 
@@ -38,6 +41,7 @@ PRINTING = {
 LASTING = {
     "run": ("run job.yaml --output out --ledger none", "out/manifest.json"),
     "predict": ("predict model data/part-0.parquet --output scores.parquet", "scores.parquet"),
+    "report": (f"report {RELEASE} --output page.html", "page.html"),
     "tune": ("tune job.yaml --output tuning --grid bounds.max_partitions_contributed=1,2", "tuning"),
     "ledger init": (
         "ledger init --ledger new.sqlite --dataset shop --unit customer --epsilon 1 --delta 1e-6",

@@ -1,0 +1,156 @@
+"""The tables of a stage from several runs as one table: each number as a series over the runs.
+
+In: published tables of one stage. Out: `Published` with one more key, the run; charts and a table for the template. Holds: it
+reads released tables and nothing else; what a run has not published is a gap; bounded, however many runs there are.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines.metrics import registry
+from dp_pipelines.report.chart_choices import panels_over_time
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.list_charts import list_plots, style_of
+from dp_pipelines.report.pages import mapping, sequence, text
+from dp_pipelines.report.released_table import (
+    Codes,
+    Key,
+    Lists,
+    Numbers,
+    Published,
+    groups,
+    of_table,
+    ranking,
+    read_published,
+)
+from dp_pipelines.report.stage_section import MOST_PLOTTED, series_over_time, table_of
+from dp_pipelines.report.trends.published_runs import Order, PublishedRun
+
+RUN = "run"
+"""What the page calls the key that tells the runs apart."""
+
+
+def stage_over_runs(
+    name: str, stage: Mapping[str, Any], runs: Sequence[PublishedRun], order: Order, unit: str
+) -> dict[str, Any]:
+    """What the template shows of a stage over the runs.
+
+    Args:
+        name: of the stage.
+        stage: its entry in the manifest of the last run that has it.
+        runs: in order.
+        order: of the runs.
+        unit: the privacy unit in words.
+
+    Raises:
+        OSError, pyarrow.ArrowException: a table cannot be read, or two have columns of different types.
+    """
+    published = over_runs(name, stage, runs, order)
+    entries = {text(metric): mapping(entry) for metric, entry in mapping(stage.get("metrics")).items()}
+    kinds = {metric: registry.of_kind(entry.get("kind")) for metric, entry in entries.items()}
+    styles = {found.name: style_of(kinds.get(found.name), entries.get(found.name, {})) for found in published.lists}
+    said = {metric: entry.get("kind") for metric, entry in entries.items()}
+    leader = ranking(published, said | {metric: style.name for metric, style in styles.items()})
+    panels = panels_over_time(published, leader)
+    others = [key.name for key in published.keys if key is not published.time]
+    shared = {"leader": leader.name, "others": others, "time": published.time.name if published.time else RUN}
+    plots = [
+        {
+            "metric": metric.name,
+            "series": series_over_time(metric, published, panels),
+            "bars": None,
+            "heat": None,
+            **shared,
+        }
+        for metric in published.metrics[:MOST_PLOTTED]
+    ]
+    bands = [
+        list_plots(found, styles[found.name], entries.get(found.name, {}), published, leader)
+        for found in published.lists[:MOST_PLOTTED]
+    ]
+    spreads = [plot | {"ranges": None, "panels": []} for plot in bands if plot["series"]]
+    plotted = {plot["metric"] for plot in (*plots, *spreads) if plot["series"]}
+    singles, many = [metric.name for metric in published.metrics], [metric.name for metric in published.lists]
+    rows = np.concatenate([rows for _, rows in panels]) if panels else np.arange(published.table.num_rows)
+    return {
+        "name": name,
+        "model": False,
+        "file": f"{name}.parquet of each run",
+        "legend": [
+            {"name": name, "words": kind.words.replace("{unit}", unit), "bar": None}
+            for name in published.table.column_names
+            if (kind := kinds.get(name)) is not None
+        ],
+        "choice": _choice(len(panels), _count(published, others), leader.name) if plotted and others else "",
+        "order": "the plots, each group run after run" if panels else "the runs",
+        "most": None,
+        "selection": {"known": False},
+        "plots": plots,
+        "spreads": spreads,
+        "unplotted": [name for name in (*singles, *many) if name not in plotted],
+        **table_of(taken(published, rows), styles, entries),
+    }
+
+
+def _count(published: Published, others: Sequence[str]) -> int:
+    """How many groups were published in any run."""
+    return len(groups([key for key in published.keys if key.name in others], published.table.num_rows)[1])
+
+
+def _choice(shown: int, every: int, leader: str) -> str:
+    """Which groups the plots and the table show.
+
+    >>> _choice(6, 143, "orders")[:84]
+    'Of the 143 groups that were published, plots and table show the 6 largest by orders '
+    """
+    if shown == every:
+        return f"All {every:,} groups that were published, the largest first." if every > 1 else ""
+    largest = f"{shown} largest by {visible(leader)} over all runs" if leader else f"first {shown}"
+    return (
+        f"Of the {every:,} groups that were published, plots and table show the {largest}. They were chosen by released numbers, "
+        "so what looks largest tends to be too large; the folders of the runs have all groups."
+    )
+
+
+def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[PublishedRun], order: Order) -> Published:
+    """The tables of a stage one below the other, with the run as one more key where it is needed.
+
+    Where a partition column is a time and no two runs publish the same partition, such as runs that publish a week each, that
+    column is the axis. Otherwise the run is, and every other column tells partitions apart.
+
+    Args:
+        name: of the stage.
+        stage: its entry in a manifest.
+        runs: in order.
+        order: of the runs.
+
+    Raises:
+        OSError, pyarrow.ArrowException: a table cannot be read, or two have columns of different types.
+    """
+    listed = sequence(stage.get("partition_by")) if "partition_by" in stage else None
+    named = None if listed is None else [text(key) for key in listed]
+    tables = [(at, read_published(run.tables[name]).table) for at, run in enumerate(runs) if name in run.tables]
+    whole = of_table(pa.concat_tables([table for _, table in tables], promote_options="default"), named)
+    if whole.time is not None and len(groups(whole.keys, whole.table.num_rows)[1]) == whole.table.num_rows:
+        return whole
+    run = Key(
+        name=RUN,
+        values=pa.array(list(order.texts), pa.string()),
+        codes=np.concatenate([np.full(table.num_rows, at, dtype=np.int64) for at, table in tables]),
+        days=np.asarray(order.places, dtype=np.float64),
+    )
+    return dataclasses.replace(whole, keys=(*(dataclasses.replace(key, days=None) for key in whole.keys), run))
+
+
+def taken(published: Published, rows: Codes) -> Published:
+    """Some rows of a table, in an order of their own."""
+    return Published(
+        table=published.table.take(pa.array(rows, pa.int64())),
+        keys=tuple(dataclasses.replace(key, codes=key.codes[rows]) for key in published.keys),
+        metrics=tuple(Numbers(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.metrics),
+        lists=tuple(Lists(name=m.name, values=m.values[rows], stddevs=m.stddevs[rows]) for m in published.lists),
+    )

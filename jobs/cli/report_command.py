@@ -1,0 +1,47 @@
+"""The command `report`: one page of published runs, or the page of one of them drawn anew.
+
+In: published folders and the name of a page. Out: the page. Holds: it reads published files and writes that one page; a published
+folder is never changed.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.release.staging import write_whole
+from dp_pipelines.report import report
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.trends.published_runs import read_run
+from dp_pipelines.report.trends.trends_page import render_trends
+
+
+def write_page(folders: Sequence[str], output: str | None) -> str:
+    """Write a page and say what it is.
+
+    Args:
+        folders: published; one gives the page of a release, several give trends.
+        output: the page's file; None: a name of ours in the current folder.
+
+    Raises:
+        RequestError: a folder is no release or damaged, they do not belong together, or the page cannot stand there.
+        PublishError: the page cannot be written.
+    """
+    target = pathlib.Path(output if output is not None else "report.html" if len(folders) == 1 else "trends.html")
+    if target.is_dir() or (target.parent / "manifest.json").exists():
+        where = "is a folder" if target.is_dir() else "is inside a published folder, which is never changed"
+        raise RequestError(field=f"--output {visible(str(target))!r}", message=where, hint="name a file elsewhere")
+    runs = [read_run(pathlib.Path(folder)) for folder in folders]
+    if len(runs) > 1:
+        page, said = render_trends(runs), f"{len(runs)} runs"
+    else:
+        try:
+            page, said = report.render(runs[0].content, runs[0].tables, runs[0].models), f"run {visible(runs[0].name)}"
+        except (OSError, pa.ArrowException):
+            field = f"folder {visible(folders[0])!r}"
+            raise RequestError(
+                field=field, message="has a table that cannot be read", hint="name another folder"
+            ) from None
+    write_whole(target, page.encode())
+    return f"wrote {visible(str(target))}: {said} of {visible(str(runs[-1].content.get('dataset') or 'a release'))}"
