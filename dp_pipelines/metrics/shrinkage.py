@@ -168,14 +168,13 @@ def _centres(
     Given the spread t, a residual r is normal around the centre's distance times the count n, with variance noise + t^2 n^2, and
     any two have the covariance `shared`, since they share the doubt about all counts together.
     """
-    logs, ones, by_ones, ones_by, squares, by, across = (np.zeros(len(SPREADS)) for _ in range(7))
+    logs, sums = np.zeros(len(SPREADS)), np.zeros((6, len(SPREADS)))
     for part in _portions(len(counts)):
         n, r = counts[part], residuals[part]
         total = noise[part, None] + SPREADS**2 * (n * n)[:, None]
         logs += np.log(total).sum(axis=0)
-        inverse = 1 / total
-        ones, by_ones, ones_by = ones + inverse.sum(axis=0), by_ones + n @ inverse, ones_by + r @ inverse
-        squares, by, across = squares + (n * n) @ inverse, by + (n * r) @ inverse, across + (r * r) @ inverse
+        sums += np.stack([np.ones(len(n)), n, r, n * n, n * r, r * r]) @ (1 / total)
+    ones, by_ones, ones_by, squares, by, across = sums
     # The inverse of a diagonal matrix and one more of rank one (Sherman and Morrison).
     less = shared / (1 + shared * ones)
     precision = squares - less * by_ones**2 + 1 / CENTRE_VARIANCE
