@@ -67,7 +67,9 @@ def test_its_table_is_the_one_that_its_manifest_names(content: dict[str, object]
     assert manifest.holds(GOLDEN, {"weekly.parquet": listed["weekly.parquet"]})
 
 
-def test_its_job_has_the_same_plan_and_is_the_same_run_today(tmp_path: Path, content: dict[str, object]) -> None:
+def test_its_job_is_the_same_run_today_and_a_new_plan_of_it_is_another(
+    tmp_path: Path, content: dict[str, object]
+) -> None:
     shutil.copy(GOLDEN / "job.yaml", tmp_path / "job.yaml")
     (tmp_path / "data").mkdir()
     types = {
@@ -80,5 +82,6 @@ def test_its_job_has_the_same_plan_and_is_the_same_run_today(tmp_path: Path, con
     table = pa.table({name: pa.array([], kind) for name, kind in types.items()})
     pyarrow.parquet.write_table(table, tmp_path / "data" / "a.parquet")
     request = check(job_file.load(str(tmp_path / "job.yaml")), {})
-    assert plan_of(request.file, request.stages).digest == content["plan"]
     assert request.content == content["job"]
+    # Weights buy other noise since 0.1.0. A plan that a ledger has frozen stays: tests/jobs/run/test_frozen_plans.py.
+    assert plan_of(request.file, request.stages).digest != content["plan"]

@@ -171,7 +171,7 @@ def test_runs_that_published_little_or_nothing_give_a_page(tmp_path: pathlib.Pat
     page = Page(render_trends(read(*weekly(tmp_path, columns))))
     assert not page.unbalanced
     assert "The budget" in page.words
-    assert ("No partition was published." in page.words) == (tables == [[], []])
+    assert ("No group was published." in page.words) == (tables == [[], []])
 
 
 NUMBERS = st.one_of(st.none(), st.floats(), st.floats(-1e4, 1e4))

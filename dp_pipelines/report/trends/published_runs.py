@@ -104,7 +104,11 @@ def read_run(folder: pathlib.Path) -> PublishedRun:
             "holds a manifest.json that cannot be read" if (folder / "manifest.json").exists() else "is no release"
         )
         inside = any((path / "manifest.json").exists() for path in folder.iterdir())
-        hint = f"name what is in it: {visible(str(folder))}/*/" if inside else "name folders that `dp-pipelines run` published"
+        hint = (
+            f"name what is in it: {visible(str(folder))}/*/"
+            if inside
+            else "name folders that `dp-pipelines run` published"
+        )
         raise RequestError(field=field, message=message, hint=hint)
     listed = mapping(content.get("files"))
     if any(pathlib.PurePath(name).is_absolute() or ".." in pathlib.PurePath(name).parts for name in listed):

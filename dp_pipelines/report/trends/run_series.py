@@ -81,13 +81,18 @@ def stage_over_runs(
         "model": False,
         "file": f"{name}.parquet of each run",
         "legend": [
-            {"name": name, "words": kind.words.replace("{unit}", unit), "bar": None}
+            {"name": name, "words": kind.words.replace("{unit}", unit), "bar": None, "verdict": ""}
             for name in published.table.column_names
             if (kind := kinds.get(name)) is not None
         ],
         "choice": _choice(len(panels), _count(published, others), leader.name) if plotted and others else "",
         "order": "the plots, each group run after run" if panels else "the runs",
         "most": None,
+        # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
+        "verdict_note": "",
+        "limits": [],
+        "kept": [],
+        "nothing": "no group was published",
         "selection": {"known": False},
         "plots": plots,
         "spreads": spreads,
