@@ -21,7 +21,7 @@ from dp_pipelines.accounting.accountant import epsilon_of
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.release.manifest import digests
-from dp_pipelines.report.trends.published_runs import PublishedRun, check_together, in_order, read_run
+from dp_pipelines.report.trends.published_runs import ReleasedRun, check_together, in_order, read_run
 from dp_pipelines.report.trends.trends_page import joint_costs, render_trends
 from tests.report.page import Page, listed, manifest, metric
 from tests.report.test_report import SHAPES, UGLY
@@ -62,7 +62,7 @@ def weekly(folder: pathlib.Path, tables: list[dict[str, Any]]) -> list[pathlib.P
     ]
 
 
-def read(*folders: pathlib.Path) -> list[PublishedRun]:
+def read(*folders: pathlib.Path) -> list[ReleasedRun]:
     """The runs in these folders."""
     return [read_run(folder) for folder in folders]
 
@@ -170,7 +170,7 @@ def test_runs_that_published_little_or_nothing_give_a_page(tmp_path: pathlib.Pat
     columns = [{"shop": pa.array(list("ab")[: len(t)], pa.string()), **metric("orders", t)} for t in tables]
     page = Page(render_trends(read(*weekly(tmp_path, columns))))
     assert not page.unbalanced
-    assert "The budget" in page.words
+    assert "for all 52 runs. The ledger sets it aside as a whole" in page.words
     assert ("No group was published." in page.words) == (tables == [[], []])
 
 

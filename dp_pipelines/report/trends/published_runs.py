@@ -1,6 +1,6 @@
 """Published runs of one plan: what is in their folders, whether they belong together, and in which order they stand.
 
-In: published folders. Out: `PublishedRun`s in order, and what that order is. Holds: a table is used only if it is byte for byte
+In: published folders. Out: `ReleasedRun`s in order, and what that order is. Holds: a table is used only if it is byte for byte
 the one that its manifest names; runs of other plans, copies and damaged releases are refused. Not covered: whether a manifest is
 true; what a plan does not hold, such as a job's source and its `where`: of two runs with the same parameters the page says if
 their jobs differ.
@@ -29,7 +29,7 @@ SAME = {"dataset": "dataset", "plan": "plan", "privacy_unit": "privacy unit"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PublishedRun:
+class ReleasedRun:
     """One published folder.
 
     Args:
@@ -69,7 +69,7 @@ class PublishedRun:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class RunOrder:
     """In which order runs stand on an axis.
 
     Args:
@@ -85,7 +85,7 @@ class Order:
     timed: bool
 
 
-def read_run(folder: pathlib.Path) -> PublishedRun:
+def read_run(folder: pathlib.Path) -> ReleasedRun:
     """A published folder, with tables that are as they were published.
 
     Args:
@@ -119,10 +119,10 @@ def read_run(folder: pathlib.Path) -> PublishedRun:
             field=field, message="is damaged: its files are not those that its manifest names",
             hint="leave it out, or take the folder from a backup",
         )  # fmt: skip
-    return PublishedRun(folder=folder, content=content)
+    return ReleasedRun(folder=folder, content=content)
 
 
-def check_together(runs: Sequence[PublishedRun]) -> None:
+def check_together(runs: Sequence[ReleasedRun]) -> None:
     """Refuse runs that are not several runs of one plan.
 
     Args:
@@ -139,7 +139,7 @@ def check_together(runs: Sequence[PublishedRun]) -> None:
                 message=f"has {words} {_shown(run, name)}, and {visible(str(first.folder))!r} has {_shown(first, name)}",
                 hint="name runs of one job; make a page of its own for each plan",
             )
-    seen: dict[tuple[str, str], PublishedRun] = {}
+    seen: dict[tuple[str, str], ReleasedRun] = {}
     for run in runs:
         one = seen.setdefault(_identity(run), run)
         if one is not run:
@@ -150,7 +150,7 @@ def check_together(runs: Sequence[PublishedRun]) -> None:
             )
 
 
-def in_order(runs: Sequence[PublishedRun]) -> tuple[list[PublishedRun], Order]:
+def in_order(runs: Sequence[ReleasedRun]) -> tuple[list[ReleasedRun], RunOrder]:
     """The runs in their order in time, as far as they tell it.
 
     By the window of event time, a parameter whose values are dates, or run ids that are dates; else by the number of the run in
@@ -160,7 +160,7 @@ def in_order(runs: Sequence[PublishedRun]) -> tuple[list[PublishedRun], Order]:
         runs: of one plan, each once.
     """
     params = sorted({text(name) for run in runs for name in mapping(run.content.get("params"))})
-    told: list[tuple[str, Callable[[PublishedRun], str]]] = [
+    told: list[tuple[str, Callable[[ReleasedRun], str]]] = [
         ("window of event time", lambda run: text(run.ledger.get("window"))),
         *((f"parameter {visible(name)}", _parameter(name)) for name in params),
         ("run id", lambda run: text(run.content.get("run_id"))),
@@ -169,19 +169,21 @@ def in_order(runs: Sequence[PublishedRun]) -> tuple[list[PublishedRun], Order]:
         texts = [tell(run).removesuffix(" 00:00:00") for run in runs]
         days = days_of(pa.array(texts, pa.string()))
         if days is not None and len(np.unique(days)) == len(runs):
-            return _sorted(runs, Order(words=words, texts=texts, places=days.tolist(), timed=True))
+            return _sorted(runs, RunOrder(words=words, texts=texts, places=days.tolist(), timed=True))
     rounds = [number for run in runs if isinstance(number := run.ledger.get("round"), int)]
     same_ledger = len({(text(run.ledger.get("id")), text(run.ledger.get("window"))) for run in runs}) == 1
     if same_ledger and len(set(rounds)) == len(runs):
         return _sorted(
             runs,
-            Order(words="number of the run in its plan", texts=[run.name for run in runs], places=rounds, timed=False),
+            RunOrder(
+                words="number of the run in its plan", texts=[run.name for run in runs], places=rounds, timed=False
+            ),
         )
     names, places = [run.name for run in runs], [float(at) for at in range(1, len(runs) + 1)]
-    return list(runs), Order(words="order in which the folders were named", texts=names, places=places, timed=False)
+    return list(runs), RunOrder(words="order in which the folders were named", texts=names, places=places, timed=False)
 
 
-def changed_jobs(runs: Sequence[PublishedRun]) -> list[str]:
+def changed_jobs(runs: Sequence[ReleasedRun]) -> list[str]:
     """The runs, after the first, whose job file differs from that of an earlier run with the same parameters."""
     seen: dict[str, Any] = {}
     changed = []
@@ -193,7 +195,7 @@ def changed_jobs(runs: Sequence[PublishedRun]) -> list[str]:
     return changed
 
 
-def stages_of(runs: Sequence[PublishedRun]) -> dict[str, Mapping[str, Any]]:
+def stages_of(runs: Sequence[ReleasedRun]) -> dict[str, Mapping[str, Any]]:
     """What manifests say of each stage with a table, by name; of several runs the last."""
     found: dict[str, Mapping[str, Any]] = {name: {} for run in runs for name in run.tables}
     for run in runs:
@@ -201,20 +203,20 @@ def stages_of(runs: Sequence[PublishedRun]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _identity(run: PublishedRun) -> tuple[str, str]:
+def _identity(run: ReleasedRun) -> tuple[str, str]:
     """What two folders with the same run share: the run id in its ledger; without a ledger the bytes of the tables."""
     head = mapping(run.ledger.get("head"))
     name = run.content.get("run_id")
     return (text(run.ledger.get("id")), text(name)) if head and name else ("", repr(run.digests))
 
 
-def _sorted(runs: Sequence[PublishedRun], order: Order) -> tuple[list[PublishedRun], Order]:
+def _sorted(runs: Sequence[ReleasedRun], order: RunOrder) -> tuple[list[ReleasedRun], RunOrder]:
     at = np.argsort(np.asarray(order.places, dtype=np.float64), kind="stable").tolist()
     placed = dataclasses.replace(order, texts=[order.texts[i] for i in at], places=[float(order.places[i]) for i in at])
     return [runs[i] for i in at], placed
 
 
-def _parameter(name: str) -> Callable[[PublishedRun], str]:
+def _parameter(name: str) -> Callable[[ReleasedRun], str]:
     return lambda run: text(mapping(run.content.get("params")).get(name))
 
 
@@ -222,5 +224,5 @@ def _is_table(name: str) -> bool:
     return name.endswith(".parquet") and "/" not in name
 
 
-def _shown(run: PublishedRun, name: str) -> str:
+def _shown(run: ReleasedRun, name: str) -> str:
     return repr(visible(text(run.content.get(name)), 40))

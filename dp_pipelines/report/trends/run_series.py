@@ -28,14 +28,14 @@ from dp_pipelines.report.released_table import (
     read_published,
 )
 from dp_pipelines.report.stage_section import MOST_PLOTTED, series_over_time, table_of
-from dp_pipelines.report.trends.published_runs import Order, PublishedRun
+from dp_pipelines.report.trends.published_runs import ReleasedRun, RunOrder
 
 RUN = "run"
 """What the page calls the key that tells the runs apart."""
 
 
 def stage_over_runs(
-    name: str, stage: Mapping[str, Any], runs: Sequence[PublishedRun], order: Order, unit: str
+    name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder, unit: str
 ) -> dict[str, Any]:
     """What the template shows of a stage over the runs.
 
@@ -121,7 +121,7 @@ def _choice(shown: int, every: int, leader: str) -> str:
     )
 
 
-def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[PublishedRun], order: Order) -> Published:
+def over_runs(name: str, stage: Mapping[str, Any], runs: Sequence[ReleasedRun], order: RunOrder) -> Published:
     """The tables of a stage one below the other, with the run as one more key where it is needed.
 
     Where a partition column is a time and no two runs publish the same partition, such as runs that publish a week each, that

@@ -23,8 +23,8 @@ from dp_pipelines.report.pages import amount, document, mapping, mappings, seque
 from dp_pipelines.report.svg import MARK, QUIET, SvgDrawing
 from dp_pipelines.report.time_axis import TimeAxis
 from dp_pipelines.report.trends.published_runs import (
-    Order,
-    PublishedRun,
+    ReleasedRun,
+    RunOrder,
     changed_jobs,
     check_together,
     in_order,
@@ -42,7 +42,7 @@ RESERVED = "reserved"
 """The ledger's rule by which the cost of all runs of a plan is set aside at the first."""
 
 
-def render_trends(runs: Sequence[PublishedRun]) -> str:
+def render_trends(runs: Sequence[ReleasedRun]) -> str:
     """The page of several runs.
 
     Args:
@@ -75,7 +75,7 @@ def render_trends(runs: Sequence[PublishedRun]) -> str:
     )
 
 
-def _section(name: str, stage: Any, runs: Sequence[PublishedRun], order: Order, unit: str) -> dict[str, Any]:
+def _section(name: str, stage: Any, runs: Sequence[ReleasedRun], order: RunOrder, unit: str) -> dict[str, Any]:
     try:
         with np.errstate(all="ignore"):  # what overflows becomes infinite, and what is infinite is not shown
             return stage_over_runs(name, stage, runs, order, unit)
@@ -86,7 +86,7 @@ def _section(name: str, stage: Any, runs: Sequence[PublishedRun], order: Order, 
         ) from None  # fmt: skip
 
 
-def _budget(runs: Sequence[PublishedRun], order: Order) -> dict[str, Any]:
+def _budget(runs: Sequence[ReleasedRun], order: RunOrder) -> dict[str, Any]:
     """What each run cost, what the runs cost together up to each, and what the account had spent."""
     asked = mapping(runs[-1].content.get("budget"))
     several, together = asked.get("runs"), joint_costs(runs)
@@ -102,12 +102,12 @@ def _budget(runs: Sequence[PublishedRun], order: Order) -> dict[str, Any]:
     }
 
 
-def windows_of(runs: Sequence[PublishedRun]) -> int:
+def windows_of(runs: Sequence[ReleasedRun]) -> int:
     """How many windows of event time the runs are about; their units differ, and so do their costs."""
     return len({text(run.ledger.get("window")) for run in runs})
 
 
-def joint_costs(runs: Sequence[PublishedRun]) -> list[float | None]:
+def joint_costs(runs: Sequence[ReleasedRun]) -> list[float | None]:
     """The epsilon of the first run, of the first two together and so on, at the delta of the plan, by the records in manifests.
 
     None where nobody can tell: the runs are about several windows, a record is not known here, or no epsilon is enough.
@@ -134,7 +134,7 @@ def joint_costs(runs: Sequence[PublishedRun]) -> list[float | None]:
     return found
 
 
-def _row(run: PublishedRun) -> dict[str, str]:
+def _row(run: ReleasedRun) -> dict[str, str]:
     once = mapping(run.content.get("accounted_one_run")) or mapping(run.content.get("accounted"))
     spent, cap = mapping(run.ledger.get("spent")), mapping(run.ledger.get("cap"))
     given = sorted(mapping(run.content.get("params")).items())
@@ -149,7 +149,7 @@ def _row(run: PublishedRun) -> dict[str, str]:
     }
 
 
-def _cost_plot(together: Sequence[float | None], budget: float | None, order: Order) -> Markup | None:
+def _cost_plot(together: Sequence[float | None], budget: float | None, order: RunOrder) -> Markup | None:
     """What the runs cost together, run after run, below the budget of the plan."""
     known = [(place, cost) for place, cost in zip(order.places, together, strict=True) if cost is not None]
     if len(known) < 2:
