@@ -16,7 +16,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from dp_pipelines.report import charts
-from dp_pipelines.report.figures import below, fitting, grid_up
+from dp_pipelines.report.figures import NARROW, WIDE, fitting, grid_up, mark_places
 from dp_pipelines.report.numbers import public_number
 from dp_pipelines.report.pages import document
 from dp_pipelines.report.svg import HEAT_STEPS, MARK, SvgDrawing
@@ -223,8 +223,7 @@ def _curve(values: Sequence[Any], found: Sequence[float], title: str) -> Markup:
     grid_up(axes)
     axes.lines(itertools.pairwise(enumerate(found)), MARK, 1.4)
     axes.dots(range(len(found)), found, 5, MARK)
-    for place, value in enumerate(values):
-        below(axes, place, fitting(f"{value:g}", 9), "middle")
+    mark_places(axes, {place: fitting(f"{value:g}", 9) for place, value in enumerate(values)}, narrow=NARROW, wide=WIDE)
     return drawing.finished(title)
 
 

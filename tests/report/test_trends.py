@@ -9,6 +9,7 @@ import json
 import math
 import pathlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from dp_pipelines.report.trends.published_runs import ReleasedRun, check_togethe
 from dp_pipelines.report.trends.trends_page import joint_costs, render_trends
 from tests.report.page import Page, listed, manifest, metric
 from tests.report.test_report import SHAPES, UGLY
+from tests.report.test_report_in_a_browser import CHROMIUM, Browser, measured
 
 RECORD = {"stage": "weekly", "name": "rows", "kind": "gaussian", "scale": "4096/1", "l2_squared": 1024**2, "l0": 1}
 WEEKS = ["2026-01-05", "2026-01-12", "2026-01-19", "2026-01-26"]
@@ -49,7 +51,7 @@ def ledger(round_: int, **changed: Any) -> dict[str, Any]:
     return {**manifest()["ledger"], "round": round_, **changed}
 
 
-def orders(*values: float, names: str = "abcdefghij") -> dict[str, Any]:
+def orders(*values: float, names: Sequence[str] = "abcdefghij") -> dict[str, Any]:
     """A table with a number of orders for each shop."""
     return {"shop": list(names[: len(values)]), **metric("orders", list(values), 10.0)}
 
@@ -323,3 +325,12 @@ def test_a_manifest_with_anything_missing_gives_a_page(tmp_path: pathlib.Path) -
     page = Page(render_trends(read(*folders)))
     assert len(page.plots) == 2
     assert not page.unbalanced
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs the program `chromium`, which is not installed")
+@pytest.mark.parametrize("width", [375, 1280])
+def test_a_browser_shows_every_text_apart_whole_and_large(tmp_path: pathlib.Path, width: int) -> None:
+    folders = weekly(tmp_path / "runs", [orders(100.0 + at, 900, 5000, names=["a" * 60, "b", "c"]) for at in range(4)])
+    found = measured(Browser(tmp_path), render_trends(read(*folders)), width)
+    assert found.pop("texts") > 10
+    assert found == {"over": [], "cut": 0, "small": 0, "sideways": 0}
