@@ -8,6 +8,7 @@ from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.one_metric import PrivateCount as PrivateCount
 from dp_pipelines.transforms.one_metric import PrivateMean as PrivateMean
 from dp_pipelines.transforms.one_metric import PrivateSum as PrivateSum
+from dp_pipelines.transforms.per_unit import KeptShares as KeptShares
 from dp_pipelines.transforms.private_aggregate import BoundContributions as BoundContributions
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate as PrivateAggregate
 from dp_pipelines.transforms.private_aggregate import SelectPartitions as SelectPartitions

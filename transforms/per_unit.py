@@ -6,22 +6,30 @@ which what follows is partitioned. Holds: see `kernels.partitions_per_unit` and 
 """
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.auto_bounds import partition_bound
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import partitions_per_unit, shard, sizes, unit_facts, vectors
 from dp_pipelines.kernels.columns.long_text import Texts, apart
 from dp_pipelines.kernels.contributions import Hashed
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.plan_stages import kept_counts, one_partition
 from dp_pipelines.plan_stages.kept_counts import KeptCounts
+from dp_pipelines.plan_stages.reads import UnitFacts
+from dp_pipelines.planning import resolve
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query import kept
 from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.release import kept_shares
 from dp_pipelines.transforms.aggregate import Sharded, ToShards
 from dp_pipelines.transforms.prefetch import GatheringDoFn
+from dp_pipelines.transforms.private_aggregate import PrivateAggregate, check_input
 
 
 def layout_of(query: Query) -> Layout:
@@ -201,6 +209,81 @@ class _First(beam.DoFn):
         counted = unit_facts.vectors_of_facts(first, KeptCounts.of(self._query).cells)
         units = first.select([f"u{i}" for i in range(len(self._query.unit_columns))])
         yield from _with_vectors(units, self._query.unit_columns, counted)
+
+
+@dataclasses.dataclass
+class KeptShares(beam.PTransform):
+    """Release what the bounds of a stage cut off, beside the stage itself.
+
+    Args:
+        of: the stage, whose query has `kept`: `plan["name"]`.
+        kept: the stage that pays for it: `plan["name.kept"]`.
+        num_shards, salt: as for `PrivateAggregate`.
+
+    Input: as for `PrivateAggregate`. Output: a PCollection of one text: JSON with the shares and their standard deviations,
+    as a stage has in the `kept.json` of a job (`release.kept_shares`).
+
+    >>> from dp_pipelines import *
+    >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()}, kept=Kept(share=0.1),
+    ...               bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1))
+    >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
+    >>> rows = pa.table({"customer": range(1000), "region": ["north", "south"] * 500})
+    >>> with beam.Pipeline("FnApiRunner") as pipeline:
+    ...     events = pipeline | beam.Create([rows]).with_output_types(pa.Table)
+    ...     shares = events | KeptShares(plan["weekly"], plan["weekly.kept"])
+    """
+
+    of: StagePlan
+    kept: StagePlan
+    num_shards: int = 32
+    salt: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not isinstance(self.kept, StagePlan) or self.kept.reads != UnitFacts(of=getattr(self.of, "name", "")):
+            message = "must be the stage of the same plan that says what the bounds of the other one cut off"
+            raise RequestError(field="kept", message=message, hint='write KeptShares(plan["name"], plan["name.kept"])')
+        if resolve.is_open(self.of):
+            message = "has bounds that another pipeline must release first"
+            hint = "run it with `dp-pipelines run`, or write the bounds as numbers"
+            raise RequestError(field=f"stage {self.of.name!r}", message=message, hint=hint)
+        self._release = _OfUnits(self.kept, num_shards=self.num_shards, salt=self.salt)
+
+    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[str]:
+        """One vector of each unit, one noisy sum, shares."""
+        check_input(pcoll)
+        query, salt = self.of.query, self._release.salt
+        assert salt is not None
+        facts = beam.ParDo(_FactsOfTables(query, salt)).with_output_types(pa.Table)
+        first = pcoll | "Facts" >> facts | "FactsOfUnits" >> FactsOfUnits(query, self.num_shards, salt)
+        whole = pcoll | "KeptOfUnits" >> KeptOfUnits(query, self.num_shards, salt)
+        released = (first, whole) | "Units" >> beam.Flatten() | "Release" >> self._release
+        return released | "Shares" >> beam.Map(_shares, query, self.kept).with_output_types(str)
+
+
+class _OfUnits(PrivateAggregate):
+    """The release of the counts, out of rows that were made of units."""
+
+    made_of_units = True
+
+
+def _shares(table: pa.Table, query: Query, stage: StagePlan) -> str:
+    noisy = np.array(table.column(kept_counts.UNITS).to_pylist()[0], np.float64)
+    return json.dumps(kept_shares.of_stage(noisy, stage, query, query.metrics))
+
+
+class _FactsOfTables(beam.DoFn):
+    """Which columns are not null, row by row; whatever filtered the rows before is not known here."""
+
+    def __init__(self, query: Query, salt: int) -> None:
+        super().__init__()
+        self._query, self._salt = query, salt
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        rows = element.select(list(self._query.columns))
+        hashes = unit_facts.row_hashes(rows, rows.column_names, self._salt)
+        facts = unit_facts.not_null(rows, KeptCounts.of(self._query).columns)
+        yield unit_facts.facts_of_rows(rows, self._query.unit_columns, hashes, facts)
 
 
 def _with_vectors(units: pa.Table, names: tuple[str, ...], counted: unit_facts.Vectors) -> Iterator[pa.Table]:

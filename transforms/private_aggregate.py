@@ -8,7 +8,7 @@ a pipeline may be published (`PublishRelease`).
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -19,6 +19,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.sizes import MOST_SHARDS, places
 from dp_pipelines.noise import entropy
+from dp_pipelines.plan_stages.reads import UnitFacts
 from dp_pipelines.planning import payment, resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -61,9 +62,19 @@ class PrivateAggregate(beam.PTransform):
     num_shards: int = 32
     salt: int | None = None
 
+    made_of_units: ClassVar[bool] = False
+    """Whether its input are rows that were made of units, and not events."""
+
     def __post_init__(self) -> None:
         super().__init__()
         _check_stage(self.stage)
+        if not self.made_of_units and isinstance(self.stage.reads, UnitFacts):
+            of = self.stage.reads.of
+            raise RequestError(
+                field=f"stage {self.stage.name!r}",
+                message=f"says what the bounds of {of!r} cut off, out of facts about units",
+                hint=f'use KeptShares(plan["{of}"], plan["{self.stage.name}"])',
+            )
         self._check_payment()
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
@@ -146,6 +157,8 @@ class AttemptOfARun(PrivateAggregate):
     The driver admits a run once and makes sure that only one attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
     in several pipelines of one process. Not exported: without such a driver, two draws would be released for one budget.
     """
+
+    made_of_units = True  # the driver makes the rows that a stage reads
 
     def _check_payment(self) -> None:
         pass

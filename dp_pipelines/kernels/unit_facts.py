@@ -239,6 +239,25 @@ def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: N
     return travelling
 
 
+def not_null(table: pa.Table, columns: Sequence[str]) -> NDArray[np.bool_]:
+    """Which values of some columns are neither null nor NaN.
+
+    Returns:
+        (rows, columns).
+
+    >>> not_null(pa.table({"a": [1.0, float("nan"), None], "b": ["x", None, "y"]}), ["a", "b"]).tolist()
+    [[True, True], [False, False], [False, True]]
+    """
+    flags = np.zeros((table.num_rows, len(columns)), np.bool_)
+    for place, name in enumerate(columns):
+        column = keys.one_array(table.column(name))
+        there = column.is_valid()
+        if pa.types.is_floating(column.type):  # half floats have no comparison
+            there = pc.and_(there, pc.invert(pc.fill_null(pc.is_nan(column.cast(pa.float64())), True)))
+        flags[:, place] = there.to_numpy(zero_copy_only=False)
+    return flags
+
+
 def first_rows(travelling: pa.Table) -> pa.Table:
     """Of each unit the row with the least hash; where two hashes are equal, the facts decide.
 

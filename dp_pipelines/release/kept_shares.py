@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.plan_stages.kept_counts import KeptCounts
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import Query
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +29,20 @@ FALSE_ALARM = 0.001
 
 LARGEST_BAR = 0.25
 """A share whose standard deviation is larger says nothing, and is null."""
+
+
+def of_stage(noisy: Floats, kept: StagePlan, query: Query, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    """All figures of a stage, out of the stage that has released their counts.
+
+    Args:
+        noisy: the released sum.
+        kept: the stage that released it.
+        query: of the stage whose bounds these are.
+        metrics: of that stage as it ran.
+    """
+    (noise,) = [noise for noise in kept.noises if noise is not None]
+    (law,) = {choice.law for choice in kept.choices.noises.values()}
+    return shares(noisy, noise.stddev, law, KeptCounts.of(query), metrics)
 
 
 def shares(noisy: Floats, stddev: float, law: str, counts: KeptCounts, metrics: Mapping[str, Metric]) -> dict[str, Any]:

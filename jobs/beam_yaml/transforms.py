@@ -328,6 +328,9 @@ def _ready(plan: Plan, name: str) -> Any:
     Raises:
         RequestError: it takes several pipelines, of which each follows from the one before.
     """
+    if plan.kept:
+        message = "says what its bounds cut off, which takes a release of its own"
+        raise RequestError(field="kept", message=message, hint="leave it out here, or run it with `dp-pipelines run`")
     if len(plan.phases) > 1 or name not in plan.stages or len(plan.stages) > 1:
         message = "needs several pipelines, one after the other (sips, or bounds that are chosen)"
         raise RequestError(

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import quoting_nothing
-from dp_pipelines.plan_stages.kept_counts import UNITS, KeptCounts
+from dp_pipelines.plan_stages.kept_counts import UNITS
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -117,14 +117,10 @@ def _kept(query: Query, stage: StagePlan | None, kept: StagePlan, path: pathlib.
     """What the bounds of a stage cut off, out of the one row that was released beside it; the row's file goes."""
     table = pa.parquet.read_table(path)
     path.unlink()
-    noise = kept.noises[0]
-    assert noise is not None
-    metrics = (
-        query.metrics if stage is None else stage.query.metrics
-    )  # None: it has no metrics, and no pipeline of its own
+    # Without a stage of this name there are no metrics: other stages select all that is published.
+    metrics = query.metrics if stage is None else stage.query.metrics
     noisy = np.array(table.column(UNITS).to_pylist()[0], np.float64)
-    (law,) = {choice.law for choice in kept.choices.noises.values()}
-    return kept_shares.shares(noisy, noise.stddev, law, KeptCounts.of(query), metrics)
+    return kept_shares.of_stage(noisy, kept, query, metrics)
 
 
 def _with_bounds(

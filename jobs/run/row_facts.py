@@ -66,14 +66,5 @@ class FactsOfRows(beam.DoFn):
             if name == LOOKUP:
                 assert self._lookup is not None
                 facts.append(self._lookup.has(rows.column(self._lookup.on)))
-        facts += [_is_there(rows.column(name)) for name in self._counts.columns]
         flags = [np.asarray(gather.one_array(fact).to_numpy(zero_copy_only=False), np.bool_) for fact in facts]
-        return np.stack(flags, axis=1) if flags else np.zeros((rows.num_rows, 0), np.bool_)
-
-
-def _is_there(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which values are neither null nor NaN."""
-    if pa.types.is_floating(column.type):
-        column = column.cast(pa.float64())  # half floats have no comparison
-        return pc.and_(pc.is_valid(column), pc.fill_null(pc.invert(pc.is_nan(column)), False))
-    return pc.is_valid(column)
+        return np.column_stack([*flags, unit_facts.not_null(rows, self._counts.columns)])

@@ -78,6 +78,7 @@ def test_all_rows_of_one_unit_move_all_figures_together_within_their_record(case
 
 
 @pytest.mark.long
+@pytest.mark.slow
 @settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(**AT_WILL)
 def test_on_ten_thousand_pairs_one_unit_moves_all_figures_within_their_record(case, frequent, steps) -> None:

@@ -277,8 +277,10 @@ def test_another_stage_of_that_name_is_refused() -> None:
         Plan(epsilon=1, delta=1e-6, stages={"s": query(kept=dp.Kept(share=0.1)), "s.kept": query()})
 
 
-def test_a_session_tells_it_too(shop: Shop, tmp_path: pathlib.Path) -> None:
+def test_a_session_tells_it_too(shop: Shop, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(shop)
+    monkeypatch.chdir(tmp_path)
+    shop.without_ledger()
     session = dp.Session(
         str(shop.folder / "data"), privacy_unit="customer", dataset="notebook", epsilon=39, delta=1e-5,
         ledger=None, releases=tmp_path / "releases",
