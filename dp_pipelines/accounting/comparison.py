@@ -20,7 +20,7 @@ samplers' tables, except in `pld`.
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -128,14 +128,28 @@ def explain(groups: Groups, delta: float) -> dict[str, Any]:
     return {"delta": delta, "total": total, "stages": each, "records": records}
 
 
-def rough_epsilon(records: Iterable[MechanismRecord], delta: float, *, runs: int = 1) -> float:
+def rough_epsilon(
+    records: Iterable[MechanismRecord],
+    delta: float,
+    *,
+    runs: int = 1,
+    level: Callable[[MechanismRecord], float] = lambda record: 1.0,
+) -> float:
     """Roughly the epsilon of all records of all runs at a delta, by `estimate.rough`, for the most expensive group.
+
+    Args:
+        records: of one run.
+        delta: of all runs.
+        runs: how many.
+        level: how many times the noise of a record is meant.
 
     >>> rough_epsilon([MechanismRecord(stage="s", name="n", kind="approximate_dp", epsilon=0.5, delta=1e-9, l0=1)], 1e-6)
     0.5
     """
     by_group = accountant.by_group([(tuple(records), 1)])
-    return max(rough([kind_of(r).terms(r) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group)
+    return max(
+        rough([kind_of(r).terms(r).at(level(r)) for r in of_one], delta, runs=runs) for ((of_one, _),) in by_group
+    )
 
 
 def _composed(

@@ -20,6 +20,7 @@ from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.metrics.good_from import Level
 from dp_pipelines.noise.laws import Law
 
 DrawWords = Callable[[int], NDArray[np.uint64]]
@@ -166,6 +167,10 @@ class Mechanism(abc.ABC):
         """Fine steps of one unit of change."""
         assert shape is not None
         return shape.unit
+
+    def level(self, calibration: Calibration) -> Level | None:
+        """How noisy the statistic is, as far as it can be said before a row is read; None where the data decide it."""
+        return Level(stddev=calibration.noise.stddev, law=calibration.law)
 
     @abc.abstractmethod
     def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:

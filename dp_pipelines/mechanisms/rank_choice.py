@@ -13,6 +13,7 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.kernels.cells import Around
 from dp_pipelines.mechanisms.mechanism import Calibration, Exact, Mechanism, Sources
 from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.metrics.good_from import Level
 from dp_pipelines.selection.exponential import permute_and_flip
 
 
@@ -24,6 +25,17 @@ class RankChoice(Mechanism):
 
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=0.0)
+
+    def level(self, calibration: Calibration) -> Level:
+        """How far behind the best candidate the chosen one is: P(gap > t) < candidates exp(-epsilon t / spread).
+
+        McKenna, Sheldon 2020, section 3. Scores are ranks times `whole`.
+        """
+        cells = calibration.statistic.cells
+        assert isinstance(cells, Around)
+        far = spread(cells, calibration.max_rows_per_partition) / float(calibration.decision_epsilon)
+        behind = far * math.log(20 * len(cells.candidates)) / cells.whole
+        return Level(stddev=0.0, law=calibration.law, behind=behind)
 
     def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         if not len(exact.partitions):

@@ -24,6 +24,9 @@ class MedianByPoints(Mechanism):
     def record(self, stage: str, name: str, calibration: Calibration) -> MechanismRecord:
         return decision_record(stage, name, calibration, delta=calibration.delta)
 
+    def level(self, calibration: Calibration) -> None:
+        """Nothing: how far values lie apart decides how much noise there is."""
+
     def draw(self, calibration: Calibration, exact: Exact, sources: Sources) -> Noisy:
         found, points = smoothing(calibration), calibration.statistic.cells
         assert isinstance(points, Points)

@@ -18,6 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.column_types import check_value_type
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import RowCount, Statistic, UnitCount
+from dp_pipelines.metrics.good_from import GoodFrom, Level
 
 ROWS = RowCount()
 UNITS = UnitCount()
@@ -154,6 +155,15 @@ class Metric:
         """
         names = (name, f"{name}{RAW}") if self.pools else (name,)
         return tuple(column for of in names for column in (of, f"{of}_stddev"))
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        """From which size of a group on its number is good, which `plan` prints; nothing where a metric does not say it.
+
+        Args:
+            levels: how noisy its statistics are.
+            basis: of its sums.
+        """
+        return ()
 
     @property
     def per_partition(self) -> str | None:

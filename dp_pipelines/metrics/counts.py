@@ -14,6 +14,7 @@ from dp_pipelines import checks
 from dp_pipelines.kernels.distinct import check_values
 from dp_pipelines.kernels.statistics import DistinctValues, Statistic
 from dp_pipelines.metrics.base import ROWS, UNITS, Basis, Metric, Noisy, ReleasedValues, constant
+from dp_pipelines.metrics.good_from import GoodFrom, Level, of_count
 
 MOST_VALUES = 2**24
 """As many as a bound on contributions allows (`query.LARGEST_BOUND`)."""
@@ -37,6 +38,9 @@ class Count(Metric):
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[ROWS])
 
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        return (of_count(levels[ROWS], "rows", "rows"),)
+
 
 @dataclasses.dataclass(frozen=True)
 class PrivacyIdCount(Metric):
@@ -56,6 +60,9 @@ class PrivacyIdCount(Metric):
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[UNITS])
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        return (of_count(levels[UNITS], "users", "users"),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,3 +110,6 @@ class DistinctCount(Metric):
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[self.statistics(basis)[0]])
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        return (of_count(levels[self.statistics(basis)[0]], "different values", None),)

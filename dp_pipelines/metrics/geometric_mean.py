@@ -6,6 +6,7 @@ bounds that are chosen in a run, and what clamping cuts off.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,6 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, logarithms
 from dp_pipelines.kernels.statistics import NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues
+from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,3 +74,19 @@ class GeometricMean(Metric):
         stddev = np.hypot(total.stddev, (mean - lattice.offset) * count.stddev) / rows
         values = np.clip(np.exp(mean), self.min_value, self.max_value)
         return values, values * stddev
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        total, count = (levels[statistic] for statistic in self.statistics(basis))
+        lattice = self._lattice()
+        half = (lattice.high - lattice.low) / 2
+        return (
+            of_mean(
+                total,
+                count,
+                farthest=half,
+                near=min(math.log1p(WITHIN), 2 * half),  # above; below it may be off by a little more
+                of="values" if basis.nullable else "rows",
+                promise=f"within {WITHIN:.0%}",
+                most=half,
+            ),
+        )

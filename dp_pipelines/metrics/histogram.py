@@ -16,6 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import MOST_CELLS, Bins, Categories
 from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
+from dp_pipelines.metrics.good_from import GoodFrom, Level, of_count
 
 MOST_BINS = 4096
 assert MOST_BINS <= MOST_CELLS
@@ -114,3 +115,9 @@ class Histogram(Metric):
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         counts = noisy[self.statistics(basis)[0]]
         return counts.values, np.full(counts.values.shape, counts.stddev)
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        counts = self.statistics(basis)[0]
+        each = 1 / (counts.width or 1)  # a guess: rows are spread evenly
+        what = "a bin" if self.edges is not None else "a category"
+        return (of_count(levels[counts], "rows in it", "rows", each=each, what=what),)

@@ -22,6 +22,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.cells import Around
 from dp_pipelines.kernels.statistics import RankCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
+from dp_pipelines.metrics.good_from import POINTS, GoodFrom, Level
 from dp_pipelines.metrics.quantiles import BRANCHING, DEPTH, Quantiles
 
 Method = Literal["auto", "tree", "exponential"]
@@ -96,6 +97,18 @@ class Quantile(Metric):
         else:
             places = noisy[self.statistics(basis)[0]].values.astype(np.int64)
         return listed[places], np.full(len(places), math.nan)
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        if self.method == "tree":
+            said = self._tree().good_from(levels, basis)
+            return tuple(dataclasses.replace(one, promise=f"{one.promise}, to the nearest candidate,") for one in said)
+        behind = levels[self.statistics(basis)[0]].behind
+        if behind is None:
+            return ()
+        promise = f"p{100 * self.quantile:g} at most {100 * POINTS:g} points farther off than the best candidate"
+        return (
+            GoodFrom(promise=promise, least=behind / POINTS, of="values", noise_below=behind / 0.5, guessed_by="rows"),
+        )
 
     def _tree(self) -> Quantiles:
         low, high = self.candidates[0], self.candidates[-1]

@@ -25,6 +25,7 @@ from dp_pipelines.kernels.cells import TreeLevel
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import CellCounts, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, Shown
+from dp_pipelines.metrics.good_from import POINTS, REACH, GoodFrom, Level
 
 BRANCHING, DEPTH = 4, 6
 """Of the trees with 4,096 leaves about the best on prices and on smooth data (docs/benchmarks/quantiles.md): a rank adds up about
@@ -41,6 +42,22 @@ LEAF_BAR = 0.6
 """Of the width of a leaf, what a published standard deviation has at least: values inside of a leaf are not told apart."""
 
 MOST_QUANTILES = 100
+
+MOST_SAID = 3
+"""Quantiles that a statement names."""
+
+WORST_RANK = math.sqrt(1 / ((BRANCHING**2 - 1) / (6 * BRANCHING)))
+"""How much farther noise moves the worst rank than one of average place: that after half of the children of each node."""
+
+
+def between(quantile: float) -> str:
+    """What is promised of a quantile.
+
+    >>> between(0.9), between(0.025)
+    ('p90 between p85 and p95', 'p2.5 between p0 and p7.5')
+    """
+    low, high = max(quantile - POINTS, 0.0), min(quantile + POINTS, 1.0)
+    return f"p{100 * quantile:g} between p{100 * low:.6g} and p{100 * high:.6g}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +155,18 @@ class Quantiles(Metric):
         if self.quantiles[-1] == 1:
             values[:, -1] = values.max(axis=1)
         return values, np.hypot(np.stack(stddevs, axis=1), LEAF_BAR * self._leaf)
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        inner = [quantile for quantile in self.quantiles if 0 < quantile < 1]
+        if not inner:  # what stands out of the noise at the ends depends on the values there
+            return ()
+        of_levels = [levels[statistic] for statistic in self.statistics(basis)]
+        nothing = [np.zeros((1, BRANCHING**level)) for level in range(1, DEPTH + 1)]
+        of_rank = consistent(nothing, [level.stddev for level in of_levels])[2] * WORST_RANK
+        far = of_rank * max(REACH[level.law] for level in of_levels)
+        promise = ", ".join(between(quantile) for quantile in inner[:MOST_SAID])
+        promise += ", and so on," if len(inner) > MOST_SAID else ""
+        return (GoodFrom(promise=promise, least=far / POINTS, of="values", noise_below=far / 0.5, guessed_by="rows"),)
 
     @property
     def _leaf(self) -> float:

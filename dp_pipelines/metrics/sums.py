@@ -5,6 +5,7 @@ Holds: metrics with one column and equal bounds share their sums and their basis
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
+from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_amount, of_mean, reach
 from dp_pipelines.metrics.shrinkage import shrunk
 
 AUTO: Literal["auto"] = "auto"
@@ -197,6 +199,23 @@ class Sum(_OverColumn):
         stddev = float(np.hypot(total.stddev, centre * count.stddev))
         return total.values + centre * count.values, np.full(len(total.values), stddev)
 
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        if self.clips_partition_sums:
+            far = reach([(1.0, levels[self.statistics(basis)[0]])])
+            return (of_amount(far, self._sum_bounds, "users"),)
+        statistic = self._sum(basis)
+        assert statistic.lattice is not None
+        parts = [(1.0, levels[statistic])]
+        if basis.centred:
+            parts.append((statistic.lattice.offset, levels[self._count(basis)]))
+        if not self.auto:
+            return (of_amount(reach(parts), (self.low, self.high), "rows"),)
+        if basis.centred:  # how its two noises add up follows from the bounds that are chosen
+            return ()
+        times = reach(parts) / max(abs(self.low), abs(self.high))
+        of = "times the larger of the bounds that the run chooses"
+        return (GoodFrom(promise=f"within {WITHIN:.0%}", least=times / WITHIN, of=of, noise_below=times),)
+
 
 @dataclasses.dataclass(frozen=True)
 class _PerRow(_OverColumn):
@@ -211,6 +230,16 @@ class _PerRow(_OverColumn):
 
     judged, stddev_is_public = "range", False
     nullable: bool = dataclasses.field(default=True, kw_only=True)
+
+    def _farthest(self, basis: Basis) -> float:
+        """The largest distance of a value from where sums are counted."""
+        statistic = self._sum(basis)
+        assert statistic.lattice is not None
+        return max(abs(self.low - statistic.lattice.offset), abs(self.high - statistic.lattice.offset))
+
+    @staticmethod
+    def _counted(basis: Basis) -> str:
+        return "values" if basis.nullable else "rows"
 
     @property
     def value_range(self) -> tuple[float, float]:
@@ -280,6 +309,22 @@ class Mean(_PerRow):
         assert lattice is not None
         return shrunk(total, count, centre=lattice.offset, low=self.low, high=self.high)
 
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        if self.auto:
+            return ()
+        near = WITHIN * (self.high - self.low)
+        return (
+            of_mean(
+                levels[self._sum(basis)],
+                levels[self._count(basis)],
+                farthest=self._farthest(basis),
+                near=near,
+                of=self._counted(basis),
+                promise=f"within {near:.4g}, {WITHIN:.0%} of its range,",
+                most=(self.high - self.low) / 2,
+            ),
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class Variance(_PerRow):
@@ -319,3 +364,33 @@ class Variance(_PerRow):
         by_count = 2 * mean * mean - squares.values / rows
         noise = squares.stddev**2 + (2 * mean * total.stddev) ** 2 + (by_count * count.stddev) ** 2
         return variance, np.sqrt(noise) / rows
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        """As for a mean, of the mean square q and the mean m of distances, with noises Q, S and C of squares, sum and count.
+
+        The variance (N q + Q) / (N + C) - ((N m + S) / (N + C))^2 is off by (Q - 2 m S + (2 m^2 - q) C) / (N + C) - e^2, where e
+        is the error of m. The first is bounded as for a mean, e on its own, each with 97.5%.
+        """
+        if self.auto:
+            return ()
+        of_squares = self._squares(basis)
+        assert isinstance(of_squares.lattice, Lattice)
+        farthest = self._farthest(basis)
+        total, squares, count = levels[self._sum(basis)], levels[of_squares], levels[self._count(basis)]
+        largest, off = ((self.high - self.low) / 2) ** 2, of_squares.lattice.square_centre
+
+        def least(near: float) -> float:
+            by_count = farthest**2 + off + near
+            first = WIDER * reach([(1.0, squares), (2 * farthest, total), (by_count, count)])
+            # |e| <= second / N, and first / N + (second / N)^2 <= near.
+            second = WIDER * reach([(1.0, total), (farthest + math.sqrt(near), count)])
+            return (first + math.sqrt(first * first + 4 * near * second * second)) / (2 * near)
+
+        near = WITHIN * largest
+        promise = f"within {near:.4g}, {WITHIN:.0%} of the largest that it can be,"
+        of = self._counted(basis)
+        return (GoodFrom(promise=promise, least=least(near), of=of, noise_below=least(largest / 2), guessed_by="rows"),)
+
+
+WIDER = math.log(40) / math.log(20)
+"""What holds 97.5% of Laplace noise is so many times as wide as what holds 95%; of Gaussian noise it is less."""

@@ -18,11 +18,12 @@ import pyarrow as pa
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.lists import check_lists
-from dp_pipelines.kernels.moments import MOST_FEATURES, Moments
+from dp_pipelines.kernels.moments import LARGEST, MOST_FEATURES, Moments
 from dp_pipelines.kernels.statistics import ProductSums, Statistic, VectorSums
 from dp_pipelines.kernels.vectors import MOST_COORDINATES, VectorLattice
 from dp_pipelines.kernels.vectors import Norm as Norm
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues
+from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, reach
 
 LARGEST_NORM = 2.0**900
 """Of a vector's norm; and its inverse: lattice steps and their inverses then are float64."""
@@ -81,6 +82,11 @@ class VectorSum(Metric):
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         sums = noisy[self.statistics(basis)[0]]
         return sums.values, np.full(sums.values.shape, sums.stddev)
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        far = reach([(1.0, levels[self.statistics(basis)[0]])]) / self.max_norm
+        promise = f"each number within {WITHIN:.0%} of {self.max_norm:.4g} a user"
+        return (GoodFrom(promise=promise, least=far / WITHIN, of="users", noise_below=far, guessed_by="users"),)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +178,12 @@ class SecondMoment(Metric):
         # One after the other: the product of two scales may leave float64 where the result does not.
         stddevs = sums.stddev / scales[first] / scales[second]
         return sums.values / scales[first] / scales[second], np.broadcast_to(stddevs, sums.values.shape)
+
+    def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        # In lattice steps the largest product of one row is the same for each two features.
+        far = reach([(1.0, levels[self.statistics(basis)[0]])]) / LARGEST**2
+        promise = f"each sum within {WITHIN:.0%} of the largest product a row"
+        return (GoodFrom(promise=promise, least=far / WITHIN, of="rows", noise_below=far, guessed_by="rows"),)
 
 
 def _refuse_stddev(metric: Metric) -> None:

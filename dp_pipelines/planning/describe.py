@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
@@ -252,7 +253,7 @@ def _constant_stddev(stage: StagePlan, metric: Metric) -> float | None:
 
 
 def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tuple[float, float | None] | None:
-    """The expected error in a partition of the declared size, with values in the middle of their range."""
+    """The expected error in a partition of the declared size, with values that are spread evenly over their range."""
     over_cells = any(statistic.width for statistic in metric.statistics(stage.basis(metric)))
     if expect is None or expect.rows_per_partition is None or over_cells:
         return None
@@ -263,9 +264,19 @@ def _guess(stage: StagePlan, metric: Metric, expect: "Expectation | None") -> tu
         if isinstance(statistic, RowCount):
             values[statistic.name] = rows
         elif statistic.lattice is not None:
-            middle = (statistic.lattice.low + statistic.lattice.high) / 2
-            mean = middle * middle if getattr(statistic.lattice, "square", False) else middle
-            values[statistic.name] = rows * (mean - statistic.lattice.offset)
+            values[statistic.name] = rows * _average(statistic.lattice)
     released, stddevs = metric.finish(_noisy(stage, {"sums": 0.0, **values}), basis)
     stddev, value = float(stddevs[0]), abs(float(released[0]))
     return stddev, stddev / value if value > 0 else None
+
+
+def _average(lattice: Lattice | SummandLattice) -> float:
+    """What a value adds to a sum on average, where values are spread evenly over the range.
+
+    >>> _average(Lattice.for_values(0.0, 10.0)), round(_average(Lattice.for_squares(0.0, 10.0)), 6)
+    (5.0, 33.333333)
+    """
+    middle, width = lattice.low / 2 + lattice.high / 2, lattice.high - lattice.low
+    if isinstance(lattice, Lattice) and lattice.square:
+        return (middle - lattice.centre) ** 2 + width * width / 12 - lattice.square_centre
+    return middle - lattice.offset

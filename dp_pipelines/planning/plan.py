@@ -23,12 +23,13 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds
+from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage
+from dp_pipelines.planning.stage import fixed_noise as fixed_by_metrics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.planning.stage_kinds import TrainingKind
 from dp_pipelines.query.query import Query
@@ -375,10 +376,21 @@ class Plan:
             "digest": self.digest,
             "accounted": dict(self.accounted),
             "accounted_one_run": dict(self.accounted_one_run),
-            "stages": [self._described(stage) for stage in self.stages.values()],
+            "stages": self._described_stages(),
             "mechanisms": [record.to_json() for record in self.mechanisms],
             "costs": {key: value for key, value in self.explain().items() if key != "records"},
         }
+
+    def _described_stages(self) -> list[dict[str, Any]]:
+        described = {name: self._described(stage) for name, stage in self.stages.items()}
+        fixed = [(name, item) for name, query in self.queries.items() for item in fixed_by_metrics(query)]
+        asked = {name: read.of for name, read in self.reads.items()}
+        others = usefulness.without_each(self.mechanisms, asked, fixed, self.delta, self.runs)
+        for name, part in others.items():
+            # A stage that only selects is several, and the first of these tells it.
+            first = name if name in described else next(part for part, of in asked.items() if of == name)
+            described[first]["noise_of_others_without"] = part
+        return list(described.values())
 
     def _described(self, stage: StagePlan) -> dict[str, Any]:
         # Parts of a train stage have weights of their own (plan_stages.sharing); what is told is the share of the stage.
@@ -387,7 +399,10 @@ class Plan:
         if isinstance(stage.kind, TrainingKind):
             described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
         else:
-            described = describe.stage_to_json(stage, share, self.expect)
+            expect = None if stage.query.is_total else self.expect  # which is about a group
+            described = describe.stage_to_json(stage, share, expect)
+            if stage.name in self._asked:
+                usefulness.add_to(described, stage, expect)
         if stage.query.group is not None and stage.name not in self.trained:
             del described["share"]
         return described

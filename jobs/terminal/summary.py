@@ -68,6 +68,7 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             continue
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
+            _print_usefulness(stage["metrics"], out)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
@@ -76,6 +77,11 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
+        if stage.get("noise_of_others_without") is not None:
+            part = number(stage["noise_of_others_without"])
+            out.print(f"  without this stage the noise of the others would be about {part} times what it is")
+        if stage.get("mostly_noise"):
+            out.print(f"  [bold]warning:[/bold] {escape(shown(stage['mostly_noise']['words']))}")
     if any(_is_private(stage) for stage in plan["stages"]):
         out.print()
         out.print(
@@ -151,6 +157,17 @@ def _metrics(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
             cells.append(f"{relative:.1%}" if relative is not None else "")
         table.add_row(*cells)
     return table
+
+
+def _print_usefulness(metrics: Mapping[str, Mapping[str, Any]], out: Console) -> None:
+    """Prints from which size of a group on each number is good."""
+    said = [(name, one["words"]) for name, metric in metrics.items() for one in metric.get("good_from", [])]
+    said += [(name, f"left out: {m['good_from_left_out']}") for name, m in metrics.items() if "good_from_left_out" in m]
+    if not said:
+        return
+    out.print("  good for 95 of 100 groups of the stated size, as far as noise goes:")
+    for name, words in said:
+        out.print(f"    {escape(shown(name))}: {escape(words)}")
 
 
 def _sums(stage: Mapping[str, Any]) -> str:

@@ -1,0 +1,166 @@
+"""What a plan is good for, in words, before a row is read: from which size of a group on each number can be used.
+
+In: a calibrated stage; where declared, a guess about a typical partition; all records of a plan. Out: JSON values. Holds: public
+numbers alone; every statement is computed from the calibrated noise by the metric's own method (`metrics.good_from`). Not
+covered: what bounds cut off; which share of a budget is best (`planning.choose`).
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dp_pipelines.accounting.comparison import rough_epsilon
+from dp_pipelines.accounting.estimate import Terms
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.accounting.record_kinds import kind_of
+from dp_pipelines.errors import BudgetError
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
+from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
+from dp_pipelines.planning import noise_search
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import PublicPartitions
+
+if TYPE_CHECKING:
+    from dp_pipelines.planning.plan import Expectation
+
+MILLION = 10**6
+"""A group that must have more rows than this is none that most people have."""
+
+MOST_NAMED = 4
+"""Metrics that a warning names."""
+
+ADVICE = "ask for fewer metrics or stages, wider groups or windows, or more budget"
+
+
+def add_to(described: dict[str, Any], stage: StagePlan, expect: "Expectation | None") -> None:
+    """Put into a stage as `plan --json` shows it what it is good for, and a warning where it will be mostly noise.
+
+    Each metric gets `good_from`: statements with `words`, `promise`, `least`, `of`, and `noise_below`, the size below which the
+    number tells next to nothing. Where there are none because a run chooses bounds, `good_from_left_out` says so.
+
+    Args:
+        described: the stage.
+        stage: calibrated.
+        expect: about a typical partition.
+    """
+    said = statements(stage)
+    for name, metric in stage.query.metrics.items():
+        entry = described["metrics"][name]
+        entry["good_from"] = [_to_json(one) for one in said[name]]
+        if not said[name] and (reason := _left_out(metric, stage)):
+            entry["good_from_left_out"] = reason
+    if warning := _warning(said, stage, expect):
+        described["mostly_noise"] = warning
+
+
+def statements(stage: StagePlan) -> dict[str, tuple[GoodFrom, ...]]:
+    """What each metric of a stage says of itself, by name.
+
+    A bound on partitions that the run chooses leaves all noise open, so that nothing is said.
+    """
+    if stage.query.bounds.auto:
+        return dict.fromkeys(stage.query.metrics, ())
+    levels = {}
+    for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
+        if noise is not None and (level := mechanism_of(statistic).level(stage.calibration(place))) is not None:
+            levels[statistic] = level
+    return {name: _of(metric, stage, levels) for name, metric in stage.query.metrics.items()}
+
+
+def without_each(
+    records: Iterable[MechanismRecord],
+    stage_of: Mapping[str, str],
+    fixed: Iterable[tuple[str, str]],
+    delta: float,
+    runs: int,
+) -> dict[str, float]:
+    """By stage, about which part of their noise the others would have in a plan without it, under the same budget.
+
+    The noise of all records that remain is made smaller together until they cost what all records do, by the rough account
+    (`accounting.estimate`), which takes milliseconds. A stage is left out where nothing is left that could have less noise.
+
+    Args:
+        records: of one run.
+        stage_of: for each part of a plan the stage that was asked for.
+        fixed: stage and name of records whose noise a metric has fixed.
+        delta: of all runs.
+        runs: how many.
+    """
+    kept, constant = list(records), set(fixed)
+    whole = rough_epsilon(kept, delta, runs=runs)
+    found = {}
+    for name in dict.fromkeys(stage_of.values()):
+        left = [record for record in kept if stage_of[record.stage] != name]
+        if not any(_is_noisy(record) for record in left if (record.stage, record.name) not in constant):
+            continue
+
+        cost = functools.partial(_cost, left, constant, delta, runs)
+        try:
+            found[name] = noise_search.least_level(cost, whole, start=1.0, tolerance=1e-3)
+        except BudgetError:  # what is left costs next to nothing
+            continue
+    return found
+
+
+def _cost(
+    records: Sequence[MechanismRecord], fixed: set[tuple[str, str]], delta: float, runs: int, level: float
+) -> float:
+    """About the epsilon of records with `level` times their noise, where no metric has fixed it."""
+    return rough_epsilon(records, delta, runs=runs, level=lambda r: 1.0 if (r.stage, r.name) in fixed else level)
+
+
+def _is_noisy(record: MechanismRecord) -> bool:
+    terms = kind_of(record).terms(record)
+    return terms != Terms(log_not_failed=terms.log_not_failed)
+
+
+def _of(metric: Metric, stage: StagePlan, levels: Mapping[Any, Level]) -> tuple[GoodFrom, ...]:
+    basis = stage.basis(metric)
+    if any(statistic not in levels for statistic in metric.statistics(basis)):
+        return ()
+    return metric.good_from(levels, basis)
+
+
+def _to_json(one: GoodFrom) -> dict[str, Any]:
+    return {
+        "words": one.words,
+        "promise": one.promise,
+        "least": one.least,
+        "of": one.of,
+        "noise_below": one.noise_below,
+    }
+
+
+def _left_out(metric: Metric, stage: StagePlan) -> str:
+    if stage.query.bounds.auto:
+        return "its noise follows from max_partitions_contributed, which the run chooses"
+    return "its noise follows from the bounds that the run chooses" if metric.auto else ""
+
+
+def _warning(
+    said: Mapping[str, tuple[GoodFrom, ...]], stage: StagePlan, expect: "Expectation | None"
+) -> dict[str, Any] | None:
+    """Which metrics will tell next to nothing: in a typical group, or, where nobody says what is typical, in any usual one."""
+    guessed = {"rows": expect.rows_per_partition, "users": expect.users} if expect is not None else {}
+    told, in_typical = {}, False
+    for name, of_metric in said.items():
+        for one in of_metric:
+            typical = guessed.get(one.guessed_by) if one.guessed_by is not None else None
+            if typical is not None and typical * one.each < one.noise_below:
+                told[name], in_typical = f"{name} (below {_size(one)})", True
+            elif typical is None and one.least > MILLION * one.each:
+                told[name] = f"{name} ({one.words})"
+    if not told:
+        return None
+    where = "in the typical group that expect declares" if in_typical else "in groups of fewer than a million rows"
+    named = ", ".join(list(told.values())[:MOST_NAMED])
+    named += f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
+    listed = ""
+    if isinstance(stage.query.partitions, PublicPartitions) and not stage.query.is_total:
+        listed = f"; all {len(stage.query.partitions.keys):,} public partitions are published all the same"
+    return {"metrics": list(told), "words": f"mostly noise {where}: {named}{listed}; {ADVICE}"}
+
+
+def _size(one: GoodFrom) -> str:
+    return f"{shown(one.noise_below)} {one.of}".strip()
