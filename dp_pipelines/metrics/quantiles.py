@@ -50,6 +50,11 @@ WORST_RANK = math.sqrt(1 / ((BRANCHING**2 - 1) / (6 * BRANCHING)))
 """How much farther noise moves the worst rank than one of average place: that after half of the children of each node."""
 
 
+POSITIVE = 1 / math.sqrt(2 * math.pi)
+"""The mean of what is positive of a normal noise, in standard deviations: what an empty node seems to hold, since counts below
+zero are zero. Where all values lie at one end, this is all on one side of them, in each level. Of Laplace noise it is less."""
+
+
 def between(quantile: float) -> str:
     """What is promised of a quantile.
 
@@ -162,8 +167,9 @@ class Quantiles(Metric):
             return ()
         of_levels = [levels[statistic] for statistic in self.statistics(basis)]
         nothing = [np.zeros((1, BRANCHING**level)) for level in range(1, DEPTH + 1)]
-        of_rank = consistent(nothing, [level.stddev for level in of_levels])[2] * WORST_RANK
-        far = of_rank * max(REACH[level.law] for level in of_levels)
+        _, of_nodes, of_rank = consistent(nothing, [level.stddev for level in of_levels])
+        far = WORST_RANK * of_rank * max(REACH[level.law] for level in of_levels)
+        far += (BRANCHING - 1) * POSITIVE * math.fsum(of_nodes)
         promise = ", ".join(between(quantile) for quantile in inner[:MOST_SAID])
         promise += ", and so on," if len(inner) > MOST_SAID else ""
         return (GoodFrom(promise=promise, least=far / POINTS, of="values", noise_below=far / 0.5, guessed_by="rows"),)
