@@ -18,6 +18,7 @@ from apache_beam.transforms.window import GlobalWindows
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.sizes import MOST_SHARDS, places
+from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages.reads import UnitFacts
 from dp_pipelines.planning import payment, resolve
@@ -75,6 +76,7 @@ class PrivateAggregate(beam.PTransform):
                 message=f"says what the bounds of {of!r} cut off, out of facts about units",
                 hint=f'use KeptShares(plan["{of}"], plan["{self.stage.name}"])',
             )
+        self._check_scales()
         self._check_payment()
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
@@ -83,6 +85,13 @@ class PrivateAggregate(beam.PTransform):
     def _check_payment(self) -> None:
         payment.named_run(self.stage.name, self.stage.payment)
         payment.refuse_paid(self.stage.name, self.stage.payment)
+
+    def _check_scales(self) -> None:
+        _refuse_scales(self.stage)
+
+    @property
+    def _join(self) -> Join | None:
+        return None
 
     def _note_draw(self, pipeline: beam.Pipeline) -> None:
         stage = self.stage  # the one that is drawn, whatever is assigned later
@@ -96,7 +105,7 @@ class PrivateAggregate(beam.PTransform):
         assert self.salt is not None
         # A choice among all candidates needs them in one place.
         count = 1 if isinstance(self.stage.kind, BestKind) else places(self.num_shards)
-        steps = StageSteps.of(self.stage, self.num_shards, self.salt, count)
+        steps = StageSteps.of(self.stage, self.num_shards, self.salt, count, self._join)
         names = [field.name for field in dataclasses.fields(steps)]
         return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
 
@@ -111,13 +120,13 @@ class StageSteps:
     ungroup: beam.DoFn
 
     @classmethod
-    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int) -> "StageSteps":
-        """Those of a planned stage; `count` is the number of places."""
+    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int, join: Join | None = None) -> "StageSteps":
+        """Those of a planned stage; `count` is the number of places, `join` is for bounds that differ by partition."""
         return cls(
             to_shards=ToShards(stage.layout, num_shards, salt),
             to_partials=ToPartials(stage, count, salt),
             draw=DrawRelease(stage, count),
-            ungroup=_Ungroup(stage),
+            ungroup=_Ungroup(stage, join),
         )
 
 
@@ -156,12 +165,23 @@ class AttemptOfARun(PrivateAggregate):
 
     The driver admits a run once and makes sure that only one attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
     in several pipelines of one process. Not exported: without such a driver, two draws would be released for one budget.
+
+    Args:
+        join: adds the columns of the job's public table, for bounds that differ by partition; `ScaleValues` stands before this.
     """
 
     made_of_units = True  # the driver makes the rows that a stage reads
+    join: Join | None = None
 
     def _check_payment(self) -> None:
         pass
+
+    def _check_scales(self) -> None:
+        pass
+
+    @property
+    def _join(self) -> Join | None:
+        return self.join
 
     def _note_draw(self, pipeline: beam.Pipeline) -> None:
         pass
@@ -200,6 +220,7 @@ class BoundContributions(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
         _check_stage(self.stage)
+        _refuse_scales(self.stage)
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
@@ -267,6 +288,21 @@ def _check_stage(stage: object) -> None:
         )
 
 
+def _refuse_scales(stage: StagePlan) -> None:
+    """Refuse bounds that differ by partition: rows of a pipeline of one's own have no public table to join.
+
+    Raises:
+        RequestError: a metric has such a bound.
+    """
+    for name, metric in stage.query.metrics.items():
+        if metric.scale is not None:
+            raise RequestError(
+                field=f"stage {stage.name!r}",
+                message=f"has metric {name!r}, with a bound from the public lookup of a job",
+                hint="run it with `dp-pipelines run`, or write the bounds as numbers",
+            )
+
+
 def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
     """Refuse a stage that the pipeline already releases: its plan pays for one draw.
 
@@ -286,10 +322,11 @@ def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
 
 
 class _Ungroup(beam.DoFn):
-    def __init__(self, stage: StagePlan) -> None:
+    def __init__(self, stage: StagePlan, join: Join | None) -> None:
         super().__init__()
-        self._stage = stage
+        self._stage, self._join = stage, join
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         # Sorted again: the order in which places arrive must not be seen.
-        yield published(pa.concat_tables(list(element[1]), promote_options="permissive"), self._stage)
+        released = pa.concat_tables(list(element[1]), promote_options="permissive")
+        yield published(released, self._stage, self._join)

@@ -19,6 +19,7 @@ from dp_pipelines.kernels.columns.column_types import check_value_type
 from dp_pipelines.kernels.lattice import Floats
 from dp_pipelines.kernels.statistics import RowCount, Statistic, UnitCount
 from dp_pipelines.metrics.good_from import GoodFrom, Level
+from dp_pipelines.metrics.lookup_bound import PartitionScale
 
 ROWS = RowCount()
 UNITS = UnitCount()
@@ -106,6 +107,8 @@ class Metric:
     """Whether that holds for the upper bound."""
     pools: ClassVar[bool] = False
     """Whether what is published of one partition takes all released ones together: `over_all`, beside what `finish` gives."""
+    scale: ClassVar[PartitionScale | None] = None
+    """How values are scaled where bounds differ by partition; `finish` then gives scaled numbers, and `unscaled` values."""
     column: ClassVar[str | None] = None
     weight: Annotated[float, checks.Real(above=0, below=1e6)] = dataclasses.field(default=1.0, kw_only=True)
     stddev: Annotated[float, checks.Real(above=0, below=1e300)] | None = dataclasses.field(default=None, kw_only=True)
@@ -164,6 +167,15 @@ class Metric:
             basis: of its sums.
         """
         return ()
+
+    def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
+        """What `finish` has given, in units of the column, where bounds differ by partition.
+
+        Args:
+            scaled: values and standard deviations.
+            low, high: the bounds of each partition.
+        """
+        raise NotImplementedError
 
     @property
     def per_partition(self) -> str | None:

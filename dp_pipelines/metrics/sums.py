@@ -1,6 +1,7 @@
 """Sums, means and variances of a column's values, each value (or each unit's sum) clamped to declared bounds.
 
-In: a column and its bounds, which are public or chosen from a noisy histogram. Out: the metrics `Sum`, `Mean`, `Variance`.
+In: a column and its bounds, which are public, by partition or for all, or chosen from a noisy histogram. Out: the metrics `Sum`,
+`Mean`, `Variance`.
 Holds: metrics with one column and equal bounds share their sums and their basis. Not covered: what clamping cuts off.
 """
 
@@ -13,16 +14,17 @@ import numpy as np
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.lattice import Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import Floats, Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, Statistic, ValueSum
 from dp_pipelines.metrics.base import ROWS, Basis, Metric, Noisy, ReleasedValues, constant
 from dp_pipelines.metrics.good_from import WITHIN, GoodFrom, Level, of_amount, of_mean, reach
+from dp_pipelines.metrics.lookup_bound import LARGEST, LookupBound, PartitionScale
 from dp_pipelines.metrics.shrinkage import shrunk
 
 AUTO: Literal["auto"] = "auto"
 """A bound that is chosen from a noisy histogram, within a declared range."""
 
-Bound = float | Literal["auto"] | None
+Bound = float | Literal["auto"] | LookupBound | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,17 +43,36 @@ class _OverColumn(Metric):
 
     def _check_bounds(self) -> None:
         for field in ("min_value", "max_value"):
-            if getattr(self, field) == AUTO:
+            if getattr(self, field) == AUTO or isinstance(getattr(self, field), LookupBound):
                 continue
             hint = "declare what a value can be, from public knowledge: what lies outside is clamped"
             bound = checks.number(getattr(self, field), field, above=-1e300, below=1e300, hint=hint)
             object.__setattr__(self, field, bound + 0.0)  # -0.0 and 0.0 are one bound, so that metrics share their sums
         self._check_within()
+        if self.scale is not None:
+            self._check_scale(self.scale)
+            return
         if not self.low <= self.high:
             raise RequestError(field="min_value", message="must not be above max_value", hint="swap the two")
         if self.within is not None and not (self.within[0] <= self.low < self.high <= self.within[1]):
             message = "must hold the bound that is given, and leave room beside it"
             raise RequestError(field="within", message=message, hint="widen it")
+
+    def _check_scale(self, scale: PartitionScale) -> None:
+        by_partition = "max_value" if isinstance(self.max_value, LookupBound) else "min_value"
+        if self.auto:
+            message, hint = (
+                "differs by partition, beside a bound that the run chooses",
+                "write a number for the other one",
+            )
+            raise RequestError(field=by_partition, message=message, hint=hint)
+        if self.stddev is not None:
+            message = "stands beside a bound that differs by partition, to which the noise is in proportion"
+            raise RequestError(field="stddev", message=message, hint="write a weight instead, or bounds as numbers")
+        for field in ("min_value", "max_value"):
+            if not isinstance(getattr(self, field), LookupBound):
+                checks.number(getattr(self, field), field, above=-LARGEST, below=LARGEST)
+        scale.refuse_defaults()
 
     def _check_within(self) -> None:
         if not self.auto:
@@ -88,33 +109,68 @@ class _OverColumn(Metric):
 
     @property
     def low(self) -> float:
-        """The lower bound; where it is not chosen yet, the least that it can be."""
+        """The lower bound; where it is not chosen yet, the least that it can be; where it differs by partition, of `scale`."""
         return self._end(self.min_value, 0)
 
     @property
     def high(self) -> float:
-        """The upper bound; where it is not chosen yet, the greatest that it can be."""
+        """The upper bound; where it is not chosen yet, the greatest that it can be; otherwise as `low`."""
         return self._end(self.max_value, 1)
 
     def _end(self, bound: Bound, place: int) -> float:
+        if self.scale is not None:
+            return (0.0, 1.0)[place] if self.scale.of_range else self._end_of_multiples(place)
         if isinstance(bound, str):
             assert self.within is not None
             return self.within[place]
-        assert bound is not None
+        assert isinstance(bound, float)
         return bound
+
+    def _end_of_multiples(self, place: int) -> float:
+        """An end of multiples of the larger bound: 0 where a number says that all are of one sign."""
+        if place == 0:
+            return 0.0 if isinstance(self.min_value, float) and self.min_value >= 0 else -1.0
+        return 0.0 if isinstance(self.max_value, float) and self.max_value <= 0 else 1.0
+
+    @property
+    def scale(self) -> PartitionScale | None:  # type: ignore[override]
+        """How values are scaled where a bound differs by partition: as shares of its range."""
+        return self._scale(of_range=True)
+
+    def _scale(self, *, of_range: bool) -> PartitionScale | None:
+        if not (isinstance(self.min_value, LookupBound) or isinstance(self.max_value, LookupBound)):
+            return None
+        # What cannot stand beside such a bound is refused; until then there is no telling.
+        low, high = (0.0 if end is None or isinstance(end, str) else end for end in (self.min_value, self.max_value))
+        return PartitionScale(column=self.column, low=low, high=high, of_range=of_range)
+
+    def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
+        assert self.scale is not None
+        values, stddevs = scaled
+        unit = self.scale.unit(low, high)
+        return low + unit * values, unit * stddevs
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.column, *(() if self.scale is None else self.scale.lookups))
+
+    @property
+    def _added(self) -> str:
+        """The column that statistics read."""
+        return self.column if self.scale is None else self.scale.name
 
     @property
     def family(self) -> tuple[str, float, float] | None:
-        return (self.column, self.low, self.high)
+        return (self._added, self.low, self.high)
 
     def _count(self, basis: Basis) -> Statistic:
-        return NotNullCount(column=self.column) if basis.nullable else ROWS
+        return NotNullCount(column=self._added) if basis.nullable else ROWS
 
     def _sum(self, basis: Basis) -> Statistic:
-        return ValueSum(column=self.column, lattice=Lattice.for_values(self.low, self.high, centred=basis.centred))
+        return ValueSum(column=self._added, lattice=Lattice.for_values(self.low, self.high, centred=basis.centred))
 
     def _squares(self, basis: Basis) -> Statistic:
-        return ValueSum(column=self.column, lattice=Lattice.for_squares(self.low, self.high, centred=basis.centred))
+        return ValueSum(column=self._added, lattice=Lattice.for_squares(self.low, self.high, centred=basis.centred))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +180,8 @@ class Sum(_OverColumn):
     Args:
         column: the column that is summed.
         min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a
-            fiftieth of the stage's budget (a tenth where delta is 0), by `dp-pipelines run`.
+            fiftieth of the stage's budget (a tenth where delta is 0), by `dp-pipelines run`; a column of the job's `lookup` gives
+            each partition a bound of its own, and noise in proportion.
         within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
         min_sum_per_partition, max_sum_per_partition: instead of bounds of single values: the sum of one unit's values in one
             partition is clipped to this range (all its rows count; a single value is first clamped to 65,536 times the larger
@@ -174,6 +231,16 @@ class Sum(_OverColumn):
         return not self.clips_partition_sums
 
     @property
+    def scale(self) -> PartitionScale | None:  # type: ignore[override]
+        """As multiples of the larger bound, whose sum needs no count; from 0 on these are the shares of the range."""
+        return self._scale(of_range=self.min_value == 0)
+
+    def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
+        assert self.scale is not None
+        unit = self.scale.unit(low, high)
+        return scaled[0] * unit, scaled[1] * unit
+
+    @property
     def _sum_bounds(self) -> tuple[float, float]:
         assert self.min_sum_per_partition is not None
         assert self.max_sum_per_partition is not None
@@ -200,6 +267,8 @@ class Sum(_OverColumn):
         return total.values + centre * count.values, np.full(len(total.values), stddev)
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
+        if self.scale is not None:
+            return ()
         if self.clips_partition_sums:
             far = reach([(1.0, levels[self.statistics(basis)[0]])])
             return (of_amount(far, self._sum_bounds, "users"),)
@@ -223,7 +292,7 @@ class _PerRow(_OverColumn):
 
     Args:
         column: the column that is read.
-        min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
+        min_value, max_value, within: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
     """
@@ -262,7 +331,7 @@ class Mean(_PerRow):
 
     Args:
         column: the column that is averaged.
-        min_value, max_value, within: each value is clamped to this range; `auto` as for `Sum`.
+        min_value, max_value, within: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
         shrink: True publishes, for free, each mean pulled towards those of the other partitions as far as its noise makes that
@@ -310,7 +379,7 @@ class Mean(_PerRow):
         return shrunk(total, count, centre=lattice.offset, low=self.low, high=self.high)
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
-        if self.auto:
+        if self.auto or self.scale is not None:
             return ()
         near = WITHIN * (self.high - self.low)
         return (
@@ -350,6 +419,11 @@ class Variance(_PerRow):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (self._sum(basis), self._count(basis), self._squares(basis))
 
+    def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
+        assert self.scale is not None
+        square = self.scale.unit(low, high) ** 2
+        return scaled[0] * square, scaled[1] * square
+
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic, of_squares = self._sum(basis), self._squares(basis)
         assert isinstance(of_squares.lattice, Lattice)
@@ -371,7 +445,7 @@ class Variance(_PerRow):
         The variance (N q + Q) / (N + C) - ((N m + S) / (N + C))^2 is off by (Q - 2 m S + (2 m^2 - q) C) / (N + C) - e^2, where e
         is the error of m. The first is bounded as for a mean, e on its own, each with 97.5%.
         """
-        if self.auto:
+        if self.auto or self.scale is not None:
             return ()
         of_squares = self._squares(basis)
         assert isinstance(of_squares.lattice, Lattice)

@@ -14,6 +14,7 @@ from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
+from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.plan_stages.reads import Rows, UnitFacts
 from dp_pipelines.planning import limits, reserve, training_noise
 from dp_pipelines.planning.stage import StagePlan
@@ -141,7 +142,9 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             _per_partition(metrics[name], stage)
         if metric.auto:
             _as_multiples(metrics[name], metric)
-        if metric.auto or stage.query.bounds.auto:
+        if metric.scale is not None:
+            _by_clamp(metrics[name], metric.scale)
+        if metric.auto or metric.scale is not None or stage.query.bounds.auto:
             continue
         guess = _guess(stage, metric, expect)
         if guess is not None:
@@ -212,6 +215,12 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
         if " in [" in statistic:
             noise["stddev"] = None
             noise.pop("stddev_multiple", None)
+
+
+def _by_clamp(described: dict[str, Any], scale: PartitionScale) -> None:
+    """Where the clamp differs by partition, noise is told per unit of it."""
+    described.setdefault("stddev_multiple", described["stddev"])
+    described["stddev"], described["clamp"] = None, scale.to_json()
 
 
 def _law(stage: StagePlan, statistic: Statistic) -> str:

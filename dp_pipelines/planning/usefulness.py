@@ -135,6 +135,8 @@ def _to_json(one: GoodFrom) -> dict[str, Any]:
 def _left_out(metric: Metric, stage: StagePlan) -> str:
     if stage.query.bounds.auto:
         return "its noise follows from max_partitions_contributed, which the run chooses"
+    if metric.scale is not None:
+        return "its noise differs by partition, in proportion to its bounds"
     return "its noise follows from the bounds that the run chooses" if metric.auto else ""
 
 

@@ -62,6 +62,9 @@ class Best:
             raise RequestError(
                 field="best.by", message="has bounds that the run chooses", hint="write its bounds as numbers"
             )
+        if by.scale is not None:
+            message = "has a bound that differs by partition, so that its values in two partitions cannot be compared"
+            raise RequestError(field="best.by", message=message, hint="write its bounds as numbers")
         if by.stddev is not None:
             raise RequestError(field="best.by", message="gets no noise, so it takes no stddev", hint="drop it")
 

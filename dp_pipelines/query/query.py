@@ -14,6 +14,7 @@ from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.query.best import RANK, Best
 from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
 from dp_pipelines.query.contribution_bounds import ContributionBounds as ContributionBounds
@@ -327,6 +328,11 @@ class Query:
     def asked_metrics(self) -> tuple[Metric, ...]:
         """The metrics whose columns are read: those that are released, and what a choice of the best compares."""
         return (*self.metrics.values(), *([] if self.best is None else [self.best.metric]))
+
+    @property
+    def scales(self) -> tuple[PartitionScale, ...]:
+        """How values are scaled where bounds differ by partition, each once."""
+        return tuple(dict.fromkeys(metric.scale for metric in self.metrics.values() if metric.scale is not None))
 
     @property
     def published_keys(self) -> tuple[str, ...]:

@@ -13,7 +13,9 @@ import pyarrow as pa
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Metric, Noisy
+from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release.rescale import in_values
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.release.top_partitions import largest
 
@@ -29,12 +31,13 @@ def kept(noisy: Mapping[Statistic, Noisy], statistics: Sequence[Statistic]) -> p
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), len(statistics))
 
 
-def published(table: pa.Table, stage: StagePlan) -> pa.Table:
+def published(table: pa.Table, stage: StagePlan, join: Join | None = None) -> pa.Table:
     """The released table of a stage, in the order of its keys.
 
     Args:
         table: what was drawn of all its partitions, in any order.
         stage: the frozen stage.
+        join: adds the columns of the public table to keys, where bounds differ by partition.
     """
     pooled = {name: metric for name, metric in stage.query.metrics.items() if metric.pools}
     if pooled:
@@ -42,7 +45,7 @@ def published(table: pa.Table, stage: StagePlan) -> pa.Table:
         table = sorted_by_key(table, stage.query.partition_columns)
     for name, metric in pooled.items():
         table = _over_all(table, stage, name, metric)
-    return largest(table, stage.query)
+    return largest(in_values(table, stage.query, join), stage.query)
 
 
 def _over_all(table: pa.Table, stage: StagePlan, name: str, metric: Metric) -> pa.Table:

@@ -101,7 +101,7 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
                 entry = {key: value for key, value in described["metrics"][name].items() if key != "shrunk"}
                 described["metrics"][raw] = {**entry, "kind": registry.name_of(metric), "raw_of": name}
             described["metrics"][name]["kind"] = registry.name_of(metric)
-            if metric.value_range is not None:
+            if metric.value_range is not None and metric.scale is None:  # of scaled values it is that of no partition
                 described["metrics"][name]["range"] = list(metric.value_range)
             for declared in metric.declared:
                 if getattr(metric, declared) is not None:

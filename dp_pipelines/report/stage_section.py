@@ -120,12 +120,16 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
 
 
 def _chosen_bounds(entry: Mapping[str, Any]) -> str:
-    """What the legend says of bounds that the run has chosen.
+    """What the legend says of bounds that the run has chosen, or that differ by partition.
 
     >>> _chosen_bounds({"bounds": [0.0, 172.63349]}), _chosen_bounds({})
     (', each value clamped to 0 … 172.6 (bounds chosen privately in this run)', '')
+    >>> _chosen_bounds({"clamp": {"words": "0 … most"}})
+    ', each value clamped to 0 … most (by partition, and noise is in proportion)'
     """
-    bounds = entry.get("bounds")
+    bounds, clamp = entry.get("bounds"), entry.get("clamp")
+    if isinstance(clamp, Mapping) and isinstance(clamp.get("words"), str):
+        return f", each value clamped to {clamp['words']} (by partition, and noise is in proportion)"
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
         return ""
     low, high = (_finite(bound) for bound in bounds)

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request import clamps
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import event_window, lookup, source_files
@@ -122,6 +123,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     units = over_units(file, available, values, _absent(source))
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
+    clamps.check(file, table, schemas)
     of_queries, of_tasks = queries(file, schemas), tasks(file, units)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})

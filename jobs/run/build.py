@@ -33,6 +33,7 @@ from dp_pipelines.transforms.examples import BoundedExamples
 from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from dp_pipelines.transforms.per_unit import FactsOfUnits, KeptOfUnits, PartitionsOfUnits
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
+from dp_pipelines.transforms.scale_values import ScaleValues
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 
 if TYPE_CHECKING:
@@ -152,9 +153,13 @@ def build(
                 others = tuple(column for column in stages[name].query.columns if column not in keys)
                 grouped = InGroups(request.queries[asked].partition_columns, others, salt)
                 seen = seen | f"Groups for {name}" >> beam.ParDo(grouped).with_output_types(pa.Table)
+        scales = stages[name].query.scales
+        join = request.lookup.apply if scales and request.lookup is not None else None
+        if scales:
+            seen = seen | f"Clamps of {name}" >> beam.ParDo(ScaleValues(scales)).with_output_types(pa.Table)
         (
             seen
-            | f"Release {name}" >> AttemptOfARun(stages[name], num_shards=shards, salt=salt)
+            | f"Release {name}" >> AttemptOfARun(stages[name], num_shards=shards, salt=salt, join=join)
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )
         files[path.name] = path

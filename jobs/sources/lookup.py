@@ -7,10 +7,12 @@ covered: tables too large for the memory of a worker; secrets in the file.
 """
 
 import dataclasses
+import pathlib
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.validation_errors import nearest
@@ -137,6 +139,27 @@ def bind(listed: pa.Table, on: str, schema: pa.Schema, *, unit: Sequence[str]) -
         )
     columns = {name: _column(listed.column(name)) for name in added}
     return Lookup(on=on, keys=unique, columns=pa.table(columns))
+
+
+def place_of(files: Sequence[str], row: int, *, is_csv: bool) -> str:
+    """Where a row of a public table stands, in words: the line of a CSV file, or the row of a Parquet file.
+
+    Args:
+        files: of the table, in the order in which it was read.
+        row: of all files together, from 0.
+        is_csv: their format.
+    """
+    for path in files:
+        if is_csv:
+            content = pathlib.Path(path).read_bytes().split(b"\n")
+            places = [number for number, line in enumerate(content, 1) if line.rstrip(b"\r")][1:]  # without the header
+        else:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                places = list(range(1, file.metadata.num_rows + 1))
+        if row < len(places):
+            return f"{'line' if is_csv else 'row'} {places[row]} of {path!r}"
+        row -= len(places)
+    return "the lookup table"
 
 
 def _column(column: pa.ChunkedArray) -> pa.Array:

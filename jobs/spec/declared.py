@@ -17,10 +17,21 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, TypeAdapter, WithJsonSchema, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from dp_pipelines import checks
+from dp_pipelines.jobs.spec import validation_errors
 from dp_pipelines.jobs.spec.base_models import JobModel, Names, Scalar
+from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.metrics.sums import AUTO
 
 Held = TypeVar("Held")
@@ -249,12 +260,28 @@ def _checked(limit: checks.Whole | checks.Real, value: Any) -> Any:
     return value
 
 
+def _of_mapping(model: type["DeclaredFields"], value: Any) -> Any:
+    """A mapping as a part of the job with keys of its own; all else as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        found = validation_errors.from_validation(error, Content(data=value), model)
+        raise min(found, key=lambda problem: problem.message != "unknown key") from None
+
+
 def _one_of(members: tuple[Any, ...]) -> Any:
     """One of several types. Dataclasses without a model are for Python alone."""
     known = [in_job_file(member) for member in members if member in TYPES or not dataclasses.is_dataclass(member)]
     union: Any = functools.reduce(operator.or_, known)
+    tagged = [member for member in known if isinstance(member, type) and issubclass(member, DeclaredFields)]
     if Literal[AUTO] in members:
         # The library says what is wrong with it. Checked here, a whole number would become a float.
-        return Annotated[Any, WithJsonSchema(TypeAdapter(union).json_schema())]
-    tagged = [member for member in known if isinstance(member, type) and issubclass(member, DeclaredFields)]
+        plain = functools.reduce(operator.or_, (member for member in known if member not in tagged))
+        listed = [*TypeAdapter(plain).json_schema()["anyOf"], *(model.model_json_schema() for model in tagged)]
+        taken: Any = Annotated[Any, WithJsonSchema({"anyOf": listed})]
+        for model in tagged:
+            taken = Annotated[taken, BeforeValidator(functools.partial(_of_mapping, model))]
+        return taken
     return Annotated[union, Field(discriminator="kind")] if len(tagged) > 1 else union

@@ -16,6 +16,12 @@ from dp_pipelines.jobs.spec import declared
 from dp_pipelines.jobs.spec.declared import DeclaredModel
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.lookup_bound import LookupBound
+
+
+@declared.made_of(LookupBound)
+class BoundByPartition(DeclaredModel[LookupBound]):
+    """A bound that differs by partition: a column of the job's public lookup table."""
 
 
 class MetricModel(DeclaredModel[Metric]):

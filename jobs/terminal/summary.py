@@ -71,6 +71,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             _print_usefulness(stage["metrics"], out)
         for sentence in stage.get("limits", []):
             out.print(f"  {escape(shown(sentence))}")
+        for line in _clamps(stage):
+            out.print(f"  {line}")
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
         if stage.get("label"):
             out.print(f"  label {escape(shown(stage['label']))}")
@@ -170,6 +172,18 @@ def _print_usefulness(metrics: Mapping[str, Mapping[str, Any]], out: Console) ->
         out.print(f"    {escape(shown(name))}: {escape(words)}")
 
 
+def _clamps(stage: Mapping[str, Any]) -> list[str]:
+    """A line for each clamp that differs by partition."""
+    named: dict[str, list[str]] = {}
+    for name, metric in stage.get("metrics", {}).items():
+        if "clamp" in metric:
+            named.setdefault(str(metric["clamp"]["words"]), []).append(shown(name))
+    return [
+        escape(f"{', '.join(names)}: values are clamped to {words}, by partition; noise is in proportion")
+        for words, names in named.items()
+    ]
+
+
 def _sums(stage: Mapping[str, Any]) -> str:
     """Describes a stage of clipped sums."""
     noise = f"noise multiplier {number(stage['noise_multiplier'])}, times the clip norm of a unit"
@@ -193,11 +207,12 @@ def _kept(kept: Mapping[str, Any]) -> str:
 
 
 def _multiple_of(metric: Mapping[str, Any]) -> str:
-    """What the noise is a multiple of: bounds that a run will choose."""
+    """What the noise is a multiple of: bounds that a run will choose, or that differ by partition."""
     partitions = {None: "", "max_partitions_contributed": "the partitions"}.get(
         metric.get("grows_with"), "the square root of the partitions"
     )
-    return " and ".join(filter(None, ["the bound" if "within" in metric else "", partitions]))
+    clamp = escape(str(metric["clamp"]["noise_grows_with"])) if "clamp" in metric else ""
+    return " and ".join(filter(None, ["the bound" if "within" in metric else clamp, partitions]))
 
 
 def _selection(selection: Mapping[str, Any]) -> str:
@@ -253,6 +268,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     )
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")
+    for line in (line for stage in manifest.get("stages", []) for line in _clamps(stage)):
+        out.print(f"clamps     {line}")
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")

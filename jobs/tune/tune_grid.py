@@ -262,6 +262,10 @@ def _check_query(option: Option) -> None:
         raise RequestError(
             field=f"metrics.{auto[0]}", message=message, hint="write numbers in the job file, and vary them"
         )
+    scaled = [key for key, metric in option.query.metrics.items() if metric.scale is not None]
+    if scaled:
+        message = "has a bound that differs by partition, for which no prediction exists"
+        raise RequestError(field=f"metrics.{scaled[0]}", message=message, hint="write numbers in the job file")
     if getattr(partitions, "strategy", None) == "sips":
         message, hint = "selects in several rounds, for which no prediction exists", "tune another strategy"
         raise RequestError(field="partitions.private.strategy: sips", message=message, hint=hint)
