@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-FORMAT = 3
+FORMAT = 4
 """Raised when the JSON of a plan changes."""
 
 
