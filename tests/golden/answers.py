@@ -38,6 +38,10 @@ def call(*arguments: object) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
+SAID_OF_NOISE = ("limits", "good_from", "good_from_left_out", "mostly_noise", "noise_of_others_without")
+"""What `plan --json` computes from the noise that it prints anyway: tests/planning/test_usefulness.py is about that."""
+
+
 def digest(content: object) -> str:
     """Of JSON values."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:24]
@@ -58,14 +62,16 @@ def write(folder: pathlib.Path, number: int, name: str = "job.yaml") -> pathlib.
 
 
 def plan(folder: pathlib.Path, number: int) -> str:
-    """What is planned for a job: all that is printed as JSON, its records among it, but for sentences about its limits."""
+    """What is planned for a job: all that is printed as JSON, its records among it, but for its limits in words and what it is good for."""
     said = call("plan", write(folder, number), "--json")
     if said.code:
         return f"exit {said.code} at {places(said.err)}"
-    planned = json.loads(said.out)
-    for stage in planned["stages"]:
-        stage.pop("limits", None)
-    return digest(planned)
+    content = json.loads(said.out)
+    for stage in content["stages"]:
+        for described in (stage, *stage["metrics"].values()):
+            for key in SAID_OF_NOISE:
+                described.pop(key, None)
+    return digest(content)
 
 
 def run(folder: pathlib.Path, number: int) -> str:
