@@ -103,8 +103,9 @@ class PartitionScale:
         """
         values, nulls = numbers_and_nulls(one_array(rows.column(self.column)))
         low, high = self.ends(rows)
-        kept = np.clip(values, low, high)
-        found = (kept - low) / (high - low) if self.of_range else kept / _larger(low, high)
+        with np.errstate(all="ignore"):  # a table with wrong clamps is refused before; no warning may tell of a row
+            kept = np.clip(values, low, high)
+            found = (kept - low) / (high - low) if self.of_range else kept / _larger(low, high)
         return pa.array(found, pa.float64(), mask=nulls)
 
     def unit(self, low: Floats, high: Floats) -> Floats:
