@@ -266,13 +266,9 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         f"epsilon {spent_number(budget.get('epsilon'))}, delta {spent_number(budget.get('delta'))}"
         + _for_runs(budget.get("runs", 1))
     )
-<<<<<<< HEAD
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")
-    for line in (line for stage in manifest.get("stages", []) for line in _clamps(stage)):
-=======
     for line in dict.fromkeys(line for stage in manifest.get("stages", []) for line in _clamps(stage)):
->>>>>>> 0b99abc (Neighbouring tables with a clamp for each partition stay within the records of their plan)
         out.print(f"clamps     {line}")
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
