@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.errors import RequestError
-from dp_pipelines.metrics.sums import AUTO
+from dp_pipelines.metrics.over_column import AUTO
 
 LARGEST_BOUND = 2**24
 """The largest contribution bound: with lattice values of at most 2**30 a sensitivity stays below 2**62 (kernels.lattice)."""

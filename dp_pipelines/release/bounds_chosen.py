@@ -11,7 +11,8 @@ from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.kernels.statistics import ValueSum
 from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.metrics.base import UNITS, Metric
-from dp_pipelines.metrics.sums import AUTO, Variance
+from dp_pipelines.metrics.over_column import AUTO
+from dp_pipelines.metrics.sums import Variance
 from dp_pipelines.plan_stages.phases import histograms_of, within_of
 from dp_pipelines.planning import reserve
 from dp_pipelines.planning.stage import StagePlan, noisy_statistics

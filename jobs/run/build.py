@@ -30,10 +30,9 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
-from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
 from dp_pipelines.transforms.per_unit import FactsOfUnits, KeptOfUnits, PartitionsOfUnits
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
-from dp_pipelines.transforms.scale_values import ScaleValues
+from dp_pipelines.transforms.stage_rows import ScaleValues, WithoutPartitions
 from dp_pipelines.transforms.whole_units import WithUnitColumns
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from dp_pipelines import checks
 from dp_pipelines.jobs.spec import validation_errors
 from dp_pipelines.jobs.spec.base_models import JobModel, Names, Scalar
 from dp_pipelines.jobs.spec.content import Content
-from dp_pipelines.metrics.sums import AUTO
+from dp_pipelines.metrics.over_column import AUTO
 
 Held = TypeVar("Held")
 Model = TypeVar("Model", bound="DeclaredFields")

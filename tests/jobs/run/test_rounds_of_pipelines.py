@@ -12,7 +12,7 @@ import pytest
 
 from dp_pipelines.jobs.run import ledgered_run, pipelines, production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.transforms.exclude_partitions import WithoutPartitions
+from dp_pipelines.transforms.stage_rows import WithoutPartitions
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]

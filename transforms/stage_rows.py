@@ -1,10 +1,12 @@
-"""Removes the rows of partitions that are already released from the input of the next selection round.
+"""Rows as one stage sees them: without partitions that are already released, with values scaled by their own bounds.
 
-In: tables of events, released partitions. Out: the tables without rows of those. Holds: each row is judged by its own
-partition; a null is a value like others.
+In: tables of rows, with the columns of a public table where bounds differ by partition. Out: the same rows without those of
+released partitions (selection in rounds), or with a column for each scale. Holds: each row is judged and scaled by itself and
+public or released facts; a null is a value like others; the rows and their order stay. Not covered: bounding, which clamps
+scaled numbers like those of any column; released numbers (`release.rescale`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np
@@ -12,6 +14,7 @@ import pyarrow as pa
 
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather
+from dp_pipelines.metrics.lookup_bound import PartitionScale
 
 
 class WithoutPartitions(beam.DoFn):
@@ -42,3 +45,21 @@ class WithoutPartitions(beam.DoFn):
         codes = keys.dense(both).codes
         released = np.isin(codes[length:], codes[:length])
         yield gather.filter_rows(element, ~released)
+
+
+class ScaleValues(beam.DoFn):
+    """Add the scaled column of each scale.
+
+    Args:
+        scales: each once.
+    """
+
+    def __init__(self, scales: Sequence[PartitionScale]) -> None:
+        super().__init__()
+        self._scales = tuple(dict.fromkeys(scales))
+
+    def process(self, element: pa.Table) -> Iterator[pa.Table]:
+        """The same table with more columns."""
+        for scale in self._scales:
+            element = element.append_column(scale.name, scale.scaled(element))
+        yield element
