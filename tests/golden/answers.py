@@ -62,7 +62,7 @@ def write(folder: pathlib.Path, number: int, name: str = "job.yaml") -> pathlib.
 
 
 def plan(folder: pathlib.Path, number: int) -> str:
-    """What is planned for a job: all that is printed as JSON, its records among it, but for words on limits and what it is good for."""
+    """What is planned for a job: all that is printed as JSON, its records among it, but for words about it."""
     said = call("plan", write(folder, number), "--json")
     if said.code:
         return f"exit {said.code} at {places(said.err)}"
