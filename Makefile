@@ -51,9 +51,10 @@ $(OPACUS): $(wildcard requirements-opacus.lock)
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
-	@rm -rf $(DEMO_OUTPUT)
+	@rm -rf $(DEMO_OUTPUT) $(DEMO_OUTPUT)-weekly
 	$(BIN)/python examples/ta_feng/fetch.py
-	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT) --ledger none
+	$(BIN)/dp-pipelines run examples/ta_feng/shop.yaml --output $(DEMO_OUTPUT) --ledger none
+	$(BIN)/dp-pipelines run examples/ta_feng/weekly.yaml --output $(DEMO_OUTPUT)-weekly --ledger none
 	$(BIN)/python examples/ta_feng/demo.py
 	@rm -rf $(DEMO_OUTPUT)-customers
 	$(BIN)/dp-pipelines run examples/ta_feng/customers.yaml --output $(DEMO_OUTPUT)-customers --ledger none

@@ -7,7 +7,7 @@ the release already (the `_stddev` columns) and in `dp-pipelines plan`.
 In: a published folder of weekly.yaml (`make demo`), the data of fetch.py, the job file for its bounds. Out: text, and a
 PNG where --plot says. Holds: nothing is written into the release. Not covered: other jobs than weekly.yaml.
 
-    python examples/ta_feng/compare.py [--release out/demo] [--plot out/demo-compare.png]
+    python examples/ta_feng/compare.py [--release out/demo-weekly] [--plot out/demo-compare.png]
 """
 
 import argparse
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Show the private report of Ta Feng beside the true one (public data)."
     )
-    parser.add_argument("--release", type=pathlib.Path, default=REPOSITORY / "out" / "demo", help="published folder")
+    parser.add_argument("--release", type=pathlib.Path, default=REPOSITORY / "out" / "demo-weekly", help="published folder")
     parser.add_argument("--data", type=pathlib.Path, default=REPOSITORY / "data" / "ta_feng", help="folder of fetch.py")
     parser.add_argument("--job", type=pathlib.Path, default=HERE / "weekly.yaml", help="job file, for its bounds")
     parser.add_argument(

@@ -252,10 +252,10 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         out.print("This run was already published; its release is unchanged.")
     files = sorted(manifest.get("files", {}))
     entries = {stage.get("name"): stage for stage in manifest.get("stages", [])}
-    for name in files:
-        if name.endswith(".parquet"):
-            stage = name.removesuffix(".parquet")
-            print_stage(folder / name, out, entries.get(stage, {}), notes_of(manifest, stage))
+    stages = [name.removesuffix(".parquet") for name in files if name.endswith(".parquet")]
+    declared = list(entries)
+    for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
+        print_stage(folder / f"{stage}.parquet", out, entries.get(stage, {}), notes_of(manifest, stage))
     for name in files:
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
