@@ -167,7 +167,7 @@ class AttemptOfARun(PrivateAggregate):
     in several pipelines of one process. Not exported: without such a driver, two draws would be released for one budget.
 
     Args:
-        join: adds the columns of the job's public table, for bounds that differ by partition; `ScaleValues` stands before this.
+        join: adds the columns of the job's public table, for bounds that differ by partition; the rows are scaled before this.
     """
 
     made_of_units = True  # the driver makes the rows that a stage reads

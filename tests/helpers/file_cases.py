@@ -68,6 +68,8 @@ def of_kinds(csv: bool) -> list[Case]:
         "month": "date_trunc('month', \"at\")",
         "is_long": "length(text) > 9",
     }
+    clamp = {"column": "f64", "min_value": 0, "max_value": {"lookup": "most", "default": 2}}
+    clamps = {kind: {"kind": kind, **clamp} for kind in ("sum", "mean")}
     jobs: dict[str, dict[str, Any]] = {
         "spread": {"stage": count("text", **spread)},
         "quantiles": {"stage": count("day", **tree)},
@@ -85,6 +87,7 @@ def of_kinds(csv: bool) -> list[Case]:
             "stage": count("loud", "month", "is_long", "half"),
         },
         "lookup": {"lookup": {"parquet": "stores.parquet", "on": "shop"}, "stage": count("city")},
+        "clamps": {"lookup": {"parquet": "stores.parquet", "on": "shop"}, "stage": count("shop", "text", **clamps)},
         "lookup of csv": {"lookup": {"csv": "stores.csv", "on": "shop"}, "where": "shop > 0", "stage": count("city")},
     }
     if csv:

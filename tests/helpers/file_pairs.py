@@ -27,7 +27,7 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import staging
-from dp_pipelines.transforms import private_aggregate, read
+from dp_pipelines.transforms import private_aggregate, read, stage_rows
 from dp_pipelines.transforms.aggregate import ToPartials, ToShards
 from dp_pipelines.transforms.release import DrawRelease
 from tests.helpers import hostile, neighbours
@@ -53,10 +53,11 @@ class Case:
     def write(self, folder: pathlib.Path) -> job_file.JobFile:
         """Write the job file and its lookup; the rows come later."""
         folder.mkdir(exist_ok=True)
-        stores = pa.table({"shop": [1, 2, 2**63 - 1], "city": ["Oslo", "Bonn", "Rome"], "size": [1.5, None, -2.0]})
+        shops: dict[str, list[Any]] = {"shop": [1, 2, 2**63 - 1], "city": ["Oslo", "Bonn", "Rome"]}
+        stores = pa.table({**shops, "size": [1.5, None, -2.0], "most": [4.0, 1e9, 0.5]})
         pa.parquet.write_table(stores, folder / "stores.parquet")
         (folder / "stores.csv").write_text(
-            'shop,city,size\n1,Oslo,1.5\n2,"Bonn, am Rhein",\n9223372036854775807,Rome,-2\n'
+            'shop,city,size,most\n1,Oslo,1.5,4\n2,"Bonn, am Rhein",,1e9\n9223372036854775807,Rome,-2,0.5\n'
         )
         stage = {
             "kind": "aggregate",
@@ -154,7 +155,8 @@ class Runs:
         stage = self.stage(request)
         if self._shape is None:
             self._shape = build.ShapeRows(request.window, request.rows, request.lookup, tuple(stage.query.columns))
-        tables = [piece for table in _read(request) for piece in self._shape.process(table)]
+        scale = stage_rows.ScaleValues(stage.query.scales)
+        tables = [whole for t in _read(request) for piece in self._shape.process(t) for whole in scale.process(piece)]
         of_shard: dict[int, list[pa.Table]] = {}
         for number, wire in ToShards(stage.layout, SHARDS, SALT).compute(tables):
             of_shard.setdefault(number, []).append(wire)
@@ -165,7 +167,8 @@ class Runs:
         draw, released = DrawRelease(stage, PLACES), []
         for element in of_place.items():
             released += draw.process(element)
-        (whole,) = private_aggregate._Ungroup(stage).process((0, [table for _, table in released]))
+        join = request.lookup.apply if request.lookup is not None else None
+        (whole,) = private_aggregate._Ungroup(stage, join).process((0, [table for _, table in released]))
         staging.write_release(whole, staged, stage.query.partition_columns)
         return tuple(draw.totals(element) for element in of_place.items())
 
