@@ -135,7 +135,7 @@ class PartitionScale:
         """For manifests and `plan --json`."""
         ends = {"min_value": self.low, "max_value": self.high}
         told = {k: dataclasses.asdict(end) if isinstance(end, LookupBound) else end for k, end in ends.items()}
-        return {**told, "noise_grows_with": self.grows_with, "words": self.words}
+        return {**told, "words": self.words}
 
     @property
     def grows_with(self) -> str:

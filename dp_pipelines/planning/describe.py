@@ -220,7 +220,9 @@ def _as_multiples(described: dict[str, Any], metric: Metric) -> None:
 def _by_clamp(described: dict[str, Any], scale: PartitionScale) -> None:
     """Where the clamp differs by partition, noise is told per unit of it."""
     described.setdefault("stddev_multiple", described["stddev"])
-    described["stddev"], described["clamp"] = None, scale.to_json()
+    known = described["stddev_multiple"] is not None  # of a variance, noise grows with the square
+    described["stddev"] = None
+    described["clamp"] = {**scale.to_json(), "noise_grows_with": scale.grows_with if known else None}
 
 
 def _law(stage: StagePlan, statistic: Statistic) -> str:

@@ -125,11 +125,11 @@ def _chosen_bounds(entry: Mapping[str, Any]) -> str:
     >>> _chosen_bounds({"bounds": [0.0, 172.63349]}), _chosen_bounds({})
     (', each value clamped to 0 … 172.6 (bounds chosen privately in this run)', '')
     >>> _chosen_bounds({"clamp": {"words": "0 … most"}})
-    ', each value clamped to 0 … most (by partition, and noise is in proportion)'
+    ", each value clamped to 0 … most (by partition; each partition's noise follows its own clamp)"
     """
     bounds, clamp = entry.get("bounds"), entry.get("clamp")
     if isinstance(clamp, Mapping) and isinstance(clamp.get("words"), str):
-        return f", each value clamped to {clamp['words']} (by partition, and noise is in proportion)"
+        return f", each value clamped to {clamp['words']} (by partition; each partition's noise follows its own clamp)"
     if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
         return ""
     low, high = (_finite(bound) for bound in bounds)

@@ -179,7 +179,9 @@ def _clamps(stage: Mapping[str, Any]) -> list[str]:
         if "clamp" in metric:
             named.setdefault(str(metric["clamp"]["words"]), []).append(shown(name))
     return [
-        escape(f"{', '.join(names)}: values are clamped to {words}, by partition; noise is in proportion")
+        escape(
+            f"{', '.join(names)}: values are clamped to {words}, by partition; each partition's noise follows its own clamp"
+        )
         for words, names in named.items()
     ]
 

@@ -46,7 +46,8 @@ def shop(folder: pathlib.Path) -> None:
     }
     (folder / "data").mkdir()
     pq.write_table(pa.table(rows), folder / "data" / "one.parquet")
-    pq.write_table(pa.table({"STORE": [1, 2, 3], "CITY": ["a", "b", "c"]}), folder / "stores.parquet")
+    clamps = {"MIN_PRICE": [0.0, 0.5, 5.0], "MAX_PRICE": [20.0, 50.0, 1000.0]}
+    pq.write_table(pa.table({"STORE": [1, 2, 3], "CITY": ["a", "b", "c"], **clamps}), folder / "stores.parquet")
     pq.write_table(pa.table({"PRODUCT": [f"p{number}" for number in range(5)]}), folder / "products.parquet")
     (folder / "events").mkdir()
     events = {

@@ -97,7 +97,7 @@ def test_the_clamps_are_told_in_words_wherever_noise_is(stores: Shop, call: Call
     assert weekly["metrics"]["price"]["stddev_multiple"] is None
     text = call("plan", job).out
     assert f"{revenue['stddev_multiple']:.4g} times most" in text
-    line = f"revenue, spread: values are clamped to {words}, by partition; noise is in proportion"
+    line = f"revenue, spread: values are clamped to {words}, by partition; each partition's noise follows its own clamp"
     assert line in text
     said = call("run", job, "--output", out)
     assert line in said.out
@@ -107,7 +107,7 @@ def test_the_clamps_are_told_in_words_wherever_noise_is(stores: Shop, call: Call
     spread = pyarrow.parquet.read_table(out / "weekly.parquet")["revenue_stddev"].to_pylist()
     assert sorted({round(s / multiple, 9) for s in spread}) == [2, 20, 200, 2000]
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert f"each value clamped to {words} (by partition, and noise is in proportion)" in page
+    assert f"each value clamped to {words} (by partition; each partition&#39;s noise follows its own clamp)" in page
 
 
 def test_it_goes_with_public_lists_rounds_of_selection_chosen_bounds_unit_columns_and_top(
