@@ -1,13 +1,15 @@
 """From tables of events to one row per privacy unit, with its number of partitions or with what is counted of it once.
 
 In: tables of events. Out: tables with the unit's columns under their own names, a number or a vector, and the constant column by
-which what follows is partitioned. Holds: see `kernels.partitions_per_unit` and `kernels.unit_facts`; NOT private: for
-`PrivateAggregate`, which keeps one row of a unit, or clips its sum, whatever comes. One shuffle each.
+which what follows is partitioned; or the noisy sum of units' vectors. Holds: see `kernels.partitions_per_unit` and
+`kernels.unit_facts`; the rows made here are NOT private: what releases them keeps one row of a unit, or clips its sum, whatever
+comes.
 """
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from dp_pipelines.auto_bounds import partition_bound
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import partitions_per_unit, shard, sizes, unit_facts, vectors
+from dp_pipelines.kernels import accumulate, partitions_per_unit, shard, sizes, unit_facts, vectors
 from dp_pipelines.kernels.columns.long_text import Texts, apart
 from dp_pipelines.kernels.contributions import Hashed
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
@@ -28,8 +30,8 @@ from dp_pipelines.query import kept
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.release import kept_shares
 from dp_pipelines.transforms.aggregate import Sharded, ToShards
-from dp_pipelines.transforms.prefetch import GatheringDoFn
-from dp_pipelines.transforms.private_aggregate import PrivateAggregate, check_input
+from dp_pipelines.transforms.prefetch import AheadDoFn, GatheringDoFn
+from dp_pipelines.transforms.private_aggregate import AttemptOfARun, PrivateAggregate, check_input, drawn
 
 
 def layout_of(query: Query) -> Layout:
@@ -84,14 +86,15 @@ class _Count(beam.DoFn):
 
 
 @dataclasses.dataclass
-class KeptOfUnits(beam.PTransform):
-    """Say of each unit how much of its rows the bounds keep, and on which side of the clamps one of its kept rows lies.
+class UnitsToShards(beam.PTransform):
+    """Bring to one shard what `kept` says of a unit: how many rows it has, those that the bounds may keep, and facts of one row.
 
     Args:
         query: with `kept`, and with all bounds as numbers.
         num_shards, salt: as for `PrivateAggregate`.
 
-    Input: the rows that the stage sees. Output: tables for the stage `<name>.kept`, with vectors that are zero where facts stand.
+    Input: two PCollections: tables that `kernels.unit_facts.facts_of_rows` makes of rows, before any of them is filtered, and the
+    rows that the stage sees. Output: tables with the shard of their units, for `UnitsOfAPlan` and `UnitsOfARun`.
     """
 
     query: Query
@@ -101,82 +104,44 @@ class KeptOfUnits(beam.PTransform):
     def __post_init__(self) -> None:
         super().__init__()
 
-    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
-        """Shard, bound, compare."""
-        layout = kept_counts.layout_of(self.query, self.query.metrics)
-        # Where no value is compared, no row is looked at, and none need be told apart.
-        read = self.query.columns if layout.cells else ()
-        counted = _CountedToShards(
-            layout, self.num_shards, self.salt, (self.query.row_id,) if self.query.row_id else read
+    def expand(
+        self, pcolls: tuple[beam.PCollection[pa.Table], beam.PCollection[pa.Table]]
+    ) -> beam.PCollection[Sharded]:
+        """Reduce each batch, then cut it by the shard of its units."""
+        facts, rows = pcolls
+        first = _FirstToShards(len(self.query.unit_columns), self.num_shards, self.salt)
+        counted = _CountedToShards.of(self.query, self.num_shards, self.salt)
+        both = (
+            facts | "Facts" >> beam.ParDo(first).with_output_types(Sharded),
+            rows | "Rows" >> beam.ParDo(counted).with_output_types(Sharded),
         )
-        return (
-            pcoll
-            | "ToShards" >> beam.ParDo(counted).with_output_types(Sharded)
-            | "ByShard" >> beam.GroupByKey()
-            | "Compare" >> beam.ParDo(_Kept(self.query, layout, self.salt)).with_output_types(pa.Table)
-        )
+        return both | "Both" >> beam.Flatten()
 
 
 class _CountedToShards(ToShards):
     """As `ToShards`, of rows that say for how many rows they stand."""
 
-    def __init__(self, layout: Layout, shards: int, salt: int, row_columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, layout: Layout, shards: int, salt: int, row_columns: tuple[str, ...], *, bounds_rows: bool
+    ) -> None:
         super().__init__(layout, shards, salt)
-        self._row_columns = row_columns
+        self._row_columns, self._bounds_rows = row_columns, bounds_rows
+
+    @classmethod
+    def of(cls, query: Query, shards: int, salt: int) -> "_CountedToShards":
+        """Those of a query."""
+        layout = kept_counts.layout_of(query, query.metrics)
+        # Where no value is compared, no row is looked at, and none need be told apart.
+        read = query.columns if layout.cells else ()
+        told_apart = (query.row_id,) if query.row_id else read
+        return cls(layout, shards, salt, told_apart, bounds_rows=query.bounds.bounds_rows)
 
     def _parts(self, table: pa.Table, texts: Texts) -> Iterator[Hashed]:
         """The wire form; no key is published, so no text travels."""
         for begin in range(0, max(table.num_rows, 1), LARGEST_BATCH):
             part = table.slice(begin, LARGEST_BATCH)
-            wire = unit_facts.wire_of(part, self._layout, self._row_columns, self._salt)
+            wire = unit_facts.wire_of(part, self._layout, self._row_columns, self._salt, bounds_rows=self._bounds_rows)
             yield from unit_facts.reduce_frequent(wire, self._layout, self._salt)
-
-
-class _Kept(beam.DoFn):
-    def __init__(self, query: Query, layout: Layout, salt: int) -> None:
-        super().__init__()
-        self._query, self._layout, self._salt = query, layout, salt
-
-    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        rows, _ = apart(element[1])
-        units, counted = unit_facts.kept_of_units(
-            shard.joined(rows),
-            self._layout,
-            KeptCounts.of(self._query).cells,
-            self._salt,
-            bounds_rows=self._query.bounds.bounds_rows,
-        )
-        yield from _with_vectors(units, self._query.unit_columns, counted)
-
-
-@dataclasses.dataclass
-class FactsOfUnits(beam.PTransform):
-    """Of each unit the facts about the one row with the least hash.
-
-    Args:
-        query: with `kept`.
-        num_shards, salt: as for `PrivateAggregate`.
-
-    Input: tables that `kernels.unit_facts.facts_of_rows` makes of rows, before any of them is filtered. Output: tables for the
-    stage `<name>.kept`, with vectors that are zero but for the facts.
-    """
-
-    query: Query
-    num_shards: int
-    salt: int
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
-        """Shard, and take one row of each unit."""
-        to_shards = _FirstToShards(len(self.query.unit_columns), self.num_shards, self.salt)
-        return (
-            pcoll
-            | "ToShards" >> beam.ParDo(to_shards).with_output_types(Sharded)
-            | "ByShard" >> beam.GroupByKey()
-            | "First" >> beam.ParDo(_First(self.query)).with_output_types(pa.Table)
-        )
 
 
 class _FirstToShards(GatheringDoFn):
@@ -199,16 +164,97 @@ class _FirstToShards(GatheringDoFn):
         return cut
 
 
-class _First(beam.DoFn):
-    def __init__(self, query: Query) -> None:
-        super().__init__()
-        self._query = query
+class UnitsToPartials(AheadDoFn):
+    """The partial aggregates of a shard's units: the sum of their vectors, each clipped as one.
 
-    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        first = unit_facts.first_rows(shard.joined(list(element[1])))
-        counted = unit_facts.vectors_of_facts(first, KeptCounts.of(self._query).cells)
-        units = first.select([f"u{i}" for i in range(len(self._query.unit_columns))])
-        yield from _with_vectors(units, self._query.unit_columns, counted)
+    Args:
+        query: with `kept`, and with all bounds as numbers.
+        stage: that releases the sum.
+        salt: as for `PrivateAggregate`.
+    """
+
+    def __init__(self, query: Query, stage: StagePlan, salt: int) -> None:
+        super().__init__()
+        self._query, self._stage, self._salt = query, stage, salt
+
+    def load(self, element: tuple[int, Iterable[pa.Table]]) -> tuple[int, list[pa.Table]]:
+        """The tables of a shard."""
+        return element[0], list(element[1])
+
+    def compute(self, element: tuple[int, list[pa.Table]]) -> list[Sharded]:
+        """One partial table, for the place of the one partition."""
+        layout = self._stage.layout
+        wires = [layout.wire(rows) for rows in self.rows(element[1])]
+        if not wires:
+            return []
+        partial = accumulate.partials(shard.joined(wires), layout, self._stage.statistics, self._salt)
+        return [(0, accumulate.by_public_index(partial, layout))]
+
+    def rows(self, tables: list[pa.Table]) -> Iterator[pa.Table]:
+        """What the stage reads of a shard's units: of each one row with its facts, and one with what the bounds keep of it."""
+        cells = KeptCounts.of(self._query).cells
+        facts = [table for table in tables if unit_facts.HASH in table.column_names]
+        if facts:
+            first = unit_facts.first_rows(shard.joined(facts))
+            units = first.select([f"u{i}" for i in range(len(self._query.unit_columns))])
+            yield self._row(units, unit_facts.vectors_of_facts(first, cells))
+        counted, _ = apart(table for table in tables if unit_facts.HASH not in table.column_names)
+        if counted:
+            layout, bounds_rows = (
+                kept_counts.layout_of(self._query, self._query.metrics),
+                self._query.bounds.bounds_rows,
+            )
+            yield self._row(
+                *unit_facts.kept_of_units(shard.joined(counted), layout, cells, self._salt, bounds_rows=bounds_rows)
+            )
+
+    def _row(self, units: pa.Table, counted: unit_facts.Vectors) -> pa.Table:
+        named = units.rename_columns(list(self._query.unit_columns))
+        return one_partition.of(named).append_column(kept.COLUMN, vectors.listed(counted))
+
+
+@dataclasses.dataclass
+class UnitsOfAPlan(PrivateAggregate):
+    """Release the sum of the vectors of units that `UnitsToShards` has brought together.
+
+    Args:
+        stage, num_shards, salt: as for `PrivateAggregate`.
+        query: with `kept`, and with all bounds as numbers.
+    """
+
+    query: Query | None = None
+    made_of_units = True
+
+    def _wired(
+        self, pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
+    ) -> beam.PCollection[pa.Table]:
+        return _of_units(pcoll, self, self.query, steps, count)
+
+
+@dataclasses.dataclass
+class UnitsOfARun(AttemptOfARun):
+    """The same as `UnitsOfAPlan`, for one attempt of a run: see `AttemptOfARun`."""
+
+    query: Query | None = None
+    made_of_units = True
+
+    def _wired(
+        self, pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
+    ) -> beam.PCollection[pa.Table]:
+        return _of_units(pcoll, self, self.query, steps, count)
+
+
+def _of_units(
+    pcoll: beam.PCollection[Any],
+    release: PrivateAggregate,
+    query: Query | None,
+    steps: Mapping[str, beam.ParDo],
+    count: int,
+) -> beam.PCollection[pa.Table]:
+    assert query is not None
+    assert release.salt is not None
+    partials = beam.ParDo(UnitsToPartials(query, release.stage, release.salt)).with_output_types(Sharded)
+    return drawn(pcoll | "ByShard" >> beam.GroupByKey() | "ToPartials" >> partials, steps, count)
 
 
 @dataclasses.dataclass
@@ -247,24 +293,18 @@ class KeptShares(beam.PTransform):
             message = "has bounds that another pipeline must release first"
             hint = "run it with `dp-pipelines run`, or write the bounds as numbers"
             raise RequestError(field=f"stage {self.of.name!r}", message=message, hint=hint)
-        self._release = _OfUnits(self.kept, num_shards=self.num_shards, salt=self.salt)
+        self._release = UnitsOfAPlan(self.kept, num_shards=self.num_shards, salt=self.salt, query=self.of.query)
 
     def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[str]:
         """One vector of each unit, one noisy sum, shares."""
         check_input(pcoll)
         query, salt = self.of.query, self._release.salt
         assert salt is not None
-        facts = beam.ParDo(_FactsOfTables(query, salt)).with_output_types(pa.Table)
-        first = pcoll | "Facts" >> facts | "FactsOfUnits" >> FactsOfUnits(query, self.num_shards, salt)
-        whole = pcoll | "KeptOfUnits" >> KeptOfUnits(query, self.num_shards, salt)
-        released = (first, whole) | "Units" >> beam.Flatten() | "Release" >> self._release
-        return released | "Shares" >> beam.Map(_shares, query, self.kept).with_output_types(str)
-
-
-class _OfUnits(PrivateAggregate):
-    """The release of the counts, out of rows that were made of units."""
-
-    made_of_units = True
+        facts = pcoll | "Facts" >> beam.ParDo(_FactsOfTables(query, salt)).with_output_types(pa.Table)
+        units = (facts, pcoll) | "Units" >> UnitsToShards(query, self.num_shards, salt)
+        return (
+            units | "Release" >> self._release | "Shares" >> beam.Map(_shares, query, self.kept).with_output_types(str)
+        )
 
 
 def _shares(table: pa.Table, query: Query, stage: StagePlan) -> str:
@@ -284,9 +324,3 @@ class _FactsOfTables(beam.DoFn):
         hashes = unit_facts.row_hashes(rows, rows.column_names, self._salt)
         facts = unit_facts.not_null(rows, KeptCounts.of(self._query).columns)
         yield unit_facts.facts_of_rows(rows, self._query.unit_columns, hashes, facts)
-
-
-def _with_vectors(units: pa.Table, names: tuple[str, ...], counted: unit_facts.Vectors) -> Iterator[pa.Table]:
-    """Units under their own names with their vectors, in tables that fit into an element."""
-    table = one_partition.of(units.rename_columns(list(names))).append_column(kept.COLUMN, vectors.listed(counted))
-    yield from shard.pieces(table)

@@ -64,7 +64,7 @@ class PrivateAggregate(beam.PTransform):
     salt: int | None = None
 
     made_of_units: ClassVar[bool] = False
-    """Whether its input are rows that were made of units, and not events."""
+    """Whether its input are facts about units, and not events."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -107,7 +107,12 @@ class PrivateAggregate(beam.PTransform):
         count = 1 if isinstance(self.stage.kind, BestKind) else places(self.num_shards)
         steps = StageSteps.of(self.stage, self.num_shards, self.salt, count, self._join)
         names = [field.name for field in dataclasses.fields(steps)]
-        return wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
+        return self._wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
+
+    def _wired(
+        self, pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
+    ) -> beam.PCollection[pa.Table]:
+        return wired(pcoll, steps, count)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,8 +150,21 @@ def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: 
         | "ByShard" >> beam.GroupByKey()
         | "ToPartials" >> steps["to_partials"].with_output_types(keyed)
     )
+    return drawn(contributions, steps, count)
+
+
+def drawn(
+    contributions: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
+) -> beam.PCollection[pa.Table]:
+    """The second half of the graph of a stage.
+
+    Args:
+        contributions: partial aggregates, each with its place.
+        steps, count: as for `wired`.
+    """
+    keyed = tuple[int, pa.Table]
     # Every place appears, whatever the data hold; an empty table stands for it.
-    everywhere = pcoll.pipeline | "Places" >> beam.Create(
+    everywhere = contributions.pipeline | "Places" >> beam.Create(
         [(place, pa.table({})) for place in range(count)], reshuffle=False
     ).with_output_types(keyed)
     return (
@@ -170,7 +188,6 @@ class AttemptOfARun(PrivateAggregate):
         join: adds the columns of the job's public table, for bounds that differ by partition; the rows are scaled before this.
     """
 
-    made_of_units = True  # the driver makes the rows that a stage reads
     join: Join | None = None
 
     def _check_payment(self) -> None:

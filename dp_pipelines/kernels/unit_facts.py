@@ -25,6 +25,9 @@ from dp_pipelines.kernels.layout import Layout
 ROW = "__row"
 """The column by which rows of one unit are told apart; columns of users do not begin with two underscores."""
 
+HASH = "h"
+"""The column with the hash of a row in tables of facts."""
+
 OF_UNIT, OF_PAIR = "rows_of_unit", "rows_of_pair"
 """What a wire row carries besides: rows of its unit, and rows of its unit in its partition, for which it stands."""
 
@@ -85,7 +88,7 @@ def row_hashes(table: pa.Table, columns: Sequence[str], salt: int) -> Words:
     return hashing.hash_onto(start, [keys.comparable(table.column(name)) for name in flat])
 
 
-def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: int) -> pa.Table:
+def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: int, *, bounds_rows: bool) -> pa.Table:
     """The wire form of a table of events, of whose rows each stands for one.
 
     Args:
@@ -93,11 +96,13 @@ def wire_of(table: pa.Table, layout: Layout, row_columns: Sequence[str], salt: i
         layout: with `ROW` as row id.
         row_columns: what tells rows of one unit apart; none where no row is looked at.
         salt: the run's own 64-bit number.
+        bounds_rows: as for `kept_of_units`.
     """
     numbers = row_hashes(table, row_columns, salt) if row_columns else np.zeros(table.num_rows, np.uint64)
     wire = layout.wire(table.append_column(ROW, pa.array(numbers)))
-    ones = pa.array(np.ones(wire.num_rows, np.int64))
-    return wire.append_column(OF_UNIT, ones).append_column(OF_PAIR, ones)
+    ones = pa.array(np.ones(wire.num_rows, np.int32))  # of a batch there are at most 2**20
+    wire = wire.append_column(OF_UNIT, ones)
+    return wire if bounds_rows else wire.append_column(OF_PAIR, ones)
 
 
 def reduce_frequent(wire: pa.Table, layout: Layout, salt: int) -> list[Hashed]:
@@ -116,12 +121,15 @@ def reduce(wire: pa.Table, layout: Layout, salt: int) -> pa.Table:
     rows, starts = kept.bounded.rows, kept.bounded.starts
     firsts = starts[kept.bounded.first_of_unit]
     units = _units(wire, layout)
-    of_unit, of_pair = (np.zeros(len(rows), np.int64) for _ in range(2))
+    of_unit = np.zeros(len(rows), np.int32)
     of_unit[firsts] = _totals(units.codes, _numbers(wire, OF_UNIT), len(units))[units.codes[rows[firsts]]]
-    of_pair[starts] = _of_pairs(wire, kept, units.codes)
+    carried = {OF_UNIT: of_unit}
+    if OF_PAIR in wire.column_names:
+        carried[OF_PAIR] = np.zeros(len(rows), np.int32)
+        carried[OF_PAIR][starts] = _of_pairs(wire, kept, units.codes)
     reduced = gather.take_rows(wire, rows)
-    for name, carried in ((OF_UNIT, of_unit), (OF_PAIR, of_pair)):
-        reduced = reduced.set_column(reduced.schema.get_field_index(name), name, pa.array(carried))
+    for name, numbers in carried.items():
+        reduced = reduced.set_column(reduced.schema.get_field_index(name), name, pa.array(numbers))
     return reduced
 
 
@@ -192,7 +200,7 @@ def _units(wire: pa.Table, layout: Layout) -> keys.Keys:
 
 
 def _numbers(wire: pa.Table, name: str) -> Codes:
-    numbers: Codes = keys.one_array(wire.column(name)).to_numpy()
+    numbers: Codes = keys.one_array(wire.column(name)).to_numpy().astype(np.int64)
     return numbers
 
 
@@ -227,7 +235,7 @@ def facts_of_rows(table: pa.Table, units: Sequence[str], hashes: Words, facts: N
         facts: (rows, facts).
     """
     columns: dict[str, Any] = {f"u{i}": keys.plain_unit(table.column(name)) for i, name in enumerate(units)}
-    columns["h"] = pa.array(hashes)
+    columns[HASH] = pa.array(hashes)
     padded = np.zeros((len(facts), -(-facts.shape[1] // 64) * 64), np.bool_)
     padded[:, : facts.shape[1]] = facts
     words = np.packbits(padded, axis=1, bitorder="little").view("<u8")

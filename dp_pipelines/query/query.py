@@ -299,6 +299,9 @@ class Query:
             return
         if not isinstance(self.kept, Kept):
             raise RequestError(field="kept", message="must be a Kept", hint="write Kept(share=0.02)")
+        if self.scales:
+            message = "cannot stand beside bounds that differ by partition"
+            raise RequestError(field="kept", message=message, hint="drop it, or write these bounds as numbers")
         if self.best is not None:
             message = "is not for a stage that chooses the best partitions, which publishes no values"
             raise RequestError(field="kept", message=message, hint="drop it, or put it into a stage with metrics")

@@ -30,7 +30,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
 from dp_pipelines.transforms.examples import BoundedExamples
-from dp_pipelines.transforms.per_unit import FactsOfUnits, KeptOfUnits, PartitionsOfUnits
+from dp_pipelines.transforms.per_unit import PartitionsOfUnits, UnitsOfARun, UnitsToShards
 from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 from dp_pipelines.transforms.stage_rows import ScaleValues, WithoutPartitions
 from dp_pipelines.transforms.whole_units import WithUnitColumns
@@ -134,17 +134,14 @@ def build(
         if name in without and without[name].num_rows:
             left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
             seen = seen | f"Without what {name} has" >> left
+        release: AttemptOfARun | None = None
         match stages[name].reads:
             case UnitFacts(of=asked):
                 query = _as_it_runs(request.queries[asked], stages.get(asked))
-                facts = FactsOfRows(query, request.window, request.rows, request.lookup, salt)
-                first = (
-                    raw
-                    | f"Facts for {name}" >> beam.ParDo(facts).with_output_types(pa.Table)
-                    | f"Facts of units for {name}" >> FactsOfUnits(query, shards, salt)
-                )
-                whole = seen | f"Kept rows for {name}" >> KeptOfUnits(query, shards, salt)
-                seen = (first, whole) | f"Units for {name}" >> beam.Flatten()
+                facts = beam.ParDo(FactsOfRows(query, request.window, request.rows, request.lookup, salt))
+                first = raw | f"Facts for {name}" >> facts.with_output_types(pa.Table)
+                seen = (first, seen) | f"Units for {name}" >> UnitsToShards(query, shards, salt)
+                release = UnitsOfARun(stages[name], num_shards=shards, salt=salt, query=query)
             case UnitPartitionCounts(of=asked):
                 counts = PartitionsOfUnits(request.queries[asked], shards, salt)
                 seen = seen | f"Partitions for {name}" >> counts
@@ -158,7 +155,7 @@ def build(
             seen = seen | f"Clamps of {name}" >> beam.ParDo(ScaleValues(scales)).with_output_types(pa.Table)
         (
             seen
-            | f"Release {name}" >> AttemptOfARun(stages[name], num_shards=shards, salt=salt, join=join)
+            | f"Release {name}" >> (release or AttemptOfARun(stages[name], num_shards=shards, salt=salt, join=join))
             | f"Stage {name}" >> StageRelease(str(path), keys)
         )
         files[path.name] = path

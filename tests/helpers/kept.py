@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
+from dp_pipelines.kernels import accumulate
 from dp_pipelines.plan_stages import kept_counts
 from dp_pipelines.planning.stage import StagePlan, build_stage
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
@@ -54,27 +55,24 @@ def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = N
     )  # fmt: skip
 
 
-def made_rows(table: pa.Table, query: Query, way: nb.Way = nb.STRAIGHT) -> pa.Table:
-    """What the stage of the counts reads: the steps of `KeptOfUnits` and `FactsOfUnits`, batch by batch."""
-    layout = kept_counts.layout_of(query, query.metrics)
-    read = query.columns if layout.cells else ()
-    counted = per_unit._CountedToShards(layout, way.shards, nb.SALT, (query.row_id,) if query.row_id else read)
+def of_shards(table: pa.Table, query: Query, way: nb.Way) -> list[list[pa.Table]]:
+    """What meets in each shard: the steps of `FactsOfRows` and `UnitsToShards`, batch by batch."""
+    counted = per_unit._CountedToShards.of(query, way.shards, nb.SALT)
     first = per_unit._FirstToShards(len(query.unit_columns), way.shards, nb.SALT)
     expressions = RowExpressions(where=None, defined=(), params={}, schema=table.schema)
     facts = FactsOfRows(query, None, expressions, None, nb.SALT)
-    made: list[pa.Table] = []
-    ends = [(0, 0), *nb._batches(table.num_rows, way.cuts)]
-    batches = [table.slice(begin, end - begin) for begin, end in ends]
-    for step, of_batch, last in (
-        (counted, lambda batch: [batch], per_unit._Kept(query, layout, nb.SALT)),
-        (first, lambda batch: list(facts.process(batch)), per_unit._First(query)),
-    ):
-        of_shard: dict[int, list[pa.Table]] = {}
-        for batch in batches:
-            for index, part in step.compute(of_batch(batch)):
-                of_shard.setdefault(index, []).append(part)
-        for index, tables in of_shard.items():
-            made += last.process((index, tables[::-1] if way.backwards else tables))
+    found: dict[int, list[pa.Table]] = {}
+    for begin, end in [(0, 0), *nb._batches(table.num_rows, way.cuts)]:
+        batch = table.slice(begin, end - begin)
+        for index, part in (*counted.compute([batch]), *first.compute(list(facts.process(batch)))):
+            found.setdefault(index, []).append(part)
+    return [tables[::-1] if way.backwards else tables for tables in found.values()]
+
+
+def made_rows(table: pa.Table, query: Query, way: nb.Way = nb.STRAIGHT) -> pa.Table:
+    """What the stage of the counts reads."""
+    last = per_unit.UnitsToPartials(query, stage_of(query), nb.SALT)
+    made = [rows for tables in of_shards(table, query, way) for rows in last.rows(tables)]
     return pa.concat_tables(made, promote_options="permissive")
 
 
@@ -96,10 +94,13 @@ def stage_of(query: Query, steps: int = 1000) -> StagePlan:
     return build_stage("s.kept", asked, choices, Scales())
 
 
-def released(rows: pa.Table, stage: StagePlan, way: nb.Way = nb.STRAIGHT) -> Counts:
-    """The totals before their noise, in steps of the release."""
-    (merged,) = nb.totals(rows, stage.layout, stage.statistics, nb.Way(shards=way.shards, backwards=way.backwards))
+def released(table: pa.Table, query: Query, stage: StagePlan, way: nb.Way = nb.STRAIGHT) -> Counts:
+    """The totals of a table's units before their noise, in steps of the release."""
+    last = per_unit.UnitsToPartials(query, stage, nb.SALT)
+    partials = [part for tables in of_shards(table, query, way) for _, part in last.compute((0, tables))]
+    merged = accumulate.merge_public(partials, stage.layout, stage.statistics, 0, 1)
     place = next(i for i, statistic in enumerate(stage.statistics) if statistic.vectors is not None)
     noise = stage.noises[place]
     assert noise is not None
-    return merged.coarse_lists(place, np.array([0]), shift=noise.fine_bits, step=noise.step)[0]
+    steps: Counts = merged.coarse_lists(place, np.array([0]), shift=noise.fine_bits, step=noise.step)[0]
+    return steps

@@ -51,7 +51,9 @@ def kept_by_hand(rows: list[Any], unit: int, query: Query) -> int:
     if query.bounds.max_contributions is not None:
         return min(sum(mine.values()), query.bounds.max_contributions)
     layout = kept_counts.layout_of(query, query.metrics)
-    wire = unit_facts.wire_of(table_of([row for row in rows if row[0] == unit]), layout, (), nb.SALT)
+    wire = unit_facts.wire_of(
+        table_of([row for row in rows if row[0] == unit]), layout, (), nb.SALT, bounds_rows=query.bounds.bounds_rows
+    )
     partitions = set(gathered(wire, contributions.bound(wire, layout, nb.SALT).bounded.rows))
     assert len(partitions) == min(len(mine), query.bounds.max_partitions)
     most = query.bounds.max_contributions_per_partition or len(rows)
