@@ -169,7 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description="Show the private report of Ta Feng beside the true one (public data)."
     )
-    parser.add_argument("--release", type=pathlib.Path, default=REPOSITORY / "out" / "demo-weekly", help="published folder")
+    parser.add_argument(
+        "--release", type=pathlib.Path, default=REPOSITORY / "out" / "demo-weekly", help="published folder"
+    )
     parser.add_argument("--data", type=pathlib.Path, default=REPOSITORY / "data" / "ta_feng", help="folder of fetch.py")
     parser.add_argument("--job", type=pathlib.Path, default=HERE / "weekly.yaml", help="job file, for its bounds")
     parser.add_argument(

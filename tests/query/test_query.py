@@ -13,7 +13,9 @@ import pytest
 from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
+from dp_pipelines.metrics.lookup_bound import LookupBound
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
+from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import LARGEST_BOUND, ContributionBounds, PrivatePartitions, PublicPartitions, Query
 
 BOUNDS = ContributionBounds(max_partitions_contributed=8, max_contributions_per_partition=3)
@@ -267,3 +269,15 @@ def test_a_frozen_mapping_is_a_mapping_in_the_order_given() -> None:
     assert mapping == {"a": 2, "b": 1}
     assert len(mapping) == 2
     assert repr(mapping) == "{'b': 1, 'a': 2}"
+
+
+def test_what_bounds_cut_off_is_not_told_of_bounds_that_differ_by_partition() -> None:
+    bound = LookupBound(lookup="most", default=10)
+    with pytest.raises(RequestError, match="kept: cannot stand beside bounds that differ by partition"):
+        Query(
+            privacy_unit="u",
+            partition_by="k",
+            bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
+            metrics={"total": Sum("x", min_value=0, max_value=bound)},
+            kept=Kept(share=0.1),
+        )
