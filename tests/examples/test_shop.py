@@ -1,4 +1,4 @@
-"""examples/ta_feng/shop.yaml, with which the demo opens, on made-up rows as many as Ta Feng has: its numbers stand out of the noise.
+"""examples/ta_feng/shop.yaml, with which the demo opens, on made-up rows as many as Ta Feng has: its numbers are clear.
 
 In: the job file. Out: the release. Holds: the file is the one that `make demo` runs. Not covered: real data.
 """

@@ -157,7 +157,7 @@ SLACK = math.sqrt(math.log(1e9) / (2 * TABLES))
 
 def share_covered(bars: float) -> float:
     """How many of the true means lie within bars of 1.96 deviations, made longer or shorter: the average over tables."""
-    drawn, found = np.random.default_rng(), []
+    drawn, found = np.random.default_rng(20_261_123), []
     for _ in range(TABLES):
         true = np.clip(drawn.normal(0.2, 0.15, EACH), -1, 1)
         counts = np.round(np.exp(drawn.normal(5, 0.6, EACH)))

@@ -261,7 +261,8 @@ def test_what_a_stage_costs_the_others_is_what_a_plan_without_it_shows(delta: fl
     compared = 0
     for left_out, part in told.items():
         others = [name for name in stages if name != left_out]
-        without = dp.Plan(stages={name: stages[name] for name in others}, **common)
+        alone = {name: stages[name] for name in others}
+        without = dp.Plan(stages=alone, shares=dict.fromkeys(others, 1.0), **common)
         if any(laws(without, name) != laws(plan, name) for name in others):
             continue  # a plan may take other laws when there is more for each stage: it is better still
         for name in set(others) - {"best"}:

@@ -19,6 +19,7 @@ import yaml
 
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.release import verdicts
 from dp_pipelines.transforms.aggregate import ToShards
 from tests.helpers import file_cases, file_pairs, hostile
 
@@ -112,10 +113,17 @@ def told(
     return seen
 
 
+VERDICT = re.compile(r"^  (\S+) +[\d,]+ of ([\d,]+) (?:differs?|error bars? (?:is|are)) .*")
+
+
 def _without_numbers(text: str) -> list[str]:
-    """Lines without the noisy numbers, and without what follows from their digits: how wide columns are."""
+    """Lines without the noisy numbers and what follows from them: widths of columns, the order of rows, verdicts."""
     keys = "|".join(key for (key,) in file_cases.LISTED["public"])
     lines = [re.sub(rf"^ ({keys}) .*", r"\1: its numbers", line) for line in text.splitlines()]
+    lines = [VERDICT.sub(r"\1: how many of \2", line).replace(f"; {verdicts.NOISE_NOTE}", "") for line in lines]
+    rows = [place for place, line in enumerate(lines) if line.endswith(": its numbers")]
+    for place, line in zip(rows, sorted(lines[place] for place in rows), strict=True):
+        lines[place] = line
     return [re.sub("[ ─]+", " ", line) for line in lines]
 
 

@@ -220,7 +220,7 @@ def test_the_weights_lie_beside_the_model_as_csv(tmp_path: pathlib.Path) -> None
 def test_a_network_has_no_table_of_weights(tmp_path: pathlib.Path) -> None:
     model = made(model=MLP(hidden=[4]))
     assert set(model.save(tmp_path)) == {MODEL, TENSORS}
-    with pytest.raises(RequestError, match="no linear model"):
+    with pytest.raises(RequestError, match="not a linear model"):
         model.linear_table()
 
 
