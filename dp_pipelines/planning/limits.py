@@ -55,7 +55,9 @@ def _of_bounds(query: Query, unit: str) -> list[str]:
 def _of_values(query: Query, unit: str) -> list[str]:
     said: dict[str, None] = {}
     for metric in query.asked_metrics:
-        if (ends := ends_of(metric)) is not None:
+        if metric.scale is not None:
+            said[f"{metric.scale.column} is clamped to {metric.scale.words}, by partition"] = None
+        elif (ends := ends_of(metric)) is not None:
             said[_clamp(metric, *ends)] = None
         elif metric.clips_partition_sums and metric.column is not None and hasattr(metric, "max_sum_per_partition"):
             low, high = (getattr(metric, f"{end}_sum_per_partition") for end in ("min", "max"))

@@ -3,6 +3,7 @@
 import pytest
 
 import dp_pipelines as dp
+from dp_pipelines.metrics.lookup_bound import LookupBound
 from dp_pipelines.planning import limits
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 
@@ -44,6 +45,10 @@ def test_a_bound_that_a_run_chooses_is_said_to_be_one() -> None:
     ("metric", "sentence"),
     [
         (dp.Sum("paid", min_value=-1.5, max_value=12000), "paid below -1.5 counts as -1.5, above 12,000 as 12,000"),
+        (
+            dp.Sum("paid", min_value=0, max_value=LookupBound(lookup="most", default=5)),
+            "paid is clamped to 0 … most (5 by default), by partition",
+        ),
         (dp.Median("paid", min_value=0, max_value=9), "paid below 0 counts as 0, above 9 as 9"),
         (
             dp.Mean("paid", min_value=0, max_value="auto", within=(0, 500)),

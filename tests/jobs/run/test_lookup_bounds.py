@@ -85,6 +85,21 @@ def test_each_partition_is_clamped_to_its_own_bound_and_has_noise_in_proportion(
     assert released["orders_stddev"].n_unique() == 1
 
 
+def test_a_shrunk_mean_and_its_raw_value_are_in_units_of_the_column(stores: Shop, call: Call) -> None:
+    mean = {"kind": "mean", "column": "price", "min_value": 0, "max_value": MOST, "shrink": True}
+    said = call("run", write(stores, metrics={"price": mean}), "--output", stores.folder / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    found = pl.read_parquet(stores.folder / "out" / "weekly.parquet").sort("store", "day", nulls_last=True)
+    true = (
+        pl.DataFrame(rows())
+        .with_columns(pl.col("price").clip(0, pl.col("store").replace_strict(CLAMPS, return_dtype=pl.Float64)))
+        .group_by("store", "day").agg(pl.col("price").mean()).sort("store", "day", nulls_last=True)
+    )  # fmt: skip
+    for column in ("price", "price_raw"):
+        assert (found[column] / true["price"]).to_numpy() == pytest.approx(1, rel=0.2)
+        assert (found[f"{column}_stddev"] < 0.1 * true["price"]).all()
+
+
 def test_the_clamps_are_told_in_words_wherever_noise_is(stores: Shop, call: Call) -> None:
     job, out = write(stores), stores.folder / "out"
     said = call("plan", job, "--json")
