@@ -30,7 +30,7 @@ class Sum(OverColumn):
     Args:
         column: the column that is summed.
         min_value, max_value: each value is clamped to this range; `auto` has the bound chosen from a noisy histogram, for a
-            fiftieth of the stage's budget (a tenth where delta is 0), by `dp-pipelines run`; a column of the job's `lookup` gives
+            tenth of the stage's budget, by `dp-pipelines run`; a column of the job's `lookup` gives
             each partition a bound of its own, and noise in proportion.
         within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
         min_sum_per_partition, max_sum_per_partition: instead of bounds of single values: the sum of one unit's values in one

@@ -52,7 +52,7 @@ FIRST = Sharing(
 )
 """The rule of plans of 0.1.0, in which a weight was a part of the inverse of the deviation, whatever the law of the noise."""
 
-PURE = Sharing(
+NOW = Sharing(
     number=2,
     power=1,
     histogram=0.1,
@@ -60,19 +60,8 @@ PURE = Sharing(
     training=FrozenMapping({"bins": 0.05, "vocabulary": 0.02, "users": 0.005, "moments": 0.185, "steps": 0.74}),
     best=0.25,
 )
-"""The rule of plans with delta 0, all of whose noise is Laplace's: the stage's own noise grows by a tenth."""
+"""The rule of plans that are made now. What prepares the features of a model is needed once and roughly, the steps are many. A
+histogram mostly has Laplace noise, so that a fiftieth of the budget, which would do for Gaussian noise, would give it five times
+the noise (docs/benchmarks/bounds.md)."""
 
-NOW = dataclasses.replace(PURE, number=3, histogram=0.02)
-"""The rule of all other plans. What prepares the features of a model is needed once and roughly, the steps are many. A histogram
-has a fiftieth, so that the stage's own noise grows by a hundredth (docs/benchmarks/bounds.md)."""
-
-RULES = {rule.number: rule for rule in (FIRST, PURE, NOW)}
-
-
-def rule_of(delta: float) -> Sharing:
-    """The rule of a plan that is made now.
-
-    >>> rule_of(0.0) == PURE, rule_of(1e-6) == NOW
-    (True, True)
-    """
-    return NOW if delta > 0 else PURE
+RULES = {rule.number: rule for rule in (FIRST, NOW)}

@@ -179,13 +179,17 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
 
 
 def _kept(stage: StagePlan) -> dict[str, Any]:
-    """How exact the shares are of what bounds keep: from how many units on they are within 5%."""
+    """How exact the shares are of what bounds keep: from how many units on they are within 5 percentage points.
+
+    A share p of a count a beside others, all with noise of deviation s, is off by s sqrt((1 - p)^2 + k p^2) / N to first order,
+    with k others: for any p by at most s sqrt(k) / N. Values have two others, beside them: below and above their clamps.
+    """
     (noise,) = [noise for noise in stage.noises if noise is not None]
-    # The share of two counts has the largest error where it is one half; 1.96 standard deviations are 95%.
+    # 1.96 standard deviations are 95%.
     return {
         "of": stage.reads.of,
         "stddev": noise.stddev,
-        "units_within_5_percent": 1.96 * noise.stddev * 0.5**0.5 / 0.05,
+        "units_within_5_percent": 1.96 * noise.stddev * 2**0.5 / 0.05,
     }
 
 

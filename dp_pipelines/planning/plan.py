@@ -169,7 +169,7 @@ class Plan:
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", message="must be a Query or a TrainModel")
         _refuse_several_units(stages)
-        self._rule = sharing.rule_of(self.delta) if rule is None else rule
+        self._rule = sharing.NOW if rule is None else rule
         given = dict.fromkeys(stages) if shares is None else dict(shares)
         if set(given) != set(stages):
             raise RequestError(field="shares", message="must name every stage and nothing else")

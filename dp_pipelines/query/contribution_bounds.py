@@ -26,8 +26,7 @@ class ContributionBounds:
 
     Args:
         max_partitions_contributed: partitions of one unit that are kept (L0); `auto` has it chosen among `partition_candidates`
-            from a noisy histogram of how many partitions units have, for a fiftieth of the stage's budget (a tenth where delta is
-            0), by `dp-pipelines run`.
+            from a noisy histogram of how many partitions units have, for a tenth of the stage's budget, by `dp-pipelines run`.
             Where `partition_by` is empty it is 1, and can be left out.
         max_contributions_per_partition: rows of one unit in one partition that are kept (Linf). Needed by every metric that
             looks at rows; not needed for `PrivacyIdCount` and for sums clipped per partition.

@@ -233,6 +233,9 @@ class Query:
                     )
                 taken.add(column)
             self._check_bounds(f"metrics.{metric_name}", metric)
+            if self.is_total and metric.pools:
+                message = "pulls groups towards each other, and a total is the only one"
+                raise RequestError(field=f"metrics.{metric_name}.shrink", message=message, hint="leave it out")
 
     def _check_bounds(self, field: str, metric: Metric) -> None:
         if metric.needs_row_bound and not self.bounds.bounds_rows:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.metrics import registry
+from dp_pipelines.metrics.base import Metric
 from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
 
@@ -26,7 +27,6 @@ NOT_COVERED = (
     "raw inputs and staging folders",
     "one person under two privacy units: the losses add up",
     "public partition lists that were taken from the data",
-    "CSV files with quotation marks that are not well formed: one that is not closed takes in the rows of others",
     "other releases about the same people that share no ledger with this one",
 )
 
@@ -99,16 +99,26 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
             if metric.pools:
                 raw = metric.published(name)[2]
                 entry = {key: value for key, value in described["metrics"][name].items() if key != "shrunk"}
-                described["metrics"][raw] = {**entry, "kind": registry.name_of(metric), "raw_of": name}
+                described["metrics"][raw] = {
+                    **entry,
+                    "kind": registry.name_of(metric),
+                    "raw_of": name,
+                    **_range(metric),
+                }
             described["metrics"][name]["kind"] = registry.name_of(metric)
-            if metric.value_range is not None and metric.scale is None:  # of scaled values it is that of no partition
-                described["metrics"][name]["range"] = list(metric.value_range)
+            described["metrics"][name] |= _range(metric)
             for declared in metric.declared:
                 if getattr(metric, declared) is not None:
                     plain = [v if isinstance(v, (str, int, float)) else str(v) for v in getattr(metric, declared)]
                     described["metrics"][name][declared] = plain
         listed.append(described)
     return listed
+
+
+def _range(metric: Metric) -> dict[str, Any]:
+    """The declared range of what a metric publishes, if it has one; of scaled values it would be that of no partition."""
+    within = None if metric.scale is not None else metric.value_range
+    return {} if within is None else {"range": list(within)}
 
 
 def digests(files: Mapping[str, pathlib.Path]) -> dict[str, dict[str, str]]:

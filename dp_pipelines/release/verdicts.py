@@ -29,16 +29,14 @@ NARROW = 4
 """A bar is narrow where it is shorter than the range over this."""
 
 ADVICE = "ask for fewer partitions, a wider window or more budget"
+ADVICE_ON_TOTALS = "ask for a wider window or more budget"
 
 NOISE = "– (noise)"
 """What tables show instead of a number whose error bar is as long as the range in which it must lie."""
 
 NOISE_NOTE = f"{NOISE}: the error bar is as long as the whole range"
 
-SELECTED = (
-    "by chance: if the true number were 0 in every group. These groups were published because they have many units, so most of "
-    "their numbers should differ"
-)
+SELECTED = "'by chance' assumes that every true number is 0; published groups have many units, so expect most of their numbers to differ"
 """What the chance figure means where the published partitions were selected."""
 
 
@@ -80,7 +78,7 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     for name in table.column_names:
         entry, bars = _mapping(metrics.get(name)), f"{name}_stddev"
         metric = registry.of_kind(entry.get("kind"))
-        if metric is None or metric.judged is None or bars not in table.column_names:
+        if metric is None or metric.judged is None or bars not in table.column_names or "raw_of" in entry:
             continue
         values, stddevs = _numbers(table.column(name)), _numbers(table.column(bars))
         if len(values) != len(stddevs):
@@ -202,7 +200,7 @@ def _against_zero(values: Floats, stddevs: Floats, entry: Mapping[str, Any], sta
         said += "; only groups where this number is large are published, so chance is no question"
         return Verdict(judged="zero", numbers=count, clear=clear, by_chance=None, words=said)
     chance = CHANCE * count
-    said += f"; {_shown(chance)} would by chance" + _advice(clear, count)
+    said += f"; {_shown(chance)} would by chance" + _advice(clear, count, stage)
     return Verdict(judged="zero", numbers=count, clear=clear, by_chance=round(chance, 2), words=said)
 
 
@@ -217,7 +215,9 @@ def _against_range(
     count, clear = len(values), int(np.count_nonzero(2 * ERROR_BAR * stddevs < (high - low) / NARROW))
     bars = "error bar is" if clear == 1 else "error bars are"
     said = f"{clear:,} of {count:,} {bars} shorter than a quarter of the range {range_in_words(within)}"
-    return Verdict(judged="range", numbers=count, clear=clear, by_chance=None, words=said + _advice(clear, count))
+    return Verdict(
+        judged="range", numbers=count, clear=clear, by_chance=None, words=said + _advice(clear, count, stage)
+    )
 
 
 JUDGES: Mapping[Judged, Judge] = MappingProxyType({"zero": _against_zero, "range": _against_range})
@@ -231,12 +231,14 @@ def _selects(entry: Mapping[str, Any], stage: Mapping[str, Any]) -> bool:
     )
 
 
-def _advice(clear: int, count: int) -> str:
-    return f": {ADVICE}" if 2 * clear < count else ""
+def _advice(clear: int, count: int, stage: Mapping[str, Any]) -> str:
+    if 2 * clear >= count:
+        return ""
+    return f": {ADVICE}" if stage.get("partition_by", True) else f": {ADVICE_ON_TOTALS}"
 
 
 def _shown(chance: float) -> str:
-    return f"{chance:.1f}" if chance < 100 else f"{chance:,.0f}"
+    return f"{chance:.2f}" if chance < 0.1 else f"{chance:.1f}" if chance < 100 else f"{chance:,.0f}"
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

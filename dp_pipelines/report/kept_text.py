@@ -77,8 +77,10 @@ def plural(unit: str) -> str:
     """Several privacy units in words.
 
     >>> plural("customer in one week"), plural("value of city"), plural("country")
-    ('customers in one week', 'values of city', 'countries')
+    ('customers in one week', 'units (each one value of city)', 'countries')
     """
+    if unit.startswith(("value of ", "combination of ")):  # what a unit is called where nobody says what it is
+        return f"units (each one {unit})"
     first, gap, rest = unit.partition(" ")
     if first.endswith("y") and first[-2:-1] not in "aeiou":
         first = f"{first[:-1]}ies"

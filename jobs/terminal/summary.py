@@ -204,7 +204,7 @@ def _kept(kept: Mapping[str, Any]) -> str:
     """Describes the stage that says what the limits of another one keep."""
     return (
         f"what the limits of {escape(shown(kept['of']))} cut off: shares of units, within 5 percentage points from "
-        f"{number(math.ceil(kept['units_within_5_percent']))} units on"
+        f"{math.ceil(kept['units_within_5_percent']):,} units on"
     )
 
 
@@ -270,8 +270,6 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     )
     if (so_far := spent_so_far(manifest)) is not None:
         out.print(f"so far     {so_far}")
-    for line in dict.fromkeys(line for stage in manifest.get("stages", []) for line in _clamps(stage)):
-        out.print(f"clamps     {line}")
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")

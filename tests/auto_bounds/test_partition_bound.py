@@ -152,7 +152,7 @@ def test_the_histogram_of_units_is_a_stage_of_the_first_pipeline_with_a_share_of
     assert dict(expanded.auto_partitions) == {"s": "s.partitions", "both": "both.partitions"}
     assert dict(expanded.auto) == {"both": "both.bounds"}
     assert dict(expanded.shares) == pytest.approx(
-        {"s.partitions": 0.04, "s": 1.96, "both.bounds": 0.02, "both.partitions": 0.0196, "both": 0.9604}
+        {"s.partitions": 0.2, "s": 1.8, "both.bounds": 0.1, "both.partitions": 0.09, "both": 0.81}
     )
     before = expanded.queries["s.partitions"]
     assert before.bounds == dp.ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)

@@ -397,7 +397,7 @@ def test_the_histogram_is_a_stage_of_the_first_pipeline_with_a_share_of_its_own(
     expanded = expand({"s": query(), "plain": plain}, {"s": 2.0, "plain": 1.0})
     assert expanded.phases == (("s.bounds",), ("s", "plain"))
     assert dict(expanded.auto) == {"s": "s.bounds"}
-    assert dict(expanded.shares) == pytest.approx({"s.bounds": 0.04, "s": 1.96, "plain": 1.0})
+    assert dict(expanded.shares) == pytest.approx({"s.bounds": 0.2, "s": 1.8, "plain": 1.0})
     before = expanded.queries["s.bounds"]
     # `mean` and `spread` declare one range, and share a histogram.
     assert list(before.metrics) == ["total", "mean"]

@@ -167,3 +167,14 @@ def test_units_alone_need_no_bound_and_a_total_is_told_by_its_query() -> None:
 def test_bounds_alone_do_not_pass_for_complete(refused: Callable[[dp.ContributionBounds], int]) -> None:
     with pytest.raises(RequestError, match="must say how much"):
         refused(ROWS)
+
+
+def test_a_total_has_no_groups_to_shrink_towards() -> None:
+    mean = dp.Mean("x", min_value=0, max_value=9, shrink=True)
+    with pytest.raises(RequestError, match="metrics.price.shrink: pulls groups towards each other"):
+        dp.Query(
+            privacy_unit="u",
+            partition_by=[],
+            bounds=dp.ContributionBounds(max_contributions_per_partition=1),
+            metrics={"price": mean},
+        )

@@ -51,6 +51,9 @@ def stage_over_runs(
     """
     published = over_runs(name, stage, runs, order)
     entries = {text(metric): mapping(entry) for metric, entry in mapping(stage.get("metrics")).items()}
+    # As on the page of one run: a mean is plotted as it is after shrinkage alone.
+    shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
+    published = dataclasses.replace(published, metrics=shown)
     kinds = {metric: registry.of_kind(entry.get("kind")) for metric, entry in entries.items()}
     styles = {found.name: style_of(kinds.get(found.name), entries.get(found.name, {})) for found in published.lists}
     said = {metric: entry.get("kind") for metric, entry in entries.items()}

@@ -115,7 +115,7 @@ def test_the_clamps_are_told_in_words_wherever_noise_is(stores: Shop, call: Call
     line = f"revenue, spread: values are clamped to {words}, by partition; each partition's noise follows its own clamp"
     assert line in text
     said = call("run", job, "--output", out)
-    assert line in said.out
+    assert f"price is clamped to {words}, by partition" in said.out
     manifest = json.loads((out / "manifest.json").read_text())
     assert manifest["stages"][0]["metrics"]["revenue"]["clamp"] == revenue["clamp"]
     multiple = revenue["stddev_multiple"]

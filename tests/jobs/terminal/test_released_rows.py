@@ -85,7 +85,7 @@ def test_verdicts_what_was_chosen_and_one_partition_are_said(tmp_path: pathlib.P
     stage["metrics"]["paid"]["bounds"] = [0.0, 172.63349]
     said = printed(tmp_path, {"k": ["a"], "paid": [9.0], "paid_stddev": [1.0]}, stage)
     assert "weekly · 1 partition\n" in said
-    assert "paid  1 of 1 differs from zero; 0.1 would by chance\n" in said
+    assert "paid  1 of 1 differs from zero; 0.05 would by chance\n" in said
     assert "auto  at most 8 partitions of each unit count" in said
     assert "auto  values of paid are clamped to 0 … 172.6" in said
 
