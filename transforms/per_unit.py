@@ -286,7 +286,7 @@ class KeptShares(beam.PTransform):
 
     def __post_init__(self) -> None:
         super().__init__()
-        if not isinstance(self.kept, StagePlan) or self.kept.reads != UnitFacts(of=getattr(self.of, "name", "")):
+        if not self._of_one_plan():
             message = "must be the stage of the same plan that says what the bounds of the other one cut off"
             raise RequestError(field="kept", message=message, hint='write KeptShares(plan["name"], plan["name.kept"])')
         if resolve.is_open(self.of):
@@ -294,6 +294,12 @@ class KeptShares(beam.PTransform):
             hint = "run it with `dp-pipelines run`, or write the bounds as numbers"
             raise RequestError(field=f"stage {self.of.name!r}", message=message, hint=hint)
         self._release = UnitsOfAPlan(self.kept, num_shards=self.num_shards, salt=self.salt, query=self.of.query)
+
+    def _of_one_plan(self) -> bool:
+        if not (isinstance(self.of, StagePlan) and isinstance(self.kept, StagePlan)):
+            return False
+        plans = {None if stage.payment is None else stage.payment.plan for stage in (self.of, self.kept)}
+        return self.kept.reads == UnitFacts(of=self.of.name) and len(plans) == 1
 
     def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[str]:
         """One vector of each unit, one noisy sum, shares."""

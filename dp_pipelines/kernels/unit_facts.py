@@ -290,6 +290,8 @@ def vectors_of_facts(first: pa.Table, cells: UnitCells) -> Vectors:
         first: what `first_rows` gave.
         cells: the coordinates.
     """
+    if not cells.facts:  # as of a total that reads no column
+        return np.zeros((first.num_rows, cells.width), np.float32)
     words = [keys.one_array(first.column(name)).to_numpy() for name in first.column_names if name.startswith("f")]
     packed = np.ascontiguousarray(np.stack(words, axis=1).astype("<u8")).view(np.uint8)
     holds = np.unpackbits(packed, axis=1, bitorder="little")[:, : cells.facts].astype(np.bool_)

@@ -17,8 +17,8 @@ from dp_pipelines.kernels.vectors import CLIP_BITS
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.vectors import VectorSum
 from dp_pipelines.plan_stages import one_partition
-from dp_pipelines.query.kept import COLUMN
-from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.query.kept import COLUMN, LARGEST_END
+from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
 
 UNITS = "units"
 """The one metric of the stage that releases the counts."""
@@ -64,7 +64,8 @@ class KeptCounts:
         """
         assert query.kept is not None
         bounds = query.bounds
-        end = query.kept.up_to or TIMES * (bounds.max_rows if bounds.bounds_rows else bounds.max_partitions)
+        most = bounds.max_rows if bounds.bounds_rows else bounds.max_partitions
+        end = query.kept.up_to or min(TIMES * most, LARGEST_END)
         first: dict[Ends, str] = {}
         for name, metric in query.metrics.items():
             if (ends := ends_of(metric)) is not None:
@@ -93,6 +94,19 @@ class KeptCounts:
             assert ends is not None
             found.append((ends[0], Sides(low=ends[1], high=ends[2])))
         return tuple(found)
+
+
+def as_it_runs(query: Query, bounds: ContributionBounds, metrics: Mapping[str, Metric]) -> Query:
+    """A query with the bounds that a run has chosen. Its cells of rows stay those that the plan was made with.
+
+    Args:
+        query: as it was asked for, with `kept`.
+        bounds: as numbers.
+        metrics: of the stage as it runs.
+    """
+    assert query.kept is not None
+    fixed = dataclasses.replace(query.kept, up_to=KeptCounts.of(query).edges[-1])
+    return dataclasses.replace(query, bounds=bounds, metrics=metrics, kept=fixed)
 
 
 def edges_up_to(end: int) -> tuple[int, ...]:

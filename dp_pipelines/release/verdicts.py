@@ -36,7 +36,10 @@ NOISE = "– (noise)"
 
 NOISE_NOTE = f"{NOISE}: the error bar is as long as the whole range"
 
-SELECTED = "'by chance' assumes that every true number is 0; published groups have many units, so expect most of their numbers to differ"
+SELECTED = (
+    "'by chance' assumes that every true number is 0; published groups have many units, so expect most of their numbers to "
+    "differ"
+)
 """What the chance figure means where the published partitions were selected."""
 
 

@@ -5,7 +5,6 @@ every PCollection of tables keeps the Arrow coder; labels are names from the job
 publishing (`run`).
 """
 
-import dataclasses
 import glob
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
-from dp_pipelines.plan_stages import partition_groups
+from dp_pipelines.plan_stages import kept_counts, partition_groups
 from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
@@ -245,7 +244,7 @@ def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
     """A query with the bounds that were chosen for its stage; its partitions are those that were asked for."""
     if stage is None:
         return query
-    return dataclasses.replace(query, bounds=stage.query.bounds, metrics=stage.query.metrics)
+    return kept_counts.as_it_runs(query, stage.query.bounds, stage.query.metrics)
 
 
 def _counted(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":

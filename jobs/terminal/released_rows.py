@@ -177,6 +177,8 @@ def _chosen(stage: Mapping[str, Any], entries: Mapping[str, Mapping[str, Any]]) 
     if isinstance(most, int) and not isinstance(most, bool):
         found.append(("auto", f"at most {most:,} partition{'' if most == 1 else 's'} of each unit count"))
     for name, entry in entries.items():
+        if "raw_of" in entry:  # its mean has the same
+            continue
         bounds = verdicts.range_of({"range": entry.get("bounds")})
         if bounds is not None:
             found.append(("auto", f"values of {name} are clamped to {verdicts.range_in_words(bounds)}"))

@@ -133,7 +133,7 @@ def test_each_metric_has_its_verdict_and_noise_is_a_dash(tmp_path: pathlib.Path)
     words = Page(page(tmp_path, columns, content)).words
     assert "orders : the number of rows, each ± 20 . 1 of 2 differs from zero; 0.1 would by chance ." in words
     assert "1 of 2 error bar is shorter than a quarter of the range 0 … 20" in words
-    assert "by chance: if the true number were 0 in every group" in words
+    assert "by chance' assumes that every true number is 0" in words.replace("\u2019", "'")
     assert "– (noise)" in words
     assert "19.5" not in Page(page(tmp_path, columns, content)).inside("td", "span")
 

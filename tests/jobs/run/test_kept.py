@@ -14,6 +14,7 @@ import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import Query
+from dp_pipelines.transforms import KeptShares
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -289,3 +290,41 @@ def test_a_session_tells_it_too(shop: Shop, tmp_path: pathlib.Path, monkeypatch:
     (described,) = release.manifest["stages"]
     assert facts(described["kept"])["where"] == pytest.approx(0.8, abs=0.08)
     assert "fall wholly within the limits" in repr(release)
+
+
+def test_cells_stay_those_of_the_plan_if_a_smaller_bound_is_chosen(shop: Shop, call: Call) -> None:
+    fill(shop, product=["p"] * 5995)
+    bounds = {
+        "max_partitions_contributed": "auto",
+        "partition_candidates": [1, 64],
+        "max_contributions_per_partition": 3,
+    }
+    kept = figures(shop, call, stages=weekly(bounds=bounds))["weekly"]
+    sizes = np.arange(1000) % 11 + 1
+    manifest = json.loads((shop.folder / "out" / "manifest.json").read_text())
+    assert manifest["stages"][0]["max_partitions_contributed"] == 1
+    assert kept["whole"]["share"] == pytest.approx((sizes <= 3).mean(), abs=0.02)
+    assert kept["rows"]["share"] == pytest.approx(np.minimum(sizes, 3).sum() / sizes.sum(), abs=0.05)
+
+
+def test_a_total_that_reads_no_column_has_figures(shop: Shop, call: Call) -> None:
+    fill(shop)
+    job = {"kind": "aggregate", "partition_by": [], "kept": KEPT, "metrics": {"orders": {"kind": "count"}}}
+    kept = figures(shop, call, stages={"all": {**job, "bounds": {"max_contributions_per_partition": 4}}})["all"]
+    sizes = np.arange(1000) % 11 + 1
+    assert kept["whole"]["share"] == pytest.approx((sizes <= 4).mean(), abs=0.02)
+    assert kept["facts"] == []
+
+
+def test_the_stages_of_two_plans_are_told_apart() -> None:
+    query = Query(
+        privacy_unit="u",
+        partition_by="k",
+        kept=dp.Kept(share=0.1),
+        metrics={"rows": dp.Count()},
+        bounds=dp.ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
+    )
+    one, other = (Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query}) for _ in range(2))
+    KeptShares(one["weekly"], one["weekly.kept"])
+    with pytest.raises(RequestError, match="must be the stage of the same plan"):
+        KeptShares(other["weekly"], one["weekly.kept"])
