@@ -6,6 +6,7 @@ own bounding, selection and noise in each of the runs, from the same rows; both 
 which uses neither. Needs .venv-peers. Takes some ten minutes on two cores.
 
     python benchmarks/accuracy.py [--runs 30] [--out docs/benchmarks]
+    python benchmarks/accuracy.py --ours                # prints the errors of dp_pipelines alone, in two minutes; writes nothing
 """
 
 import argparse
@@ -148,8 +149,8 @@ class Part:
         return rmse(self.released(system, metric), against[metric].astype(np.float64), where)
 
 
-def measure_part(request: Request, title: str) -> Part:
-    """Run both systems on one request."""
+def measure_part(request: Request, title: str, systems: tuple[str, ...] = (THEIRS, OURS)) -> Part:
+    """Run both systems on one request, or one of them."""
     bounds = truth.Bounds(
         max_partitions=request.max_partitions,
         max_rows_per_partition=request.max_rows,
@@ -161,8 +162,16 @@ def measure_part(request: Request, title: str) -> Part:
     keys = {key: index for index, key in enumerate(truth.keys(exact))}
     if request.public and len(keys) != len(request.public_keys):
         raise BenchmarkError("the public list holds partitions without rows; take subclasses that are sold every week")
-    grids = {system: release_all(system, request, keys) for system in (THEIRS, OURS)}
+    grids = {system: release_all(system, request, keys) for system in systems}
     return Part(title=title, exact=exact, bounded=bounded, grids=grids, low=request.low, high=request.high)
+
+
+def ours_alone(part: Part) -> str:
+    """The errors of dp_pipelines against the bounded truth."""
+    lines = [f"{part.title}: {part.kept(OURS).sum(axis=1).mean():.0f} partitions"]
+    for metric in truth.METRICS:
+        lines.append(f"  {metric}: {mean_interval(part.errors(OURS, metric, part.bounded, common=False))}")
+    return "\n".join(lines)
 
 
 def table(part: Part, against: truth.Columns, *, common: bool) -> tuple[str, dict[str, Interval]]:
@@ -280,12 +289,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Accuracy on Ta Feng beside PipelineDP.")
     parser.add_argument("--runs", type=int, default=30, help="releases of each system (default 30)")
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks", help="folder to write")
+    parser.add_argument("--ours", action="store_true", help="only dp_pipelines: print its errors, write nothing")
     options = parser.parse_args(arguments)
     if not options.runs >= 2:
         parser.error("--runs must be at least 2")
     try:
         subprocess.run([sys.executable, str(EXAMPLE / "fetch.py")], check=True)
-        if not PEERS_PYTHON.exists():
+        if not options.ours and not PEERS_PYTHON.exists():
             raise BenchmarkError("PipelineDP needs .venv-peers, which `make bench` sets up (Python 3.11 to 3.13)")
         bounds, epsilon, delta = job()
         with tempfile.TemporaryDirectory() as folder:
@@ -304,8 +314,12 @@ def main(arguments: list[str] | None = None) -> int:
                 public=(),
                 weeks=weeks,
             )
-            private = measure_part(request, "Private selection")
             listed = dataclasses.replace(request, public=subclasses)
+            if options.ours:
+                print(ours_alone(measure_part(request, "Private selection", (OURS,))))
+                print(ours_alone(measure_part(listed, "Public list", (OURS,))))
+                return 0
+            private = measure_part(request, "Private selection")
             public = measure_part(listed, f"Public list: {len(subclasses)} subclasses in {len(weeks)} weeks")
     except (BenchmarkError, subprocess.CalledProcessError) as error:
         say(f"accuracy.py: {error}")
