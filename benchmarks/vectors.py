@@ -108,7 +108,9 @@ WAYS: dict[str, Callable[[list[pathlib.Path]], object]] = {
 def one_run(name: str, files: list[pathlib.Path]) -> str:
     """Seconds and CPU seconds of one way, in this process."""
     if WAYS[name] is with_ours:
-        with_ours(files[:1])  # plans, and builds the tables of noise
+        with_ours(files[:1])  # builds the tables of noise
+        plan.cache_clear()  # what was released is paid for: the run that is measured has a plan of its own
+        plan()
     begin, of_cpu = time.perf_counter(), time.process_time()
     WAYS[name](files)
     return f"{time.perf_counter() - begin} {time.process_time() - of_cpu}"

@@ -10,6 +10,7 @@ since keys are compared by value.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,8 +33,13 @@ LARGEST_BATCH = 2**20
 """Rows of one batch: 2**20 summands of at most 2**40 add up within int64."""
 
 
-EVERYTHING = pa.array([""])
-"""The key on the wire where everything is one partition. It is never published."""
+@functools.cache
+def everything() -> pa.Array:
+    """The key on the wire where everything is one partition. It is never published.
+
+    No constant: making an Arrow array out of a list imports pandas, where it is installed, which takes a third of a second.
+    """
+    return pa.array([""])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Layout:
 
     Args:
         units, partitions: names of source columns. No partition column: everything is one partition, with a constant key on the
-            wire (`EVERYTHING`).
+            wire (`everything`).
         values: (column, lattice) of each sum over clamped values.
         row_id: a column that tells rows of one unit apart, or None.
         summands: (column, lattice) of each sum that is clipped per unit and partition.
@@ -83,7 +89,7 @@ class Layout:
         """The partition columns of a table of events, by wire name. Arguments as for `wire`."""
         if not self.partitions:
             places = pa.array(np.zeros(table.num_rows, np.int16))
-            return {"p0": pa.DictionaryArray.from_arrays(places, EVERYTHING)}
+            return {"p0": pa.DictionaryArray.from_arrays(places, everything())}
         texts = texts if self.public is None else None
         named = zip(self.partition_names, self.partitions, strict=True)
         return {name: keys.encoded(table.column(column), texts) for name, column in named}
@@ -184,7 +190,7 @@ class Layout:
         """
         assert self.public is not None
         if not self.partitions:
-            return [EVERYTHING]
+            return [everything()]
         columns = []
         for name, values in zip(self.partitions, self.public, strict=True):
             try:

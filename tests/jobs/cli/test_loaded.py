@@ -52,6 +52,12 @@ def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 
 
+def test_the_library_alone_loads_neither_pandas_nor_beam() -> None:
+    code = "import sys, dp_pipelines; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not of(set(done.stdout.split()), "pandas", "apache_beam", "duckdb", "matplotlib", "jax", "numba")
+
+
 @pytest.mark.slow
 def test_a_job_with_a_condition_loads_the_database_that_evaluates_it(shop: Shop) -> None:
     job = shop.write(stages={"weekly": stage()}, where="price > 1")
