@@ -14,7 +14,7 @@ OPACUS := .venv-opacus/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
-# Which tests `make test` runs; CI says `make test MARKS='not bench and not long'`, which is `make test-all` without the longest.
+# Which tests `make test` runs; CI (.ci/run) runs all that are `not bench and not long`: `make test-all` without the longest.
 MARKS ?= not slow and not bench
 # How: files of tests side by side. Many tests wait for processes of their own, so one worker more than there are cores, four at
 # most. `make test PARALLEL=` runs one after the other.
@@ -25,7 +25,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo docs test test-all test-flink test-spark test-java coverage lint format types doctest test-mutants check bench bench-training lock clean
+.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-training lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -58,6 +58,7 @@ demo: $(VENV)  ## fetch real data, publish a private report, three scheduled wee
 	$(BIN)/python examples/ta_feng/demo.py
 	@rm -rf $(DEMO_OUTPUT)-customers
 	$(BIN)/dp-pipelines run examples/ta_feng/customers.yaml --output $(DEMO_OUTPUT)-customers --ledger none
+	@echo 'Reports: $(DEMO_OUTPUT)*/report.html. For the command dp-pipelines in this shell: . .venv/bin/activate'
 
 # `make test-all SEED=5` looks at the same examples as the run that printed this number.
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
@@ -87,6 +88,16 @@ test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: c
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py
 
+# Go builds it from the module of the Beam that is installed, whose checksum Go checks.
+$(ENGINES)/prism/prism:
+	@command -v go >/dev/null || { echo 'make: needs Go' >&2; exit 1; }
+	@mkdir -p $(@D)
+	GOBIN=$(CURDIR)/$(@D) go install \
+	  github.com/apache/beam/sdks/v2/go/cmd/prism@v$$($(BIN)/python -c 'from importlib.metadata import version; print(version("apache-beam"))')
+
+test-prism: $(VENV) $(ENGINES)/prism/prism  ## Beam's Prism: rows in and rows out
+	$(BIN)/pytest tests/transforms/rows/test_rows_on_other_runners.py
+
 $(ENGINES)/java/built: examples/java/pom.xml $(wildcard examples/java/src/main/java/*.java)
 	@command -v java >/dev/null && command -v $(MAVEN) >/dev/null || { echo 'make: needs Java 11 or newer and Maven' >&2; exit 1; }
 	@mkdir -p $(@D)
@@ -114,6 +125,16 @@ types: $(VENV)  ## mypy, strict
 	@ln -sfn $(addprefix $(CURDIR)/,$(wildcard dp_pipelines/*) transforms jobs) $(TREE)/dp_pipelines/
 	@cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/setup.cfg --cache-dir $(CURDIR)/.mypy_cache -p dp_pipelines \
 	  | sed -E 's#^dp_pipelines/(transforms|jobs)/#\1/#'
+
+# The wheel is built from the sdist, in a small environment with the locked tools: nothing left in build/ gets into it.
+dist:  ## a wheel and an sdist in dist/, for `pip install dist/*.whl`
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo 'make: needs Python 3.10 or newer as `$(PYTHON)`; name another one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	@rm -rf dist
+	@$(PYTHON) -m venv --clear build/dist
+	@build/dist/bin/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock build setuptools
+	build/dist/bin/python -m build --no-isolation --outdir dist . >build/dist/log 2>&1 || { cat build/dist/log >&2; exit 1; }
+	@ls dist/*
 
 docs: $(VENV)  ## the site: build/docs/index.html
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from dp_pipelines.transforms import read
+from dp_pipelines.steps import read_files
+from dp_pipelines.transforms import CsvFormat
 
 TYPES = {
     "customer": pa.int64(),
@@ -64,7 +65,7 @@ def _cast(cells: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def by_lines(path: pathlib.Path, quoted: bool) -> Iterator[pa.Table]:
     """Our reader."""
-    return read._ReadCsvFile(TYPES, quoted).process(str(path))
+    return read_files.ReadCsvFile(TYPES, CsvFormat(quote='"' if quoted else None)).process(str(path))
 
 
 def seconds(reader: Callable[[pathlib.Path, bool], Iterator[pa.Table]], path: pathlib.Path, quoted: bool) -> float:

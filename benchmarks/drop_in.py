@@ -1,7 +1,8 @@
-"""The benchmark of the drop-in for PipelineDP: one program under two imports, judged by a gate.
+"""The benchmark of the drop-in for PipelineDP: programs under two imports, judged by gates.
 
-In: nothing; the rows are made by data.py. Out: docs/benchmarks/pipeline_dp.md; progress on stderr, the gate on stdout; exit code
-1 if it fails in a full run. Needs .venv-peers (`make bench` sets it up). A full run takes some five minutes on two cores.
+In: nothing; rows are made by data.py, ratings of films by peers/films.py. Out: docs/benchmarks/pipeline_dp.md; progress on
+stderr, the gates on stdout; exit code 1 if one fails in a full run. Needs .venv-peers (`make bench` sets it up). A full run
+takes some fifteen minutes on two cores.
 
     python benchmarks/drop_in.py [--quick] [--rounds 3] [--out docs/benchmarks]
 """
@@ -11,6 +12,7 @@ import math
 import pathlib
 import sys
 
+import films_runs
 from gates import Gate, Measured, gates_table
 from measure import (
     DROP_IN,
@@ -60,17 +62,18 @@ def busy_note(measured: Measured) -> str:
     return "**The machine was busy:** the seconds include what other processes did. Compare the CPU seconds, as the gate does.\n"
 
 
-def page(measured: Measured, gates: list[Gate], rounds: int) -> str:
+def page(measured: Measured, programs: films_runs.Programs, gates: list[Gate], rounds: int) -> str:
     """The whole page."""
     here = versions(pathlib.Path(sys.executable), ["apache-beam", "numpy", "pipeline-dp", "pyarrow"])
     peers = versions(PEERS_PYTHON, ["apache-beam", "numpy", "pipeline-dp"])
     parts = [
         INTRODUCTION,
-        "## Gate\n",
+        "## Gates\n",
         gates_table(gates) + "\n",
         busy_note(measured),
-        "## All runs\n",
+        "## All runs of the program\n",
         runs_table(measured) + "\n",
+        films_runs.section(programs) + "\n",
         "The kept keys are random, and a plan reserves half of delta for composition: see docs/pipeline_dp.md.\n",
         f"Machine: {cores()} cores. Rounds: {rounds}.",
         "dp_pipelines: " + ", ".join(f"{name} {version}" for name, version in here.items()) + ".",
@@ -86,11 +89,12 @@ def main(arguments: list[str] | None = None) -> int:
     rows = 100_000 if options.quick else 1_000_000
     try:
         measured = interleave({Case(system, "even", rows): options.rounds for system in (DROP_IN, PIPELINEDP)})
+        programs = films_runs.measured(rows, options.rounds)
     except BenchmarkError as error:
         say(f"drop_in.py: {error}")
         return 1
-    gates = [gate(measured, rows)]
-    (options.out / "pipeline_dp.md").write_text(page(measured, gates, options.rounds))
+    gates = [gate(measured, rows), *films_runs.gates(programs)]
+    (options.out / "pipeline_dp.md").write_text(page(measured, programs, gates, options.rounds))
     print(gates_table(gates))
     return options.verdict("pipeline_dp.md", all(gate.holds for gate in gates))
 

@@ -29,8 +29,8 @@ class Interval:
         return f"{self.value:,.{digits}f} [{self.low:,.{digits}f}, {self.high:,.{digits}f}]"
 
 
-def mean_interval(values: Floats) -> Interval:
-    """The mean of the runs that have a value, with Student's interval.
+def mean_interval(values: Floats, outside: float = 0.05) -> Interval:
+    """The mean of the runs that have a value, with Student's interval, outside of which the true mean is as rarely as said.
 
     >>> mean_interval(np.array([1.0, 2.0, 3.0]))
     Interval(value=2.0, low=-0.48..., high=4.48...)
@@ -38,7 +38,7 @@ def mean_interval(values: Floats) -> Interval:
     values = values[np.isfinite(values)]
     if len(values) < 2:
         return Interval(float(values.mean()) if len(values) else np.nan, np.nan, np.nan)
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = stats.t.isf(outside / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
     return Interval(float(values.mean()), float(values.mean() - half), float(values.mean() + half))
 
 

@@ -13,16 +13,16 @@ import time
 from typing import Any
 
 from dp_pipelines.jobs.cli import main as cli
-from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.runners import beam_engine
 from dp_pipelines.transforms.coder import ArrowTableCoder
 
 
 def main() -> int:
     """Run, then tell."""
     seconds, elements, lock = [0.0], [0, 0, 0], threading.Lock()
-    run, encode = engines.Engine.run, ArrowTableCoder.encode
+    run, encode = beam_engine.BeamEngine.run, ArrowTableCoder.encode
 
-    def timed(self: engines.Engine, *given: Any) -> None:
+    def timed(self: beam_engine.BeamEngine, *given: Any) -> None:
         begin = time.perf_counter()
         try:
             run(self, *given)
@@ -35,7 +35,7 @@ def main() -> int:
             elements[:] = elements[0] + 1, elements[1] + len(made), max(elements[2], len(made))
         return made
 
-    engines.Engine.run, ArrowTableCoder.encode = timed, counted  # type: ignore[method-assign]
+    beam_engine.BeamEngine.run, ArrowTableCoder.encode = timed, counted  # type: ignore[method-assign]
     code = cli.main(sys.argv[2:])
     told = dict(zip(("elements", "encoded_bytes", "largest_element"), elements, strict=True))
     pathlib.Path(sys.argv[1]).write_text(json.dumps({"pipeline_seconds": seconds[0], **told}))

@@ -1,63 +1,116 @@
 """dp_pipelines: differentially private reports of user events on Apache Beam, from one budget.
 
-In: nothing. Out: what users import: queries, metrics, plans, models, errors. Holds: importing it loads neither Beam nor anything
-slow; `Session`, for notebooks, lives in jobs and is loaded when it is first named. Not covered: transforms for pipelines of
-one's own (`dp_pipelines.transforms`) and the command line (`dp_pipelines.jobs`). ARCHITECTURE.md has the rooms.
+In: nothing. Out: what users import: queries, metrics, plans, models, errors. Holds: importing it loads nothing else; each name
+is loaded when it is first used. Not covered: transforms for pipelines of one's own (`dp_pipelines.transforms`) and the command
+line (`dp_pipelines.jobs`). ARCHITECTURE.md has the rooms.
 """
 
+import importlib
 from typing import TYPE_CHECKING
-
-from dp_pipelines.errors import BudgetError as BudgetError
-from dp_pipelines.errors import DamagedInputError as DamagedInputError
-from dp_pipelines.errors import DpError as DpError
-from dp_pipelines.errors import PublishError as PublishError
-from dp_pipelines.errors import RequestError as RequestError
-from dp_pipelines.metrics.base import Metric as Metric
-from dp_pipelines.metrics.counts import Count as Count
-from dp_pipelines.metrics.counts import DistinctCount as DistinctCount
-from dp_pipelines.metrics.counts import PrivacyIdCount as PrivacyIdCount
-from dp_pipelines.metrics.geometric_mean import GeometricMean as GeometricMean
-from dp_pipelines.metrics.histogram import Histogram as Histogram
-from dp_pipelines.metrics.quantile import Quantile as Quantile
-from dp_pipelines.metrics.quantiles import Max as Max
-from dp_pipelines.metrics.quantiles import Median as Median
-from dp_pipelines.metrics.quantiles import Min as Min
-from dp_pipelines.metrics.quantiles import Quantiles as Quantiles
-from dp_pipelines.metrics.sums import Mean as Mean
-from dp_pipelines.metrics.sums import Sum as Sum
-from dp_pipelines.metrics.sums import Variance as Variance
-from dp_pipelines.metrics.vectors import SecondMoment as SecondMoment
-from dp_pipelines.metrics.vectors import VectorSum as VectorSum
-from dp_pipelines.planning.plan import Expectation as Expectation
-from dp_pipelines.planning.plan import Plan as Plan
-from dp_pipelines.query.best import Best as Best
-from dp_pipelines.query.kept import Kept as Kept
-from dp_pipelines.query.query import ContributionBounds as ContributionBounds
-from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
-from dp_pipelines.query.query import PublicPartitions as PublicPartitions
-from dp_pipelines.query.query import Query as Query
-from dp_pipelines.query.query import Top as Top
-from dp_pipelines.query.train_model import MLP as MLP
-from dp_pipelines.query.train_model import BinaryLabel as BinaryLabel
-from dp_pipelines.query.train_model import Category as Category
-from dp_pipelines.query.train_model import ClassLabel as ClassLabel
-from dp_pipelines.query.train_model import JaxModel as JaxModel
-from dp_pipelines.query.train_model import LinearModel as LinearModel
-from dp_pipelines.query.train_model import Number as Number
-from dp_pipelines.query.train_model import NumberLabel as NumberLabel
-from dp_pipelines.query.train_model import Steps as Steps
-from dp_pipelines.query.train_model import TrainModel as TrainModel
-from dp_pipelines.sample_and_aggregate.blocks import Blocks as Blocks
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from dp_pipelines.errors import BudgetError as BudgetError
+    from dp_pipelines.errors import DamagedInputError as DamagedInputError
+    from dp_pipelines.errors import DpError as DpError
+    from dp_pipelines.errors import PublishError as PublishError
+    from dp_pipelines.errors import RequestError as RequestError
     from dp_pipelines.jobs.session.session import Session as Session
-else:
+    from dp_pipelines.metrics.base import Metric as Metric
+    from dp_pipelines.metrics.counts import Count as Count
+    from dp_pipelines.metrics.counts import DistinctCount as DistinctCount
+    from dp_pipelines.metrics.counts import PrivacyIdCount as PrivacyIdCount
+    from dp_pipelines.metrics.geometric_mean import GeometricMean as GeometricMean
+    from dp_pipelines.metrics.histogram import Histogram as Histogram
+    from dp_pipelines.metrics.quantile import Quantile as Quantile
+    from dp_pipelines.metrics.quantiles import Max as Max
+    from dp_pipelines.metrics.quantiles import Median as Median
+    from dp_pipelines.metrics.quantiles import Min as Min
+    from dp_pipelines.metrics.quantiles import Quantiles as Quantiles
+    from dp_pipelines.metrics.sums import Mean as Mean
+    from dp_pipelines.metrics.sums import Sum as Sum
+    from dp_pipelines.metrics.sums import Variance as Variance
+    from dp_pipelines.metrics.vectors import SecondMoment as SecondMoment
+    from dp_pipelines.metrics.vectors import VectorSum as VectorSum
+    from dp_pipelines.planning.plan import Expectation as Expectation
+    from dp_pipelines.planning.plan import Plan as Plan
+    from dp_pipelines.query.best import Best as Best
+    from dp_pipelines.query.kept import Kept as Kept
+    from dp_pipelines.query.query import ContributionBounds as ContributionBounds
+    from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
+    from dp_pipelines.query.query import PublicPartitions as PublicPartitions
+    from dp_pipelines.query.query import Query as Query
+    from dp_pipelines.query.query import Top as Top
+    from dp_pipelines.query.train_model import MLP as MLP
+    from dp_pipelines.query.train_model import BinaryLabel as BinaryLabel
+    from dp_pipelines.query.train_model import Category as Category
+    from dp_pipelines.query.train_model import ClassLabel as ClassLabel
+    from dp_pipelines.query.train_model import JaxModel as JaxModel
+    from dp_pipelines.query.train_model import LinearModel as LinearModel
+    from dp_pipelines.query.train_model import Number as Number
+    from dp_pipelines.query.train_model import NumberLabel as NumberLabel
+    from dp_pipelines.query.train_model import Steps as Steps
+    from dp_pipelines.query.train_model import TrainModel as TrainModel
+    from dp_pipelines.query.windows import Windows as Windows
+    from dp_pipelines.sample_and_aggregate.blocks import Blocks as Blocks
 
-    def __getattr__(name: str) -> object:
-        if name != "Session":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from dp_pipelines.jobs.session.session import Session
+_ROOMS = {
+    "BudgetError": "errors",
+    "DamagedInputError": "errors",
+    "DpError": "errors",
+    "PublishError": "errors",
+    "RequestError": "errors",
+    "Metric": "metrics.base",
+    "Count": "metrics.counts",
+    "DistinctCount": "metrics.counts",
+    "PrivacyIdCount": "metrics.counts",
+    "GeometricMean": "metrics.geometric_mean",
+    "Histogram": "metrics.histogram",
+    "Quantile": "metrics.quantile",
+    "Max": "metrics.quantiles",
+    "Median": "metrics.quantiles",
+    "Min": "metrics.quantiles",
+    "Quantiles": "metrics.quantiles",
+    "Mean": "metrics.sums",
+    "Sum": "metrics.sums",
+    "Variance": "metrics.sums",
+    "SecondMoment": "metrics.vectors",
+    "VectorSum": "metrics.vectors",
+    "Expectation": "planning.plan",
+    "Plan": "planning.plan",
+    "Best": "query.best",
+    "Kept": "query.kept",
+    "ContributionBounds": "query.query",
+    "PrivatePartitions": "query.query",
+    "PublicPartitions": "query.query",
+    "Query": "query.query",
+    "Top": "query.query",
+    "MLP": "query.train_model",
+    "BinaryLabel": "query.train_model",
+    "Category": "query.train_model",
+    "ClassLabel": "query.train_model",
+    "JaxModel": "query.train_model",
+    "LinearModel": "query.train_model",
+    "Number": "query.train_model",
+    "NumberLabel": "query.train_model",
+    "Steps": "query.train_model",
+    "TrainModel": "query.train_model",
+    "Windows": "query.windows",
+    "Blocks": "sample_and_aggregate.blocks",
+    "Session": "jobs.session.session",
+}
+"""Where each name is defined; the same as above, for the interpreter."""
 
-        return Session
+__all__ = ["__version__", *_ROOMS]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_ROOMS[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS})

@@ -9,8 +9,11 @@ with it and a hint. Holds: it never has a value from the rows: what stands in an
 #     BudgetError      the budget refuses (exit code 3)
 #   DamagedInputError  a file turned out to be damaged while it was read (exit code 1)
 #   PublishError       a release could not be made visible (exit code 1)
+#   DiskError          a disk is full, read-only or failing (exit code 1; in `disk_errors`)
 #   LedgerError        the ledger cannot be used or trusted (exit code 1; nothing was charged by this step)
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -62,3 +65,20 @@ class LedgerError(DpError):
 
 def _rebuild(cls: type[RequestError]) -> RequestError:
     return cls.__new__(cls)
+
+
+def nearest(name: str, known: Iterable[str], what: str = "") -> str:
+    """A hint that names the nearest known name, or all of them where none is near.
+
+    >>> nearest("colum", ["column", "kind"])
+    "did you mean 'column'?"
+    >>> nearest("x", ["column", "kind"], "known keys")
+    'known keys: column, kind'
+    """
+    listed = [str(item) for item in known]
+    folded = {item.casefold(): item for item in listed}
+    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {folded[close[0]]!r}?"
+    shown = ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")
+    return f"{what or 'known'}: {shown}" if listed else ""

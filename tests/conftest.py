@@ -11,6 +11,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.helpers.small_disks import small_disk  # noqa: F401 - a fixture
+
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
@@ -30,12 +32,14 @@ def seed(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Point the user's folders for caches and state to temporary ones, for this process and those that it starts."""
+    """Point the user's folders for caches and state to temporary ones and keep logs empty, here and in processes started."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("MPLBACKEND", "Agg")
+        patch.delenv("COLUMNS", raising=False)  # CI sets it, for the lines of pytest alone
+        patch.setenv("DP_PIPELINES_PROGRESS_SECONDS", "0")  # no line whose number depends on how busy the machine is
         yield folder
 
 

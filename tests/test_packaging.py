@@ -2,7 +2,7 @@
 
 In: the checkout, and the libraries that it is tested with. Out: a wheel built from the tree, an sdist, a wheel built
 from that sdist, and an environment that holds the wheel alone. Holds: nothing is written into the checkout, and no
-registry is asked. Not covered: other versions than the locked ones.
+registry is asked, but for `make dist`, whose tools come from one. Not covered: other versions than the locked ones.
 """
 
 import configparser
@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tests.docs.blocks import blocks
 from tests.helpers.source import PACKAGE_FOLDERS, ROOT, modules, packages
 
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -165,6 +166,33 @@ def test_the_wheel_works_outside_the_checkout(environment: Path, tmp_path: Path)
 def test_the_command_works_outside_the_checkout(environment: Path, tmp_path: Path) -> None:
     printed = run(environment / "bin" / "dp-pipelines", "--help", cwd=tmp_path)
     assert all(command in printed for command in ("plan", "run", "schema"))
+
+
+@pytest.mark.slow
+def test_the_readmes_job_is_planned_outside_the_checkout(environment: Path, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    job = next(block.text for block in blocks(readme) if (block.rule, block.value) == ("file", "weekly.yaml"))
+    (tmp_path / "weekly.yaml").write_text(job)
+    run(environment / "bin" / "python", "-I", ROOT / "examples" / "shop" / "make_rows.py", cwd=tmp_path)
+    planned = run(environment / "bin" / "dp-pipelines", "plan", "weekly.yaml", cwd=tmp_path)
+    assert "accounted  epsilon 1, delta 1e-06" in planned
+    assert all(name in planned for name in ("orders", "revenue"))
+
+
+@pytest.mark.slow
+def test_make_dist_makes_the_wheel_and_the_sdist_anew(tree: Path, wheel: Path, tmp_path: Path) -> None:
+    shutil.copytree(tree, tmp_path / "tree")
+    (tmp_path / "tree" / "dist").mkdir()
+    (tmp_path / "tree" / "dist" / "dp_pipelines-0.0.9-py3-none-any.whl").write_bytes(b"of an older version")
+    # A module that is gone, as an earlier build leaves it behind.
+    stale = tmp_path / "tree" / "build" / "lib" / "dp_pipelines" / "gone.py"
+    stale.parent.mkdir(parents=True, exist_ok=True)
+    stale.write_text('"""A module that is gone."""\n')
+    run("make", "dist", f"PYTHON={sys.executable}", cwd=tmp_path / "tree")
+    made = {path.suffix: path for path in (tmp_path / "tree" / "dist").iterdir()}
+    assert sorted(made) == [".gz", ".whl"]
+    assert made[".whl"].name == wheel.name
+    assert contents(made[".whl"]) == contents(wheel)
 
 
 @pytest.mark.slow

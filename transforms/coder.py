@@ -8,8 +8,7 @@ Not covered: compression.
 import pyarrow as pa
 from apache_beam import coders
 
-WRITE_OPTIONS = pa.ipc.IpcWriteOptions(use_threads=False)
-"""Workers run in parallel already: Beam manages that, not Arrow."""
+from dp_pipelines.kernels.columns import ipc
 
 
 class ArrowTableCoder(coders.Coder):
@@ -22,19 +21,15 @@ class ArrowTableCoder(coders.Coder):
 
     def encode(self, value: pa.Table) -> bytes:
         """The IPC stream of a table."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, value.schema, options=WRITE_OPTIONS) as writer:
-            writer.write_table(value)
-        encoded: bytes = sink.getvalue().to_pybytes()
+        encoded: bytes = ipc.to_buffer(value).to_pybytes()
         return encoded
 
     def decode(self, encoded: bytes) -> pa.Table:
-        """The table of an IPC stream; its arrays lie in the given bytes."""
-        with pa.ipc.open_stream(pa.py_buffer(encoded)) as reader:
-            return reader.read_all()
+        """The table of an IPC stream; its arrays are views of the given bytes."""
+        return ipc.from_buffer(encoded)
 
     def estimate_size(self, value: pa.Table) -> int:
-        """About the size of the encoded table, without encoding it."""
+        """The approximate size of the encoded table, found without encoding it."""
         return int(value.nbytes) + 1024
 
     def is_deterministic(self) -> bool:

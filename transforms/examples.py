@@ -11,35 +11,24 @@ workers that do not share the folder.
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.query.train_model import TrainModel
-from dp_pipelines.training.examples import bounded_examples
-from dp_pipelines.training.examples.split import as_decided, carried, refuse_name, with_answers
-from dp_pipelines.transforms.private_aggregate import check_input
-from dp_pipelines.transforms.whole_units import (
-    MOST_ROWS,
-    ToUnitShards,
-    UnitColumns,
-    bounded,
-    canonical,
-    whole_units,
-    with_digests,
-)
-
-_OF_EXAMPLES = 0x6578616D706C6573
-"""Tells the choice of examples from that of rows."""
+from dp_pipelines.steps.whole_units import MOST_ROWS, UnitColumns
+from dp_pipelines.steps.write_examples import examples_written
+from dp_pipelines.training.examples.split import refuse_name
+from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
+from dp_pipelines.transforms.rows.input_tables import check_tables
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class BoundedExamples(beam.PTransform):
     """Write the examples of a train stage into a private folder. NOT private: for use inside the same trust boundary.
 
@@ -87,88 +76,18 @@ class BoundedExamples(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[str]:
         """Shard, bound, compute, bound, write: one shuffle."""
-        check_input(pcoll)
+        check_tables(pcoll)
         assert self.salt is not None
         assert self.reads is not None
-        cut = _SpillToShards(
-            tuple(self.reads),
-            self.task.unit_columns,
-            self.max_rows_per_unit,
-            self.num_shards,
-            self.salt,
+        written = examples_written(
+            BeamFlow(pcoll),
+            self.task,
             folder=str(self.folder),
+            max_rows_per_unit=self.max_rows_per_unit,
+            reads=tuple(self.reads),
+            unit_columns=self.unit_columns,
+            num_shards=self.num_shards,
+            salt=self.salt,
             key=self.key,
-            held_out=self.task.held_out,
         )
-        write = _WriteShard(self.task, self.max_rows_per_unit, self.unit_columns, str(self.folder), self.salt)
-        return (
-            pcoll
-            | "ToShards" >> beam.ParDo(cut).with_output_types(tuple[int, pa.Table])
-            | "ByShard" >> beam.GroupByKey()
-            | "Write" >> beam.ParDo(write).with_output_types(str)
-        )
-
-
-class _SpillToShards(ToUnitShards):
-    """As `ToUnitShards`, but the rows go through private files: a shuffle in memory would hold all of them at once."""
-
-    def __init__(
-        self,
-        reads: tuple[str, ...],
-        unit: tuple[str, ...],
-        most: int,
-        shards: int,
-        salt: int,
-        *,
-        folder: str,
-        key: bytes | None,
-        held_out: float,
-    ) -> None:
-        super().__init__(reads, unit, most, shards, salt)
-        self._folder, self._key, self._held_out = folder, key, held_out
-
-    def rows(self, table: pa.Table) -> pa.Table:
-        """As in the base class; who is held out is decided first, from the unit's own text."""
-        if self._key is None:
-            return canonical(table, self._reads, self._unit)
-        table = with_answers(table.select(self._reads), self._unit, key=self._key, held_out=self._held_out)
-        return canonical(with_digests(table, self._unit), (*self._reads, *carried(table)), self._unit)
-
-    def compute(self, element: pa.Table) -> list[tuple[int, pa.Table]]:
-        """The position of each part of one table, with its shard."""
-        cut = super().compute(element)
-        places = bounded_examples.spill([part for _, part in cut], self._folder)
-        return [(shard, place) for (shard, _), place in zip(cut, places, strict=True)]
-
-
-class _WriteShard(beam.DoFn):
-    """The examples of a shard's units, in a file."""
-
-    def __init__(self, task: TrainModel, most: int, unit_columns: UnitColumns | None, folder: str, salt: int) -> None:
-        super().__init__()
-        self._task, self._most, self._unit_columns, self._folder, self._salt = task, most, unit_columns, folder, salt
-
-    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
-        number, places = element
-        tables = (bounded_examples.spilled(place) for place in places)
-        yield bounded_examples.write(
-            examples_of(tables, self._task, self._most, self._unit_columns, self._salt), self._folder, number
-        )
-
-
-def examples_of(
-    tables: Iterable[pa.Table], task: TrainModel, max_rows_per_unit: int, unit_columns: UnitColumns | None, salt: int
-) -> pa.Table:
-    """The examples of some whole units.
-
-    Args:
-        tables: at least one; canonical rows, all of these units.
-        task, max_rows_per_unit, unit_columns, salt: see `BoundedExamples`.
-    """
-    unit = task.unit_columns
-    found = whole_units(tables, unit, max_rows_per_unit, salt)
-    columns = [*task.columns, *carried(found)]
-    if unit_columns is not None:
-        found = unit_columns.apply(found)
-    examples = bounded(canonical(found, columns, unit), unit, task.max_examples_per_unit, salt ^ _OF_EXAMPLES)
-    return as_decided(examples)
+        return collection_of(written)

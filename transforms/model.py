@@ -15,24 +15,23 @@ import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.columns import column_casts
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
-from dp_pipelines.transforms import rows
+from dp_pipelines.transforms.rows.to_tables import table_of
 
 
 class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
     """Predicts with a model that a train stage published.
 
     Args:
-        folder: of the model, where every worker can read it.
+        folder: the model's folder, which every worker must be able to read.
         jax_model: for a model of your own code, `module:attribute` of the object that scores it; it must be the one that the
             model names.
 
     Elements are all `pa.Table` with the features' columns, or all mappings, NamedTuples or Beam rows with such names.
 
     Raises:
-        RequestError: on loading: it is not a model, or it is damaged.
+        RequestError: on loading: the folder holds no model, or a damaged one.
 
     >>> import apache_beam as beam
     >>> from apache_beam.ml.inference.base import RunInference
@@ -61,7 +60,7 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
         if listed and len(listed) < len(batch):
             raise RequestError(field="input", message="mixes tables and rows", hint="give only one kind")
         if listed:
-            said = model.predict(_table(listed, model.input_types), jax_model=own).to_pylist()
+            said = model.predict(table_of(listed, model.input_types), jax_model=own).to_pylist()
             for element, prediction in zip(listed, said, strict=True):
                 yield PredictionResult(element, prediction, self._folder)
 
@@ -81,7 +80,3 @@ class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):
         """No arguments are accepted."""
         if inference_args:
             raise RequestError(field="inference_args", message="must be empty", hint="leave them out")
-
-
-def _table(listed: list[Any], types: Mapping[str, pa.DataType]) -> pa.Table:
-    return pa.table({name: column_casts.column(rows._cells(listed, name), kind) for name, kind in types.items()})

@@ -1,7 +1,7 @@
 """Short forms: one metric, one budget, one line.
 
-In: a PCollection of Arrow tables. Out: released tables, as from `PrivateAggregate`. Holds: each is a separate plan with one
-stage: its budget adds to that of any other release about the same people.
+In, Out: as for `PrivateAggregate`. Holds: each is a separate plan with one stage: its budget adds to that of any other release
+about the same people.
 """
 
 import dataclasses
@@ -9,24 +9,28 @@ from collections.abc import Sequence
 from typing import Any
 
 import apache_beam as beam
-import pyarrow as pa
 
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.counts import Count
 from dp_pipelines.metrics.sums import Mean, Sum
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import UNSAID, ContributionBounds, PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.windows import Windows
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
+from dp_pipelines.transforms.release_transform import ReleaseTransform
+from dp_pipelines.transforms.rows.input_tables import Types
 
 
-@dataclasses.dataclass(kw_only=True)
-class PrivateCount(beam.PTransform):
+@dataclasses.dataclass(kw_only=True, eq=False)
+class PrivateCount(ReleaseTransform):
     """Count rows per partition.
 
     Args:
         privacy_unit, partition_by, bounds, partitions: as for `Query`.
         epsilon, delta: the budget of this release alone.
         name: of the released column.
+        types, as_rows: as for `PrivateAggregate`.
+        windows: as for `Query`.
 
     >>> PrivateCount(privacy_unit="customer", partition_by="region", epsilon=1.0, delta=1e-6,
     ...     bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)).metric()
@@ -40,6 +44,9 @@ class PrivateCount(beam.PTransform):
     delta: float = 0.0
     partitions: PrivatePartitions | PublicPartitions = UNSAID
     name: str = ""
+    types: Types | None = None
+    as_rows: bool = False
+    windows: Windows | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -48,7 +55,7 @@ class PrivateCount(beam.PTransform):
         """The metric that is released."""
         return Count()
 
-    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """A plan with one stage and one metric."""
         metric = self.metric()
         query = Query(
@@ -56,13 +63,14 @@ class PrivateCount(beam.PTransform):
             partition_by=self.partition_by,
             bounds=self.bounds,
             partitions=self.partitions,
+            windows=self.windows,
             metrics={self.name or type(metric).__name__.lower(): metric},
         )
         plan = Plan(epsilon=self.epsilon, delta=self.delta, stages={"release": query})
-        return pcoll | "PrivateAggregate" >> PrivateAggregate(plan["release"])
+        return pcoll | "PrivateAggregate" >> PrivateAggregate(plan["release"], types=self.types, as_rows=self.as_rows)
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class PrivateSum(PrivateCount):
     """Sum a column per partition; further arguments as for `Sum`, the others as for `PrivateCount`."""
 
@@ -83,7 +91,7 @@ class PrivateSum(PrivateCount):
         )
 
 
-@dataclasses.dataclass(kw_only=True)
+@dataclasses.dataclass(kw_only=True, eq=False)
 class PrivateMean(PrivateCount):
     """Average a column per partition; further arguments as for `Mean`, the others as for `PrivateCount`."""
 

@@ -1,40 +1,44 @@
 """A whole stage in one transform: bound, accumulate, select, add noise.
 
-In: a PCollection of Arrow tables of events and a stage of a plan. Out: a PCollection of released tables (partition columns,
-metrics, standard deviations), behind the barrier. Holds: two shuffles of data for any number of metrics and columns; the
+In: a PCollection of events, as rows or Arrow tables, and a stage of a plan. Out: a PCollection of released tables (partition
+columns, metrics, standard deviations), behind the barrier. Holds: two shuffles of data for any number of metrics and columns; the
 order and the splitting of the input affect only the noise. Not covered: who may see the output: only one attempt of
 a pipeline may be published (`PublishRelease`).
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.transforms.trigger import DefaultTrigger
-from apache_beam.transforms.window import GlobalWindows
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels.sizes import MOST_SHARDS, places
+from dp_pipelines.kernels.columns.type_names import declared_types
+from dp_pipelines.kernels.sizes import MOST_SHARDS
 from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages.reads import UnitFacts
 from dp_pipelines.planning import payment, resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
+from dp_pipelines.planning.stage_kinds import TrainingKind
 from dp_pipelines.query.query import ReleasedPartitions
-from dp_pipelines.release.all_partitions import published
+from dp_pipelines.steps.aggregate import BoundedWire, ToShards
+from dp_pipelines.steps.flow import Flow
+from dp_pipelines.steps.release_stage import released
 from dp_pipelines.transforms import once
-from dp_pipelines.transforms.aggregate import BoundedWire, ToPartials, ToShards
-from dp_pipelines.transforms.release import DrawRelease
+from dp_pipelines.transforms.beam_flow import BeamFlow
+from dp_pipelines.transforms.display import stage_facts
+from dp_pipelines.transforms.release_transform import ReleaseTransform
+from dp_pipelines.transforms.rows.input_tables import Types, check_batch, input_tables
+from dp_pipelines.transforms.rows.schema_rows import ToSchemaRows
 
 
-@dataclasses.dataclass
-class PrivateAggregate(beam.PTransform):
-    """Release a stage of a plan from tables of events.
+@dataclasses.dataclass(eq=False)
+class PrivateAggregate(ReleaseTransform):
+    """Release a stage of a plan from events.
 
     Args:
         stage: `plan["name"]`; in a plan for several runs, `plan["name", 2]` is the second one. It is released once: a second
@@ -45,10 +49,17 @@ class PrivateAggregate(beam.PTransform):
             result.
         salt: a 64-bit number for the hashes of this run; drawn at random by default. It only balances the load and decides
             which contributions are kept; a repeated run with the same salt keeps the same ones.
+        types: the types of the columns that the stage reads, as pyarrow types or by names such as "int64" and "string": for
+            mappings and pandas frames, which bring none.
+        as_rows: whether the output is rows with a schema, as of `ToRows`.
 
-    Input: a PCollection of pa.Table, bounded and in the global window; at least one table, possibly without rows, to define
-    the types of the partitions (our readers provide one). Output: a PCollection of pa.Table, sorted by key. Write it to one
-    place: a restarted pipeline may write a different draw to a second place.
+    Input: a bounded PCollection in the global window, or in the windows that the query declares, of rows with a schema
+    (NamedTuples, `beam.Row`), of mappings, Arrow tables, record batches or pandas frames. Of Arrow tables without `types` at
+    least one, possibly without rows, to define the types of the partitions (our readers provide one). Output: a PCollection of
+    pa.Table, sorted by key. Write it to one place: a restarted pipeline may write a different draw to a second place.
+
+    Raises:
+        RequestError: when the pipeline is built: the input cannot be read, or the stage cannot be released here.
 
     >>> from dp_pipelines import *
     >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
@@ -62,6 +73,8 @@ class PrivateAggregate(beam.PTransform):
     stage: StagePlan
     num_shards: int = 32
     salt: int | None = None
+    types: Types | None = None
+    as_rows: bool = False
 
     made_of_units: ClassVar[bool] = False
     """Whether its input are facts about units, and not events."""
@@ -81,6 +94,9 @@ class PrivateAggregate(beam.PTransform):
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
+        if self.types is not None:
+            self.types = declared_types(self.types)
+        self._known: Mapping[str, pa.DataType] = {}
 
     def _check_payment(self) -> None:
         payment.named_run(self.stage.name, self.stage.payment)
@@ -93,91 +109,74 @@ class PrivateAggregate(beam.PTransform):
     def _join(self) -> Join | None:
         return None
 
-    def _note_draw(self, pipeline: beam.Pipeline) -> None:
+    def _note_draw(self, pcoll: beam.PCollection[Any]) -> None:
         stage = self.stage  # the one that is drawn, whatever is assigned later
-        once.note(pipeline, lambda: stage)
+        once.note(pcoll, lambda: stage)
 
-    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
-        """Shard, bound and accumulate, merge and release, barrier."""
-        check_input(pcoll)
-        _refuse_second_draw(pcoll.pipeline, self.stage)
-        self._note_draw(pcoll.pipeline)
-        assert self.salt is not None
-        # A choice among all candidates needs them in one place.
-        count = 1 if isinstance(self.stage.kind, BestKind) else places(self.num_shards)
-        steps = StageSteps.of(self.stage, self.num_shards, self.salt, count, self._join)
-        names = [field.name for field in dataclasses.fields(steps)]
-        return self._wired(pcoll, {name: beam.ParDo(getattr(steps, name)) for name in names}, count)
-
-    def _wired(
-        self, pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
-    ) -> beam.PCollection[pa.Table]:
-        return wired(pcoll, steps, count)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StageSteps:
-    """The DoFns of a stage, in the order of the data flow."""
-
-    to_shards: beam.DoFn
-    to_partials: beam.DoFn
-    draw: beam.DoFn
-    ungroup: beam.DoFn
-
-    @classmethod
-    def of(cls, stage: StagePlan, num_shards: int, salt: int, count: int, join: Join | None = None) -> "StageSteps":
-        """Those of a planned stage; `count` is the number of places, `join` is for bounds that differ by partition."""
-        return cls(
-            to_shards=ToShards(stage.layout, num_shards, salt),
-            to_partials=ToPartials(stage, count, salt),
-            draw=DrawRelease(stage, count),
-            ungroup=_Ungroup(stage, join),
+    def _tables(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
+        """What the first step reads."""
+        if self.made_of_units:
+            check_batch(pcoll)
+            return pcoll
+        tables, self._known = input_tables(
+            pcoll, self.types, self.stage.query.columns, self.stage.layout, self.stage.windows
         )
+        return tables
+
+    @staticmethod
+    def producing(pcoll: beam.PCollection[Any]) -> "PrivateAggregate | None":
+        """The release of which a PCollection is the output; None: of none."""
+        producer = pcoll.producer
+        while producer is not None and not isinstance(producer.transform, PrivateAggregate):
+            producer = producer.parent
+        return None if producer is None else producer.transform
+
+    def to_rows(self, *, times_as_text: bool = False) -> ToSchemaRows:
+        """What turns its tables into rows.
+
+        Args:
+            times_as_text: as for `ToRows`.
+
+        Raises:
+            RequestError: the type of a partition column is unknown, or none that rows have.
+        """
+        for column in self.stage.query.partition_columns:
+            if column not in self._known:
+                raise RequestError(
+                    field=f"types[{column!r}]",
+                    message="is missing, and the rows of a release have types that are known before",
+                    hint=f'write e.g. types={{"{column}": "string"}} in PrivateAggregate',
+                )
+        schema = self.stage.output_schema(self._known)
+        rows = ToSchemaRows(schema, times_as_text)
+        for field in schema:
+            if field.name not in rows.names:
+                raise RequestError(
+                    field=f"column {field.name!r}",
+                    message=f"has type {field.type}, which rows cannot have",
+                    hint="cast it before the release",
+                )
+        return rows
+
+    def display_data(self) -> dict[str, Any]:
+        """What Beam's pages show of the step: the plan's budget, the stage's bounds and its noise, all of them public."""
+        return stage_facts(self.stage)
+
+    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
+        """Shard, bound and accumulate, merge and release, barrier."""
+        tables = self._tables(pcoll)
+        rows = self.to_rows() if self.as_rows else None
+        once.refuse_second_draw(pcoll.pipeline, self.stage)
+        self._note_draw(pcoll)
+        found = self._wired(BeamFlow(tables)).pcoll
+        return found if rows is None else found | "Rows" >> rows
+
+    def _wired(self, tables: Flow) -> Any:
+        assert self.salt is not None
+        return released(tables, self.stage, self.num_shards, self.salt, self._join)
 
 
-def wired(pcoll: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int) -> beam.PCollection[pa.Table]:
-    """The graph of a stage: two shuffles of data, and the barrier.
-
-    Args:
-        pcoll: tables of events.
-        steps: a ParDo for each field of `StageSteps`.
-        count: the number of places.
-    """
-    keyed = tuple[int, pa.Table]
-    contributions = (
-        pcoll
-        | "ToShards" >> steps["to_shards"].with_output_types(keyed)
-        | "ByShard" >> beam.GroupByKey()
-        | "ToPartials" >> steps["to_partials"].with_output_types(keyed)
-    )
-    return drawn(contributions, steps, count)
-
-
-def drawn(
-    contributions: beam.PCollection[Any], steps: Mapping[str, beam.ParDo], count: int
-) -> beam.PCollection[pa.Table]:
-    """The second half of the graph of a stage.
-
-    Args:
-        contributions: partial aggregates, each with its place.
-        steps, count: as for `wired`.
-    """
-    keyed = tuple[int, pa.Table]
-    # Every place appears, whatever the data hold; an empty table stands for it.
-    everywhere = contributions.pipeline | "Places" >> beam.Create(
-        [(place, pa.table({})) for place in range(count)], reshuffle=False
-    ).with_output_types(keyed)
-    return (
-        (contributions, everywhere)
-        | "WithPlaces" >> beam.Flatten()
-        | "ByPlace" >> beam.GroupByKey()
-        | "DrawRelease" >> steps["draw"].with_output_types(keyed)
-        | "Barrier" >> beam.GroupByKey()
-        | "Released" >> steps["ungroup"].with_output_types(pa.Table)
-    )
-
-
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class AttemptOfARun(PrivateAggregate):
     """The same, for `dp_pipelines.jobs` only: one attempt of a run, which a retry repeats with the same plan.
 
@@ -200,11 +199,11 @@ class AttemptOfARun(PrivateAggregate):
     def _join(self) -> Join | None:
         return self.join
 
-    def _note_draw(self, pipeline: beam.Pipeline) -> None:
+    def _note_draw(self, pcoll: beam.PCollection[Any]) -> None:
         pass
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class SelectPartitions(PrivateAggregate):
     """Release only the partitions of a stage, whose query has no metrics.
 
@@ -221,8 +220,8 @@ class SelectPartitions(PrivateAggregate):
             )
 
 
-@dataclasses.dataclass
-class BoundContributions(beam.PTransform):
+@dataclasses.dataclass(eq=False)
+class BoundContributions(ReleaseTransform):
     """Keep the rows of each privacy unit that the bounds of a stage allow. NOT private: for use inside the same trust boundary.
 
     Arguments and input as for `PrivateAggregate`. Output: a PCollection of pa.Table in wire form: columns u0.. (unit), p0..
@@ -233,6 +232,7 @@ class BoundContributions(beam.PTransform):
     stage: StagePlan
     num_shards: int = 32
     salt: int | None = None
+    types: Types | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -244,39 +244,14 @@ class BoundContributions(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Shard, then bound."""
-        check_input(pcoll)
+        tables, _ = input_tables(pcoll, self.types, self.stage.query.columns, self.stage.layout, self.stage.windows)
         assert self.salt is not None
         return (
-            pcoll
-            | "ToShards"
-            >> beam.ParDo(ToShards(self.stage.layout, self.num_shards, self.salt)).with_output_types(
-                tuple[int, pa.Table]
-            )
-            | "ByShard" >> beam.GroupByKey()
-            | "Bound" >> beam.ParDo(BoundedWire(self.stage.layout, self.salt)).with_output_types(pa.Table)
-        )
-
-
-def check_input(pcoll: beam.PCollection[Any]) -> None:
-    """Refuse input that cannot be released as one batch.
-
-    Raises:
-        RequestError: for an unbounded or windowed PCollection, one with a trigger, or one that is known not to hold Arrow tables.
-    """
-    if not pcoll.is_bounded:
-        raise RequestError(field="input", message="is unbounded", hint="release batches: read a bounded source")
-    if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
-        raise RequestError(
-            field="input", message="is windowed", hint="partition by a time column instead, in the global window"
-        )
-    if not isinstance(pcoll.windowing.triggerfn, DefaultTrigger):
-        message = "has a trigger, which may release the same rows repeatedly"
-        raise RequestError(field="input", message=message, hint="put WindowInto(GlobalWindows()) before it")
-    if isinstance(pcoll.element_type, type) and pcoll.element_type not in (pa.Table, object):
-        raise RequestError(
-            field="input",
-            message=f"holds {pcoll.element_type.__name__}, not pyarrow tables",
-            hint="put FromRows(types=...) before it",
+            BeamFlow(tables)
+            .each("ToShards", ToShards(self.stage.layout, self.num_shards, self.salt))
+            .by_key("ByShard")
+            .each("Bound", BoundedWire(self.stage.layout, self.salt))
+            .pcoll
         )
 
 
@@ -318,32 +293,3 @@ def _refuse_scales(stage: StagePlan) -> None:
                 message=f"has metric {name!r}, with a bound from the public lookup of a job",
                 hint="run it with `dp-pipelines run`, or write the bounds as numbers",
             )
-
-
-def _refuse_second_draw(pipeline: beam.Pipeline, stage: StagePlan) -> None:
-    """Refuse a stage that the pipeline already releases: its plan pays for one draw.
-
-    Raises:
-        RequestError: this stage of this plan is in the pipeline already.
-    """
-    drawn: set[tuple[str, str]] = pipeline.__dict__.setdefault("_dp_pipelines_drawn", set())
-    paid = stage.payment
-    key = (str(stage.statement.get("plan")) if paid is None else f"{paid.plan} {paid.run}", stage.name)
-    if key in drawn:
-        raise RequestError(
-            field=f"stage {stage.name!r}",
-            message="is released twice in this pipeline, but its plan pays for it once",
-            hint="use the output of the first PrivateAggregate, or put a second stage into the plan",
-        )
-    drawn.add(key)
-
-
-class _Ungroup(beam.DoFn):
-    def __init__(self, stage: StagePlan, join: Join | None) -> None:
-        super().__init__()
-        self._stage, self._join = stage, join
-
-    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        # Sorted again: the order in which places arrive must not be seen.
-        released = pa.concat_tables(list(element[1]), promote_options="permissive")
-        yield published(released, self._stage, self._join)

@@ -18,11 +18,13 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.planning.describe import query_to_json
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.sample_and_aggregate.blocks import Blocks, Function, check_function, ordered, run
-from dp_pipelines.transforms.private_aggregate import PrivateAggregate, check_input
+from dp_pipelines.transforms.private_aggregate import PrivateAggregate
+from dp_pipelines.transforms.release_transform import ReleaseTransform
+from dp_pipelines.transforms.rows.input_tables import check_tables
 
 
-@dataclasses.dataclass
-class SampleAndAggregate(beam.PTransform):
+@dataclasses.dataclass(eq=False)
+class SampleAndAggregate(ReleaseTransform):
     """Release the mean or median of a function's results on disjoint blocks of privacy units.
 
     Args:
@@ -74,7 +76,7 @@ class SampleAndAggregate(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
         """Cut into blocks, run, release."""
-        check_input(pcoll)
+        check_tables(pcoll)
         assert self.salt is not None
         cut = pcoll | "ToBlocks" >> beam.ParDo(_ToBlocks(self.blocks, self.columns, self.salt)).with_output_types(
             tuple[int, pa.Table]

@@ -10,7 +10,7 @@ import abc
 import dataclasses
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dp_pipelines.accounting import divergences
 from dp_pipelines.accounting.divergences import UP
@@ -71,6 +71,10 @@ class RecordKind(abc.ABC):
         """The law of the noise that each released number gets once; None if there is none or it is drawn repeatedly."""
         return None
 
+    def changes_of_group(self, record: "MechanismRecord", units: int) -> dict[str, Any] | None:
+        """The fields that describe the effect of so many units together; None if no record of the kind does."""
+        return None
+
     @abc.abstractmethod
     def loss(self, record: "MechanismRecord") -> Loss:
         """What `accountant` composes, besides failures."""
@@ -93,6 +97,10 @@ class GaussianKind(RecordKind):
 
     name = "gaussian"
     fields = ("scale", "l2_squared", "l0")
+
+    def changes_of_group(self, record: "MechanismRecord", units: int) -> dict[str, Any]:
+        """See `RecordKind`: norms add up at most."""
+        return {"l2_squared": given(record.l2_squared) * units**2, "l0": given(record.l0) * units}
 
     def noise(self, record: "MechanismRecord") -> Law | None:
         """See `RecordKind`."""
@@ -159,6 +167,11 @@ class LaplaceKind(RecordKind):
 
     name = "laplace"
     fields = ("scale", "linf", "l0", "l1")
+
+    def changes_of_group(self, record: "MechanismRecord", units: int) -> dict[str, Any]:
+        """See `RecordKind`: all units may change the same integers, or each its own."""
+        linf, l0 = given(record.linf), given(record.l0)
+        return {"linf": linf * units, "l0": l0 * units, "l1": min(given(record.l1), l0 * linf) * units}
 
     def noise(self, record: "MechanismRecord") -> Law | None:
         """See `RecordKind`."""

@@ -52,6 +52,9 @@ SKEW = 2.0
 PER_SIGN = 64
 """Edges of each sign: by factors of sqrt(2), from the larger end of the range down to a part in 2**32 of it."""
 
+EXACT = 64
+"""Laplace noises that are added up exactly; the terms for many more are beyond float64."""
+
 FALSE_ALARM = 0.0005
 """The probability with which noise alone makes any run of so many empty bins look as if it held rows: a false one at large values
 makes bounds far too wide."""
@@ -64,6 +67,12 @@ ALIKE = 3.0
 
 LONGEST = 4
 """Bins that may stand out of the noise together: longer runs would spread rows over values too far apart."""
+
+LAST_RESORT = 16
+"""Bins that may stand out together where no shorter run does, of those whose rows say how wide bounds should be."""
+
+LAST_ALARM = 0.005
+"""The probability for them: a false one replaces the whole range, not bounds that are better."""
 
 OUTERMOST = 1.7e308
 """Finite values beyond the declared range are in the two outermost bins."""
@@ -120,7 +129,7 @@ def choose(
         cancels: whether what clamping does at the two ends cancels; of squares it does not.
 
     Returns:
-        low < high, both within the range. The whole range where no bin stands out of the noise.
+        low < high, both within the range. The whole range where no bin of `votes` stands out of the noise.
 
     >>> seen = [0.0] * (len(bins(0.0, 1024.0)) - 1)
     >>> seen[edges(0.0, 1024.0).index(16.0)] = 10_000.0  # bin 0 lies below the range
@@ -132,9 +141,16 @@ def choose(
     groups = np.atleast_2d(np.asarray(counts, float))
     noisy = balanced(groups.sum(axis=0), bins(*within), stddev * math.sqrt(len(groups)))
     kept = seen(noisy, stddev, law, FALSE_ALARM, added=len(groups), longest=LONGEST)
+    voting = votes(*within, given=(low, high))
+    longest = 0
+    while not kept[voting].any():
+        longest += 1
+        if longest > LAST_RESORT:
+            return float(lows[0]), float(highs[-1])
+        # Where the whole range is all that is left, a rough idea of how large values are is better.
+        alone = np.where(voting, noisy, -math.inf)
+        kept[voting] = seen(alone, stddev, law, LAST_ALARM, added=len(groups), longest=longest)[voting]
     total = float(kept.sum())
-    if total <= 0:
-        return float(lows[0]), float(highs[-1])
     inner = np.array(edges(*within))
     values = np.concatenate([inner[:1], inner[:-1] / 2 + inner[1:] / 2, inner[-1:]])
     beyond = math.sqrt(max(rows_beyond, 1.0))
@@ -169,6 +185,31 @@ def choose(
         found = apart(groups, kept, ends, stddev=stddev, typical=typical / beyond)
         row, column = best(found if cancels else max(found, UNCANCELLED))
     return float(lows[row]), float(highs[column])
+
+
+def votes(low: float, high: float, *, given: tuple[float | None, float | None]) -> npt.NDArray[np.bool_]:
+    """The bins whose rows say how wide bounds should be.
+
+    Rows at or beyond an end that is given are clamped to it, whatever the other end is; rows in the bins next to 0 may all be 0,
+    which adds nothing to a sum. If these alone were seen, the narrowest bounds would look best, however many other rows there
+    are below the noise.
+
+    Args:
+        low, high: the declared range.
+        given: the lower and the upper bound; None for one that is chosen.
+
+    >>> votes(0.0, 1.0, given=(0.0, None))[:4].tolist()
+    [False, False, True, True]
+    >>> votes(2.0, 8.0, given=(2.0, None)).tolist()
+    [False, True, True, True, True, True]
+    """
+    begins, ends = np.array(bins(low, high)[:-1]), np.array(bins(low, high)[1:])
+    voting: npt.NDArray[np.bool_] = (begins != 0.0) & (ends != 0.0)
+    if given[0] is not None:
+        voting &= ends > given[0]
+    if given[1] is not None:
+        voting &= begins < given[1]
+    return voting
 
 
 def apart(groups: Floats, kept: Floats, ends: Floats, *, stddev: float, typical: float) -> float:
@@ -268,10 +309,11 @@ def stands_out(count: int, stddev: float, law: str, false_alarm: float = FALSE_A
     each = false_alarm / count
     if law != "laplace":
         return stddev * math.sqrt(-2 * added * math.log(2 * each))
+    tail = _tail if added <= EXACT else _tail_at_most
     low, high = 0.0, 2.0 * added - 2 * math.log(each)
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if _tail(middle, added) > each else (low, middle)
+        low, high = (middle, high) if tail(middle, added) > each else (low, middle)
     return stddev / math.sqrt(2) * high
 
 
@@ -289,3 +331,15 @@ def _tail(least: float, added: int) -> float:
         for other in range(power + 1)
     ]
     return math.exp(-least) * math.fsum(parts) / 2.0**added
+
+
+def _tail_at_most(least: float, added: int) -> float:
+    """The same, or somewhat more: Chernoff's bound, at the best exponent, of the moments (1 - s**2)**-added.
+
+    >>> all(_tail(least, 8) <= _tail_at_most(least, 8) <= 30 * _tail(least, 8) for least in (8.0, 20.0))
+    True
+    """
+    if least <= 0:
+        return 1.0
+    best = least / (added + math.hypot(added, least))
+    return math.exp(-best * least - added * math.log1p(-(best**2)))

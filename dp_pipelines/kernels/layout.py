@@ -21,9 +21,11 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather
-from dp_pipelines.kernels.columns.column_types import arrow_values, check_value_type, public_column
+from dp_pipelines.kernels.columns.column_types import check_value_type
+from dp_pipelines.kernels.columns.key_places import KeyPlaces
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.columns.lists import check_lists
-from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts, is_text
+from dp_pipelines.kernels.columns.long_text import Texts
 from dp_pipelines.kernels.distinct import check_values, one_each
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice, numbers_and_nulls
 from dp_pipelines.kernels.moments import Moments
@@ -58,7 +60,8 @@ class Layout:
         moments: the features of each sum of products.
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
-        public: the public partitions, one sequence of values (or an array) per partition column, or None; empty for everything.
+        public: the public partitions, or one sequence of values (or an array) per partition column; None: they are private; empty
+            for everything.
     """
 
     units: tuple[str, ...]
@@ -73,7 +76,11 @@ class Layout:
     max_partitions: int
     max_rows_per_partition: int = 1
     max_rows: int | None = None
-    public: tuple[Sequence[object] | pa.Array, ...] | None = None
+    public: ListedKeys | None = None
+
+    def __post_init__(self) -> None:
+        if self.public is not None and not isinstance(self.public, ListedKeys):
+            object.__setattr__(self, "public", ListedKeys(self.public))
 
     @property
     def unit_names(self) -> list[str]:
@@ -99,14 +106,11 @@ class Layout:
         """How many partitions are public; 0 where they are private."""
         if self.public is None:
             return 0
-        return len(self.public[0]) if self.partitions else 1
+        return len(self.public) if self.partitions else 1
 
     def listed_texts(self) -> Texts:
         """The texts of long keys that are listed."""
-        texts: Texts = {}
-        for column in self.listed_columns() if self.public is not None else []:
-            keys.encoded(column, texts)
-        return texts
+        return {} if self.public is None else self.public.texts(self.partitions)
 
     @property
     def text_names(self) -> list[str]:
@@ -178,8 +182,9 @@ class Layout:
                 keep = valid if keep is None else pc.and_(keep, valid)
         if self.public is not None and self.partitions:
             places, listed = self.public_places(wire)
-            inside = pa.array(places < listed)
-            keep = inside if keep is None else pc.and_(keep, inside)
+            inside = places < listed
+            if not inside.all():
+                keep = pa.array(inside) if keep is None else pc.and_(keep, pa.array(inside))
         return keep
 
     def listed_columns(self) -> list[pa.Array]:
@@ -189,21 +194,7 @@ class Layout:
             RequestError: where the values of a column are of different kinds.
         """
         assert self.public is not None
-        if not self.partitions:
-            return [everything()]
-        columns = []
-        for name, values in zip(self.partitions, self.public, strict=True):
-            try:
-                column = keys.plain(arrow_values(values))
-            except (pa.ArrowException, OverflowError, UnicodeError):
-                raise RequestError(
-                    field=f"public, column {name!r}",
-                    message="lists values of different kinds",
-                    hint="use one kind of value",
-                ) from None
-            check_listed_length(name, column)
-            columns.append(column)
-        return columns
+        return self.public.arrays(self.partitions) if self.partitions else [everything()]
 
     def public_places(self, table: pa.Table) -> tuple[keys.Codes, int]:
         """For each row, the place of its partition in the public list, or a number beyond it; and the list's length.
@@ -217,35 +208,26 @@ class Layout:
         assert self.public is not None
         if not self.partitions:
             return np.zeros(table.num_rows, np.int64), 1
-        both = []
-        for i, (name, values, listed) in enumerate(
-            zip(self.partitions, self.public, self.listed_columns(), strict=True)
-        ):
-            mine = keys.plain(table.column(f"p{i}"))
-            if pa.types.is_null(mine.type):
-                mine = mine.cast(keys.plain_type(listed.type))
-            # The rows carry digests of long keys: so must the list, to be compared with them.
-            both.append(gather.joined([keys.comparable(public_column(name, mine.type, values)), mine]))
-        length = len(self.public[0])
-        # Codes are given in order of first appearance: those of the list are 0, 1, 2, ...
-        codes = keys.dense(both).codes
-        if not np.array_equal(codes[:length], np.arange(length)):
+        mine = [keys.one_array(table.column(name)) for name in self.partition_names]
+        listed = self.public.places(self.partitions, [column.type for column in mine])
+        if listed.has_doubles:
             raise RequestError(field="public", message="lists a partition twice", hint="list each partition once")
-        return codes[length:], length
-
-
-def check_listed_length(name: str, column: pa.Array) -> None:
-    """Refuse a public key that no row can have: one that is too long, which counts as null in rows.
-
-    Raises:
-        RequestError: as said.
-    """
-    if is_text(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_KEY:
-        raise RequestError(
-            field=f"public, column {name!r}",
-            message=f"lists a key of more than {LONGEST_KEY:,} bytes",
-            hint="leave it out: such a key counts as null in rows",
+        if not any(pa.types.is_dictionary(column.type) for column in mine):
+            return listed.find(_of_types(mine, listed)), len(listed)
+        # Rows repeat their keys: each is looked up once.
+        distinct = keys.dense(
+            [column if pa.types.is_dictionary(column.type) else keys.plain(column) for column in mine]
         )
+        return listed.find(_of_types(distinct.columns, listed))[distinct.codes], len(listed)
+
+
+def _of_types(columns: Sequence[pa.Array], listed: KeyPlaces) -> list[pa.Array]:
+    """Canonical keys of the types of a list, as which a column of nulls alone counts too."""
+    plain = [keys.plain(column) for column in columns]
+    return [
+        column.cast(of.type) if pa.types.is_null(column.type) else column
+        for column, of in zip(plain, listed.columns, strict=True)
+    ]
 
 
 def _check_columns(schema: pa.Schema, layout: Layout) -> None:

@@ -25,6 +25,9 @@ from dp_pipelines.kernels.layout import Layout
 ROW = "__row"
 """The column by which rows of one unit are told apart; columns of users do not begin with two underscores."""
 
+TWIN = "(row of the lookup)"
+"""The column that tells rows apart that a public table has made of one row: the row id of stages that read such rows."""
+
 HASH = "h"
 """The column with the hash of a row in tables of facts."""
 

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dp_pipelines.disk_errors import reason_of, remedy_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks
 from dp_pipelines.ledger.events import Event
@@ -48,6 +49,8 @@ class Anchor:
     def __init__(self, folder: pathlib.Path, ledger: str, *, optional: bool) -> None:
         self._folder, self._ledger, self._optional = folder, ledger, optional
         self._head = folder / f"{ledger}.json"
+        self.trouble = ""
+        """What `write` could not do in a place that nobody chose."""
 
     def prepare(self) -> None:
         """Make sure that a chosen place can be written, before there is a ledger.
@@ -107,7 +110,7 @@ class Anchor:
         Raises:
             LedgerError: it cannot be written, or is missing or damaged.
         """
-        with self._told(self._head):
+        with self._told(self._head, written=True):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with disks.alone(self._folder):
                 known = self.read()
@@ -156,14 +159,25 @@ class Anchor:
         )
 
     @contextlib.contextmanager
-    def _told(self, path: pathlib.Path) -> Iterator[None]:
+    def _told(self, path: pathlib.Path, *, written: bool = False) -> Iterator[None]:
+        """Say that a chosen place cannot be written.
+
+        Args:
+            path: which file, or folder.
+            written: whether the ledger has the event already; else nothing was added to it.
+        """
         try:
             yield
         except OSError as error:
+            reason = reason_of(error)
             if self._optional:
+                self.trouble = f"anchor {path}: cannot be written: {reason or error.strerror or 'no such folder'}"
                 return
+            state = "has taken this step, and is not charged for it again" if written else "itself is unchanged"
+            remedy = remedy_of(reason) if reason else "mend that"
             raise LedgerError(
-                f"anchor {path}: cannot be written: {error.strerror or 'no such folder'}; the ledger itself is unchanged"
+                f"anchor {path}: cannot be written: {reason or error.strerror or 'no such folder'}; the ledger {state}; "
+                f"{remedy}, then run the same command again"
             ) from None
 
 

@@ -2,12 +2,13 @@
 
 In: a URL. Out: events in order, appended by one writer at a time, and the bytes of releases. Holds: an append is durable when
 it returns, or has not happened; rows are never changed or removed, and triggers refuse it; two writers can never both follow
-the same event. Not covered: what the events mean (`state`), whether the chain is whole (`events`).
-
-SQLite: a rollback journal with synchronous=EXTRA (a power cut loses nothing that was acknowledged), BEGIN IMMEDIATE for every
-write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first. With `places`
-the only module that imports SQLAlchemy.
+the same event. A server that does not answer is asked again for as long as `patience` says. Not covered: what the events mean
+(`state`), whether the chain is whole (`events`).
 """
+
+# SQLite: a rollback journal with synchronous=EXTRA (a power cut loses nothing that was acknowledged), BEGIN IMMEDIATE for every
+# write, an integrity check at opening, local disks only. PostgreSQL: every write locks the table of events first. With `places`
+# the only module that imports SQLAlchemy.
 
 import contextlib
 import dataclasses
@@ -16,16 +17,20 @@ import pathlib
 import sqlite3
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from dp_pipelines.disk_errors import reason_of
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.ledger import disks, places
 from dp_pipelines.ledger.events import Event
+from dp_pipelines.ledger.patience import Patience, Unreachable
+
+Found = TypeVar("Found")
 
 PART = 8 * 2**20
 """Bytes of a release are kept in rows of this size."""
@@ -81,14 +86,16 @@ class Database:
 
     Args:
         url: a path of a SQLite file, `sqlite:///PATH` or `postgresql://...`.
+        patience: with a server that does not answer; None has none.
 
     Raises:
         RequestError: the URL is of another kind, or the file stands on a network file system.
         LedgerError: the place cannot be reached, or is damaged.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: Patience | None = None) -> None:
         self._url = places.parse(url)
+        self.patience = Patience() if patience is None else patience
         self.path = pathlib.Path(os.path.abspath(self._url.database or "")) if self.is_sqlite else None
         self.shown = str(self.path) if self.path is not None else places.shown(self._url)
         if self.path is not None:
@@ -113,9 +120,9 @@ class Database:
         """
         if self.path is not None and not os.path.lexists(self.path):
             return False
-        with self._told("read"), self._engine.connect() as connection:
-            # All names by one statement: between two of them another process may make the ledger.
-            tables = {EVENTS.name, CONTENTS.name} & set(sa.inspect(connection).get_table_names())
+        # All names by one statement: between two of them another process may make the ledger.
+        names = self._read(lambda connection: sa.inspect(connection).get_table_names())
+        tables = {EVENTS.name, CONTENTS.name} & set(names)
         if len(tables) == 2:
             return True
         if tables or self.is_sqlite:
@@ -134,7 +141,8 @@ class Database:
             LedgerError: it cannot be made here.
         """
         if self.path is None:
-            with self._told("made"), self._engine.connect() as connection, connection.begin():
+            self._read(lambda connection: None)  # waits until the server is there
+            with self._told("made"), self._connected(self._engine) as connection, connection.begin():
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('dp_pipelines ledger'))"))
                 if sa.inspect(connection).has_table(EVENTS.name):
                     raise self._there()
@@ -155,7 +163,8 @@ class Database:
                 self._put(temporary, self.path)
         finally:
             for left in (temporary, temporary.with_name(temporary.name + "-journal")):
-                left.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # what failed first is told
+                    left.unlink(missing_ok=True)
 
     def _put(self, temporary: pathlib.Path, path: pathlib.Path) -> None:
         try:
@@ -184,11 +193,8 @@ class Database:
             LedgerError: they are not.
         """
         if not self.is_sqlite:
-            with self._told("read"), self._engine.connect() as connection:
-                if connection.execute(sa.text(_POSTGRES_CHECK)).scalar_one() != 2:
-                    raise LedgerError(
-                        f"ledger {self.shown}: its triggers against changes are missing; restore a backup"
-                    )
+            if self._read(lambda connection: connection.execute(sa.text(_POSTGRES_CHECK)).scalar_one()) != 2:
+                raise LedgerError(f"ledger {self.shown}: its triggers against changes are missing; restore a backup")
             return
         with self._told("read"), self._engine.connect() as connection:
             found = connection.execute(sa.text("PRAGMA integrity_check")).scalars().all()
@@ -204,19 +210,19 @@ class Database:
         Raises:
             LedgerError: they cannot be read.
         """
-        with self._told("read"), self._engine.connect() as connection:
-            return _events(connection, after)
+        return self._read(lambda connection: _events(connection, after))
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Writer"]:
         """The one writer; whatever it does is done together at the end, or not at all.
 
         Raises:
-            LedgerError: writing is not possible; nothing was written, unless the connection was lost at the very end, when
-                the next reader sees what happened.
+            LedgerError: writing is not possible, and nothing was written.
+            Unreachable: the connection was lost, after which nothing was written; unless that was at the very end, when the
+                next writer sees what happened.
         """
         engine = self._engine.execution_options(writes=True)
-        with self._told("written"), engine.connect() as connection, connection.begin():
+        with self._told("written"), self._connected(engine) as connection, connection.begin():
             if not self.is_sqlite:
                 connection.execute(sa.text("SET LOCAL synchronous_commit TO on"))
                 connection.execute(sa.text(f"SET LOCAL lock_timeout TO '{BUSY_SECONDS}s'"))
@@ -233,9 +239,48 @@ class Database:
         Raises:
             LedgerError: they cannot be read.
         """
-        with self._told("read"), self._engine.connect() as connection:
-            for sha256 in digests:
-                yield _content(connection, sha256)
+        wanted = list(digests)
+        while wanted:
+            try:
+                with self._told("read"), self._connected(self._engine) as connection:
+                    while wanted:
+                        found = _content(connection, wanted[0])
+                        del wanted[0]
+                        self.patience.answered(f"ledger {self.shown}")
+                        yield found
+            except Unreachable as lost:
+                self.patience.again(lost, f"ledger {self.shown}")
+
+    def _read(self, look: Callable[[sa.Connection], Found]) -> Found:
+        """What a look at the place finds; a look that loses its connection is repeated."""
+        while True:
+            try:
+                with self._told("read"), self._connected(self._engine) as connection:
+                    found = look(connection)
+                self.patience.answered(f"ledger {self.shown}")
+                return found
+            except Unreachable as lost:
+                self.patience.again(lost, f"ledger {self.shown}")
+
+    @contextlib.contextmanager
+    def _connected(self, engine: sa.Engine) -> Iterator[sa.Connection]:
+        """A connection.
+
+        Raises:
+            Unreachable: the server does not answer.
+        """
+        try:
+            connection = engine.connect()
+        except DBAPIError as error:
+            text = str(error.orig).lower()
+            if self.is_sqlite or any(sign in text for sign in _REFUSALS):
+                raise
+            raise self._unreachable() from None
+        with connection:
+            yield connection
+
+    def _unreachable(self) -> Unreachable:
+        return Unreachable(f"ledger {self.shown}: {_MEANINGS['connection']}")
 
     def close(self) -> None:
         """Close all connections."""
@@ -244,7 +289,14 @@ class Database:
     def _connect(self, path: pathlib.Path | None) -> sa.Engine:
         # No connection is kept: between two steps of a run hours may pass, and servers close what is idle.
         if path is None:
-            arguments = {"connect_timeout": BUSY_SECONDS}
+            # A server whose machine is gone says nothing: a line that has been silent for a minute is lost.
+            silent = {
+                "keepalives_idle": 30,
+                "keepalives_interval": 10,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 60_000,
+            }
+            arguments = {"connect_timeout": BUSY_SECONDS, **silent}
             try:
                 return sa.create_engine(
                     self._url, connect_args=arguments, isolation_level="READ COMMITTED", poolclass=sa.NullPool
@@ -289,7 +341,13 @@ class Database:
             raise LedgerError(f"ledger {self.shown}: {_MEANINGS['malformed']}") from None
         except SQLAlchemyError as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
+            if isinstance(error, DBAPIError) and error.connection_invalidated:
+                raise self._unreachable() from None
             text = str(cause).lower()
+            if self.path is not None and disks.is_read_only(self.path) and verb != "read":
+                raise LedgerError(
+                    f"ledger {self.shown}: its disk is read-only; mount it for writing, or name another ledger"
+                ) from None
             for sign, meaning in _MEANINGS.items():
                 if sign in text:
                     raise LedgerError(f"ledger {self.shown}: {meaning}") from None
@@ -311,6 +369,20 @@ _MEANINGS = {
     "password authentication": "the server rejects the user or the password",
     "connection": "the server cannot be reached; run the same command again when it can",
 }
+
+
+_REFUSALS = (
+    "authentication failed",
+    "no password supplied",
+    "pg_hba.conf",
+    "does not exist",
+    "permission denied",
+    "is not currently accepting connections",
+    "name or service not known",
+    "nodename nor servname",
+    "certificate",
+)
+"""What a server says, or the system of a name, that time does not mend."""
 
 
 class Writer:
@@ -368,5 +440,5 @@ def _told_file(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or "no such folder"
+        reason = reason_of(error) or error.strerror or "no such folder"
         raise LedgerError(f"ledger {path}: cannot be created: {reason}; choose another place with --ledger") from None

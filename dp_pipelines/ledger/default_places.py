@@ -1,9 +1,8 @@
 """Notes which files this user has charged to which account of which ledger, to warn when another starts with a full budget.
 
-In: files, an account, its ledger. Out: other accounts that were charged for these files before, or nothing. Holds: a file is
-known by its path with links followed, and under another name by device and inode; a URL by itself. Nothing is refused for it,
-and a place that cannot be written is no error. Not covered: copies; files that were moved and then changed; other users and
-machines.
+In: files, an account, its ledger. Out: warnings that name other accounts charged for these files before. Holds: a file is
+recognised by its path with links resolved, or by device and inode if renamed; a URL by its text. It only warns, and an
+unwritable state folder is not an error. Not covered: copies; files that were moved and then changed; other users and machines.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ from dp_pipelines.ledger.anchor import default_anchor, put, read_object
 from dp_pipelines.ledger.sources import without_scheme
 
 Mark = tuple[int, ...]
-"""Device, inode and time of the last change of a file; nothing of a URL, or of a file that is not there."""
+"""Device, inode and modification time of a file; empty for a URL or a missing file."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,16 +37,16 @@ class AccountPlace:
 
 
 def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: str) -> list[str]:
-    """Write down that files are charged to an account; a warning for each other account that has had one of them.
+    """Record that files are charged to an account, and warn of every other account that was charged for one of them.
 
     Args:
         place: the account.
-        pattern: of its files, as it is registered.
-        files: what it stands for now; without any (rows in memory) the pattern is what is known.
-        option: how a ledger is named.
+        pattern: the registered pattern of its files.
+        files: the files that match it now; if empty (rows in memory), the pattern itself is recorded.
+        option: the command-line option that names a ledger.
 
     Returns:
-        what to tell; nothing of files that were written down before.
+        the warnings; none for files that were recorded before.
     """
     known, read = _known(place), _marks(files or [pattern])
     if read.items() <= known.items():
@@ -64,7 +63,7 @@ def remember(place: AccountPlace, pattern: str, files: Sequence[str], option: st
 
 
 def charged_before(place: AccountPlace, files: Sequence[str], option: str) -> list[str]:
-    """A warning for each other account that has had one of these files; nothing is written down. Arguments as for `remember`."""
+    """Warn of every other account that was charged for one of these files; record nothing. Arguments as for `remember`."""
     return _warnings(place, _marks(files), option)
 
 
@@ -87,7 +86,7 @@ def _same_account(one: AccountPlace, other: AccountPlace) -> bool:
 
 
 def _shared(new: Mapping[str, Mark], held: Mapping[str, Mark]) -> bool:
-    """Whether one of these files was noted: under its name, or under another one."""
+    """Whether one of these files was recorded, under this or another name."""
     if not new.keys().isdisjoint(held):
         return True
     by_inode = {mark[:2]: (name, mark) for name, mark in held.items() if mark}

@@ -24,7 +24,7 @@ NETWORK = re.compile(
 
 
 def kind_of(path: pathlib.Path) -> str:
-    """The kind of file system that a path is on or would be made on; empty where that is not known."""
+    """The kind of file system that holds a path, or would hold it; empty if unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -39,7 +39,7 @@ def kind_of(path: pathlib.Path) -> str:
         if len(fields) > 2:
             mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
             inside = place == mount or place.startswith(mount.rstrip("/") + "/")
-            # A later line covers an earlier one on the same place.
+            # A later mount hides an earlier one at the same place.
             if inside and len(mount) >= len(best):
                 best, kind = mount, fields[2]
     return kind
@@ -49,7 +49,7 @@ def refuse_network(path: pathlib.Path) -> None:
     """Refuse a SQLite file on a network file system.
 
     Raises:
-        RequestError: it is on one.
+        RequestError: the path is on one.
     """
     kind = kind_of(path)
     if NETWORK.fullmatch(kind):
@@ -60,9 +60,20 @@ def refuse_network(path: pathlib.Path) -> None:
         )
 
 
+def is_read_only(path: pathlib.Path) -> bool:
+    """Whether the disk that holds a path, or would hold it, is mounted read-only."""
+    where = path
+    while not where.exists() and where != where.parent:
+        where = where.parent
+    try:
+        return bool(os.statvfs(where).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def alone(folder: pathlib.Path) -> Iterator[None]:
-    """One process at a time in a folder that exists, where its file system has locks."""
+    """Let one process at a time work in an existing folder, if its file system supports locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):

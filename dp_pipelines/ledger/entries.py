@@ -7,6 +7,8 @@ In: the content of events. Out: frozen values. Holds: a cost is whole and never 
 import dataclasses
 from typing import Any
 
+from dp_pipelines.planning.plan import Plan
+
 RESERVED, FILTER = "reserved", "filter"
 RULES = (RESERVED, FILTER)
 
@@ -224,3 +226,24 @@ class Tuning:
     time: str
     who: str
     sources: tuple[str, ...] = ()
+
+
+def frozen_body(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:
+    """The content of the event that freezes a plan."""
+    return {
+        "account": account,
+        "window": window,
+        "asked": asked,
+        "plan": plan.digest,
+        "runs": plan.runs,
+        "budget": {"epsilon": plan.epsilon, "delta": plan.delta},
+        "accounted": dict(plan.accounted),
+        "accounted_one_run": dict(plan.accounted_one_run),
+        "frozen": plan.frozen(),
+        "mechanisms": [record.to_json() for record in plan.mechanisms],
+        "groups": [[[record.to_json() for record in records], times] for records, times in plan.all_mechanisms()]
+        if plan.split != "constant"
+        else None,
+        "cost": cost,
+        "who": who,
+    }

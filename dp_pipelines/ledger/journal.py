@@ -3,7 +3,7 @@
 In: a URL. Out: the state of a ledger, and a way to add events to it. Holds: before anything is trusted, the file, the
 chain, the possibility of each event and the anchor are verified, and the anchor again before anything is charged; the
 anchor is where the command or the environment says, and where this user has seen it (`pins`); a step that fails leaves
-no trace. Not covered: which events make sense (`ledger`).
+no trace; one whose answer was lost is looked for before it is repeated. Not covered: which events make sense (`ledger`).
 """
 
 import contextlib
@@ -18,6 +18,7 @@ from dp_pipelines.ledger import events, pins
 from dp_pipelines.ledger.anchor import Anchor, default_anchor
 from dp_pipelines.ledger.database import Database, Writer
 from dp_pipelines.ledger.events import Event, chained, check_chain
+from dp_pipelines.ledger.patience import Patience, Unreachable
 from dp_pipelines.ledger.state import State
 
 Self = TypeVar("Self", bound="Journal")
@@ -35,9 +36,18 @@ class Journal:
         self._database, self._clock, self._pinned = database, clock, pinned
         self._events: list[Event] = []
         self._state: State | None = None
+        self.anchor_trouble = ""
+        """Why the last event is in no anchor, where the place is one that nobody chose; else empty."""
 
     @classmethod
-    def create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+    def create(
+        cls: type[Self],
+        url: str,
+        *,
+        anchor: str | None = None,
+        clock: Callable[[], str] = now,
+        patience: Patience | None = None,
+    ) -> Self:
         """Make a new ledger.
 
         Args:
@@ -45,60 +55,76 @@ class Journal:
             anchor: the folder for its anchor; None takes the one that the environment names, else this user's own, where
                 missing anchors are no error.
             clock: gives the times that are written down.
+            patience: with a server that does not answer; None has none.
 
         Raises:
             RequestError: there is one already, or the URL is wrong.
             LedgerError: it cannot be made, or its anchor cannot.
         """
         name, place = uuid.uuid4().hex, pins.named(anchor)
-        journal = cls(Database(url), clock, place)
+        journal = cls(Database(url, patience), clock, place)
         if place:
             Anchor(pathlib.Path(place), name, optional=False).prepare()
         journal._state = State()
         with journal._database.creating() as writer:
             adder = Adder(journal, writer)
             adder(events.LEDGER_CREATED, {"ledger": name, "anchor": place})
-        journal._anchor.write(journal.head, anew=True)
+        journal._write_anchor(anew=True)
         journal._remember()
         return journal
 
     @classmethod
-    def open(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+    def open(
+        cls: type[Self],
+        url: str,
+        *,
+        anchor: str | None = None,
+        clock: Callable[[], str] = now,
+        patience: Patience | None = None,
+    ) -> Self:
         """Open a ledger and verify it: file, chain, anchor.
 
         Args:
             url: where.
             anchor: the folder where its anchor must be; None takes the one that the environment names, if any.
             clock: gives the times that are written down.
+            patience: with a server that does not answer; None has none.
 
         Raises:
             RequestError: there is none.
             LedgerError: it cannot be read or trusted.
         """
-        journal = cls._found(url, anchor, clock)
+        journal = cls._found(url, anchor, clock, patience)
         journal._load()
         return journal
 
     @classmethod
-    def open_or_create(cls: type[Self], url: str, *, anchor: str | None = None, clock: Callable[[], str] = now) -> Self:
+    def open_or_create(
+        cls: type[Self],
+        url: str,
+        *,
+        anchor: str | None = None,
+        clock: Callable[[], str] = now,
+        patience: Patience | None = None,
+    ) -> Self:
         """Open a ledger, or create it if there is none, even if two processes do so at once.
 
         Raises:
             RequestError, LedgerError: as for both; or there was one that this user has seen, and it is gone.
         """
-        database = Database(url)
+        database = Database(url, patience)
         seen = pins.seen(database.place)  # before the look at the place: another process may be making it
-        if not cls.exists(url):
+        if not database.exists():
             if seen:
                 pins.refuse_gone(database.shown)
             with contextlib.suppress(RequestError):  # of two at once one makes it
-                return cls.create(url, anchor=anchor, clock=clock)
-        return cls.open(url, anchor=anchor, clock=clock)
+                return cls.create(url, anchor=anchor, clock=clock, patience=patience)
+        return cls.open(url, anchor=anchor, clock=clock, patience=patience)
 
     @classmethod
-    def exists(cls, url: str) -> bool:
+    def exists(cls, url: str, *, patience: Patience | None = None) -> bool:
         """Whether there is a ledger at a place. Errors as for `open`, except for its absence."""
-        return Database(url).exists()
+        return Database(url, patience).exists()
 
     @classmethod
     def accept(
@@ -122,7 +148,7 @@ class Journal:
         journal = cls._found(url, anchor, clock)
         journal._load(needed=False)
         check(journal)
-        journal._anchor.write(journal.head, anew=True)
+        journal._write_anchor(anew=True)
         journal._remember()
         return journal
 
@@ -137,6 +163,11 @@ class Journal:
             self._load()
         assert self._state is not None
         return self._state
+
+    @property
+    def patience(self) -> Patience:
+        """How long it waits for its server."""
+        return self._database.patience
 
     @property
     def shown(self) -> str:
@@ -171,8 +202,10 @@ class Journal:
         self._database.close()
 
     @classmethod
-    def _found(cls: type[Self], url: str, anchor: str | None, clock: Callable[[], str]) -> Self:
-        journal = cls(Database(url), clock, pins.named(anchor))
+    def _found(
+        cls: type[Self], url: str, anchor: str | None, clock: Callable[[], str], patience: Patience | None = None
+    ) -> Self:
+        journal = cls(Database(url, patience), clock, pins.named(anchor))
         if not journal._database.exists():
             raise RequestError(
                 field=f"ledger {journal.shown}",
@@ -223,6 +256,11 @@ class Journal:
         folder = pathlib.Path(chosen or default_anchor())
         return Anchor(folder, self.state.ledger, optional=not chosen and not self._pinned)
 
+    def _write_anchor(self, *, anew: bool = False) -> None:
+        anchor = self._anchor
+        anchor.write(self.head, anew=anew)
+        self.anchor_trouble = anchor.trouble
+
     def _hash_of(self, seq: int) -> str | None:
         return self._events[seq - 1].hash if 1 <= seq <= len(self._events) else None
 
@@ -235,31 +273,47 @@ class Journal:
             self._events, self._state = [], None
             raise
 
-    @contextlib.contextmanager
-    def _writing(self, *, charges: bool = True) -> Iterator["Adder"]:
+    def _write(self, step: Callable[["Adder"], None], *, charges: bool = True) -> None:
         """Catch up with other writers, add events, and remember the head; what fails is read again before the next step.
 
         Args:
+            step: adds the events, or raises. It is called again if the server hung up before it heard of them all, and then
+                sees what others have written meanwhile.
             charges: whether the anchor must be there. Without it nothing new is begun, but what is charged may be finished.
         """
-        adder: Adder | None = None
-        try:
-            with self._database.writing() as writer:
-                with self._whole():
-                    if self._state is None:
-                        self._state = State()
-                        self._begin(writer.events(0))
-                    else:
-                        self._follow_on(writer.events(self.head.seq - 1))
-                    self._anchor.check(self._anchor.read(), self._hash_of, needed=charges)
-                adder = Adder(self, writer)
-                yield adder
-        except BaseException:
-            if adder is not None and adder.added:
-                self._events, self._state = [], None
-            raise
-        if adder.added:
-            self._anchor.write(self.head)
+        unsure: Event | None = None
+        while True:
+            adder: Adder | None = None
+            try:
+                with self._database.writing() as writer:
+                    self._catch_up(writer, charges)
+                    # Nobody else writes now, nor will a lost line of our own: either its events are here, or they never will be.
+                    written = unsure is not None and self._hash_of(unsure.seq) == unsure.hash
+                    if not written:
+                        adder = Adder(self, writer)
+                        step(adder)
+                break
+            except BaseException as error:
+                last = self._events[-1] if adder is not None and adder.added and self._state is not None else None
+                if adder is not None and adder.added:
+                    self._events, self._state = [], None
+                if not isinstance(error, Unreachable):
+                    raise
+                unsure = unsure if last is None else last
+                self._database.patience.again(error, f"ledger {self.shown}")
+        self._database.patience.answered(f"ledger {self.shown}")
+        if written or (adder is not None and adder.added):
+            self._write_anchor()
+
+    def _catch_up(self, writer: Writer, charges: bool) -> None:
+        """Apply what others have written, and check the anchor, while nobody else writes."""
+        with self._whole():
+            if self._state is None:
+                self._state = State()
+                self._begin(writer.events(0))
+            else:
+                self._follow_on(writer.events(self.head.seq - 1))
+            self._anchor.check(self._anchor.read(), self._hash_of, needed=charges)
 
 
 class Adder:

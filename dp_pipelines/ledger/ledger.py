@@ -18,7 +18,7 @@ from dp_pipelines import checks
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules, sources
-from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window
+from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window, frozen_body
 from dp_pipelines.ledger.journal import Adder, Journal
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
@@ -115,7 +115,8 @@ class Ledger(Journal):
         if window is not None:
             refusals.check_window(window)
         cap, order = rules.check_cap(rule, epsilon, delta)
-        with self._writing() as add:
+
+        def step(add: Adder) -> None:
             if name in self.state.accounts:
                 raise RequestError(
                     field=f"dataset {name!r}",
@@ -138,6 +139,8 @@ class Ledger(Journal):
                 "sources": list(dict.fromkeys(patterns)),
             }
             add(events.ACCOUNT_OPENED, body)
+
+        self._write(step)
         return self.state.accounts[name]
 
     def raise_cap(self, name: str, *, epsilon: float, delta: float) -> Account:
@@ -150,13 +153,16 @@ class Ledger(Journal):
         if account.order:
             raise RequestError(field=f"dataset {name!r}", message="has the rule filter, whose cap is fixed")
         cap, _ = rules.cap_of(account.rule, refusals.above(epsilon, "epsilon"), refusals.above(delta, "delta"))
-        with self._writing() as add:
+
+        def step(add: Adder) -> None:
             if not self.account(name).cap.within(cap):
                 raise RequestError(field=f"dataset {name!r}", message="its cap can only be raised")
             add(
                 events.CAP_RAISED,
                 {"account": name, "epsilon": float(epsilon), "delta": float(delta), "cap": cap.to_json()},
             )
+
+        self._write(step)
         return self.state.accounts[name]
 
     def claim_source(self, name: str, source: str, files: Sequence[str] = ()) -> None:
@@ -174,11 +180,14 @@ class Ledger(Journal):
         self.refuse_foreign(name, source, files)
         if set(wanted) <= set(self.account(name).sources):
             return
-        with self._writing() as add:
+
+        def step(add: Adder) -> None:
             self.refuse_foreign(name, source, files)
             for one in wanted:
                 if one not in self.account(name).sources:
                     add(events.SOURCE_REGISTERED, {"account": name, "source": one})
+
+        self._write(step)
 
     def admit(
         self,
@@ -213,7 +222,8 @@ class Ledger(Journal):
                 `asked`; the account has windows and none is given, or vice versa.
             BudgetError: the account or the plan has no room for it.
         """
-        with self._writing() as add:
+
+        def step(add: Adder) -> None:
             owner = self.account(account)
             refusals.refuse_window(owner, window)
             known = self.run(account, run_id)
@@ -227,11 +237,11 @@ class Ledger(Journal):
                     hint="run the same command again, with the version of dp_pipelines that made the plan",
                 )
             if known is not None and known.state != "abandoned":
-                return known
+                return
             if block is None:
                 cost = rules.plan_cost(owner, plan.accounted["epsilon"], plan.accounted["delta"])
                 rules.refuse_above(owner, window, cost)
-                add(events.PLAN_FROZEN, _frozen(account, window, asked, plan, cost.to_json(), who))
+                add(events.PLAN_FROZEN, frozen_body(account, window, asked, plan, cost.to_json(), who))
                 block = self.state.plans[account, window, asked]
             free = next((number for number in range(1, block.runs + 1) if number not in block.rounds), None)
             if free is None:
@@ -239,7 +249,7 @@ class Ledger(Journal):
                     field=f"run {run_id!r}",
                     message=f"is one too many: the plan's budget covers {block.runs} runs, and all are used, "
                     f"the last by run {block.rounds[block.runs]!r}",
-                    hint="repeat one of their ids to get its release again, or plan for more runs under the account's cap",
+                    hint=refusals.another_plan(block.runs),
                 )
             cost = rules.run_cost(owner, records(free))
             rules.refuse_above(owner, window, cost)
@@ -255,6 +265,8 @@ class Ledger(Journal):
                 "who": who,
             }
             add(events.RUN_RESERVED, body)
+
+        self._write(step)
         return self.state.runs[account, run_id]
 
     def start(self, run: Run, *, attempt: str, staging: str, where: Mapping[str, Any]) -> Run:
@@ -299,9 +311,12 @@ class Ledger(Journal):
             LedgerError: another attempt has begun since; this draw may not be used.
         """
         sha256 = hashlib.sha256(content).hexdigest()
-        with self._writing(charges=False) as add:
+
+        def step(add: Adder) -> None:
             add.writer.keep(sha256, content)
             self._add_to(add, run, events.DRAW_FROZEN, {"attempt": attempt, "name": name, "sha256": sha256})
+
+        self._write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def drawn(self, run: Run, name: str) -> bytes | None:
@@ -332,10 +347,13 @@ class Ledger(Journal):
             LedgerError: another attempt has begun since; these files may never be seen.
         """
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        with self._writing(charges=False) as add:
+
+        def step(add: Adder) -> None:
             for name, content in files.items():
                 add.writer.keep(digests[name], content)
             self._add_to(add, run, events.RUN_COMMITTED, {"attempt": attempt, "files": digests})
+
+        self._write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def published(self, run: Run, folder: str) -> Run:
@@ -351,7 +369,8 @@ class Ledger(Journal):
         Raises:
             RequestError: it has a release, or an attempt has not ended.
         """
-        with self._writing(charges=False) as add:
+
+        def step(add: Adder) -> None:
             known = self.state.runs[run.account, run.run_id]
             ended = all(attempt.ended for attempt in known.attempts)
             if known.committed or known.state == "abandoned" or not ended:
@@ -361,6 +380,8 @@ class Ledger(Journal):
                 raise RequestError(field=f"run {run.run_id!r}", message=f"{message}, and cannot be abandoned")
             given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
+
+        self._write(step, charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def release(self, run: Run) -> dict[str, bytes]:
@@ -376,9 +397,9 @@ class Ledger(Journal):
         sources: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Note that somebody is about to look at the raw rows. This charges nothing. Arguments as for `state.Tuning`."""
-        with self._writing() as add:
-            body = {"account": account, "stage": stage, "configurations": configurations, "content": content}
-            add(events.DATA_TUNED, {**body, "grid": grid, "who": who, "sources": list(sources)})
+        body = {"account": account, "stage": stage, "configurations": configurations, "content": content}
+        body |= {"grid": grid, "who": who, "sources": list(sources)}
+        self._write(lambda add: add(events.DATA_TUNED, body))
 
     def verify(self, *, accepted: bool = True) -> int:
         """Verify everything, including every stored byte, and return the number of events.
@@ -403,8 +424,7 @@ class Ledger(Journal):
             yield content
 
     def _follow(self, run: Run, kind: str, **body: Any) -> Run:
-        with self._writing(charges=False) as add:
-            self._add_to(add, run, kind, body)
+        self._write(lambda add: self._add_to(add, run, kind, body), charges=False)
         return self.state.runs[run.account, run.run_id]
 
     def _add_to(self, add: Adder, run: Run, kind: str, body: dict[str, Any]) -> None:
@@ -427,23 +447,3 @@ class Ledger(Journal):
             RequestError: they do.
         """
         refusals.foreign(self.state.accounts.values(), name, source, files)
-
-
-def _frozen(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:
-    return {
-        "account": account,
-        "window": window,
-        "asked": asked,
-        "plan": plan.digest,
-        "runs": plan.runs,
-        "budget": {"epsilon": plan.epsilon, "delta": plan.delta},
-        "accounted": dict(plan.accounted),
-        "accounted_one_run": dict(plan.accounted_one_run),
-        "frozen": plan.frozen(),
-        "mechanisms": [record.to_json() for record in plan.mechanisms],
-        "groups": [[[record.to_json() for record in records], times] for records, times in plan.all_mechanisms()]
-        if plan.split != "constant"
-        else None,
-        "cost": cost,
-        "who": who,
-    }

@@ -1,9 +1,9 @@
 """Pins the place of a ledger's anchor from outside, since anyone who can write the ledger can change the place it names.
 
-In: what a command or the environment names; what this user has seen at the ledger's place. Out: an error where the ledger says
-something else. Holds: a named anchor must match and must be there; a ledger that was seen with one name and anchor is refused
-with others until a person accepts it; where it is gone, none is made unasked. Not covered: a ledger that this user sees for the
-first time and names no anchor for; who can write this user's state folder; a rollback that the anchor has not outlived.
+In: the anchor that a command or the environment names; what this user last saw at the ledger's place. Out: an error if the
+ledger says otherwise. Holds: a named anchor must exist and match; a ledger whose name or anchor has changed is refused until a
+person accepts it; a missing ledger is never recreated silently. Not covered: a ledger seen for the first time with no anchor
+named; anyone who can write this user's state folder; a rollback of both the ledger and its anchor.
 """
 
 import contextlib
@@ -20,29 +20,29 @@ ENVIRONMENT = "DP_PIPELINES_ANCHOR"
 
 
 class OtherAnchor(LedgerError):
-    """A ledger keeps its anchor in another place than the one that was named."""
+    """A ledger keeps its anchor somewhere other than the place that was named."""
 
 
 def named(given: str | None) -> str:
-    """The folder where an anchor must lie, absolute; empty where none is named.
+    """The absolute path of the folder that must hold the anchor; empty if none is named.
 
     Args:
-        given: what the caller names; None leaves it to the environment.
+        given: the folder that the caller names; None for the one in the environment.
     """
     folder = given if given is not None else os.environ.get(ENVIRONMENT, "")
     return os.path.abspath(folder) if folder else ""
 
 
 def refuse_other(shown: str, held: str, pinned: str) -> None:
-    """Refuse a ledger whose anchor is not where it must be.
+    """Refuse a ledger whose anchor is not in the named folder.
 
     Args:
         shown: the ledger's place.
         held: the folder that the ledger names; empty for this user's own.
-        pinned: what `named` gave.
+        pinned: the result of `named`.
 
     Raises:
-        OtherAnchor: it lies elsewhere.
+        OtherAnchor: it is elsewhere.
     """
     if pinned and os.path.realpath(held or default_anchor()) != os.path.realpath(pinned):
         place = repr(held) if held else f"this user's own folder {default_anchor()!r}"
@@ -53,16 +53,16 @@ def refuse_other(shown: str, held: str, pinned: str) -> None:
 
 
 def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
-    """Refuse a ledger that is not the one that this user has seen at its place.
+    """Refuse a ledger if this user last saw a different one at this place.
 
     Args:
-        place: of the ledger, one spelling for each.
-        shown: the same for people.
-        ledger: its own name.
-        anchor: the folder that it names; empty for this user's own.
+        place: the ledger's place, in its one canonical spelling.
+        shown: the place as people read it.
+        ledger: the ledger's own name.
+        anchor: the anchor's folder that it names; empty for this user's own.
 
     Raises:
-        LedgerError: another ledger was seen there, or this one with another anchor.
+        LedgerError: the ledger or its anchor differs from what was seen.
     """
     held, note = _held(place), _note(place)
     if held is None:
@@ -80,12 +80,12 @@ def refuse_unlike(place: str, shown: str, ledger: str, anchor: str) -> None:
 
 
 def seen(place: str) -> bool:
-    """Whether this user has seen a ledger at a place."""
+    """Whether this user has seen a ledger at this place."""
     return _held(place) is not None
 
 
 def refuse_gone(shown: str) -> NoReturn:
-    """Refuse to make a ledger in the place of one that was seen there: what was spent is written in that one.
+    """Refuse to create a ledger where one was seen before: the missing one records what was spent.
 
     Raises:
         RequestError: always.
@@ -98,7 +98,7 @@ def refuse_gone(shown: str) -> NoReturn:
 
 
 def remember(place: str, ledger: str, anchor: str) -> None:
-    """Note what this user has seen. A place that cannot be written is no error. Arguments as for `refuse_unlike`."""
+    """Record what this user has seen. An unwritable state folder is not an error. Arguments as for `refuse_unlike`."""
     seen, note = {"place": place, "ledger": ledger, "anchor": anchor}, _note(place)
     if read_object(note) != seen:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Parses `--ledger`: a path, or a SQLite or PostgreSQL URL; and shows it without its secrets.
 
-In: text. Out: a URL. Holds: what cannot be meant is refused, and never repeated, since it may hold a password. Not covered:
-whether anything is there (`database`).
+In: text. Out: a URL. Holds: an error never repeats the text, which may contain a password. Not covered: whether a ledger
+exists there (`database`).
 """
 
 import sqlalchemy as sa
@@ -11,10 +11,10 @@ from dp_pipelines.errors import RequestError
 
 
 def parse(url: str) -> sa.URL:
-    """A URL as it is meant.
+    """Read a path or a URL.
 
     Raises:
-        RequestError: it is neither a path nor a URL of SQLite or PostgreSQL.
+        RequestError: the text is neither a path nor a URL of SQLite or PostgreSQL.
 
     >>> parse("ledger.sqlite").get_backend_name(), parse("postgresql://db/budget").drivername
     ('sqlite', 'postgresql+psycopg')
@@ -41,7 +41,7 @@ def parse(url: str) -> sa.URL:
 
 
 def shown(url: sa.URL) -> str:
-    """A URL without what may be secret: a password stands beside the user or among the options."""
+    """The URL without its secrets: a password may follow the user or be among the options."""
     host = url.host or url.query.get("host") or ""
     return sa.URL.create(
         "postgresql", username=url.username, host=str(host) or None, port=url.port, database=url.database

@@ -1,7 +1,7 @@
 """Refuses invalid requests to a ledger: wrong caps, wrong windows, run ids that belong to something else.
 
-In: what is asked, what is known. Out: an error, or nothing. Holds: all of it is said before anything is written. Not covered:
-what does not fit into a budget (`rules`).
+In: a request, the ledger's state. Out: an error, or nothing. Holds: every refusal comes before anything is written. Not
+covered: charges that do not fit a budget (`rules`).
 """
 
 import datetime
@@ -13,7 +13,7 @@ from dp_pipelines.ledger.entries import Account, Run, Window
 
 
 def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
-    """Refuse a run id that stands for something else.
+    """Refuse a run id that was used for something else.
 
     Raises:
         RequestError: for another plan, job, window or other parameters.
@@ -28,8 +28,17 @@ def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
     )
 
 
+def another_plan(runs: int) -> str:
+    """What helps where all runs of a plan are used."""
+    return (
+        "repeat one of their ids, or ask the same question, to get its release again; for another threshold or limit, filter "
+        "its published table, which is free; for a new draw, make a new plan, which is charged anew: "
+        f"runs: {runs + 1} in the job's budget, or `dp-pipelines sql ... --runs {runs + 1} --run-id ID`"
+    )
+
+
 def above(value: float, field: str) -> float:
-    """A part of a cap that is above 0, and below 1 where it is a delta."""
+    """Check one part of a cap: above 0, and below 1 if it is delta."""
     cap = units.epsilon_cap(value) if field == "epsilon" else units.delta_cap(value)
     example = f"write e.g. --{field} {1 if field == 'epsilon' else 1e-6}"
     if cap <= 0 or (field == "delta" and value >= 1):
@@ -39,7 +48,7 @@ def above(value: float, field: str) -> float:
 
 
 def check_window(window: Window) -> None:
-    """Refuse a window that is none."""
+    """Refuse an invalid window."""
     if not window.column or type(window.days) is not int or window.days < 1:
         raise RequestError(field="window", message="must have a column and at least one day")
     try:
@@ -49,7 +58,7 @@ def check_window(window: Window) -> None:
 
 
 def refuse_window(account: Account, window: str) -> None:
-    """Refuse a run without a window where the account has them, and the other way round."""
+    """Refuse a run without a window if the account has windows, and a run with one if it has none."""
     if (window == "") == (account.window is None):
         return
     if account.window is None:
@@ -69,7 +78,7 @@ def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence
     """Refuse a pattern of files, or files, that belong to another account than the named one.
 
     Raises:
-        RequestError: they do.
+        RequestError: they belong to another account.
     """
     for other in accounts:
         theirs = other.name != name and any(

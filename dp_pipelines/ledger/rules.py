@@ -14,10 +14,8 @@ the better rule: `reserved` or `filter` is fixed with the account, and the order
 #   the divergence into (epsilon, delta); three quarters are the purse for failures, since a plan uses half of its own delta for
 #   selection, and with the tables of noise that would not fit into half.
 #
-# If the records of a plan have groups of units, both rules charge the most expensive group of each plan, and these
-# charges add
-# up: a unit may be in one group of this plan and in another of the next, and in each loses at most what that group
-#     costs.
+# If the records of a plan have groups of units, both rules charge the most expensive group of each plan, and these charges
+# add up: a unit may be in one group of this plan and in another of the next, and loses at most that group's cost in each.
 #
 # The order is the one at which Gaussian noise fits in most often.
 
@@ -37,7 +35,7 @@ SAFETY = Fraction(1, 10**9)
 
 
 def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
-    """What an account may spend in whole units, and the order of its filter (empty for `reserved`).
+    """The cap of an account in whole units, and the order of its filter (empty for `reserved`).
 
     Raises:
         RequestError: a filter cannot keep this (epsilon, delta) at any order.
@@ -62,7 +60,7 @@ def cap_of(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
 
 
 def check_cap(rule: str, epsilon: float, delta: float) -> tuple[Cost, str]:
-    """`cap_of`, where both parts are above 0 and within what an account can hold.
+    """`cap_of`, after checking that both parts are above 0 and within what an account can hold.
 
     Raises:
         RequestError: one is not.
@@ -94,10 +92,10 @@ def run_cost(account: Account, records: Sequence[MechanismRecord]) -> Cost:
 
 
 def refuse_above(account: Account, window: str, cost: Cost) -> None:
-    """Refuse what does not fit.
+    """Refuse a charge that does not fit.
 
     Raises:
-        BudgetError: it says what is left and what would fit.
+        BudgetError: names what is left and what would fit.
     """
     left = account.left(window)
     if cost.within(left):
@@ -107,8 +105,11 @@ def refuse_above(account: Account, window: str, cost: Cost) -> None:
     needs, rest, fits = described(account, left, cost)
     message = f"this needs {needs}, but only {rest} are left"
     nothing = left.epsilon <= 0 or left.delta <= 0
+    look = "`dp-pipelines ledger show` lists what was spent"
+    if account.rule == RESERVED:  # the cap of a filter is fixed
+        look += ", and `dp-pipelines ledger raise` raises the cap"
     hint = "nothing more fits" if nothing else f"what would fit: {fits}"
-    raise BudgetError(field=field, message=message, hint=f"{hint}; `dp-pipelines ledger show` lists what was spent")
+    raise BudgetError(field=field, message=message, hint=f"{hint}; {look}")
 
 
 def _reserved(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
@@ -152,7 +153,7 @@ def _delta(amount: int, *, up: bool = False) -> str:
 
 
 def _text(value: Fraction, *, up: bool = False, digits: int = 6) -> str:
-    """A number in a few digits, downwards or upwards, so that what is said to fit does fit.
+    """A number in a few digits, rounded down or up, so that what is said to fit does fit.
 
     >>> _text(Fraction(1)), _text(Fraction(1, 3)), _text(Fraction(1, 3), up=True), _text(1 - Fraction(1, 10**9))
     ('1', '0.333333', '0.333334', 'just under 1')

@@ -1,8 +1,8 @@
 """Matches the files that a run reads against the registered sources of accounts.
 
-In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and what it points to are one
-file, also as `file://`; a parameter in a pattern stands for any text. Not covered: copies of the same rows in other files,
-hard links among them.
+In: patterns of accounts, names of files. Out: whether a file belongs to a pattern. Holds: a link and its target count as one
+file, also as `file://`; a parameter in a pattern matches any text. Not covered: copies of the same rows in other files, such as
+hard links.
 """
 
 import glob
@@ -15,7 +15,7 @@ _PARTS = re.compile(_PARAMETER.pattern + r"|\*\*/?|\*|\?|\[(?:![^/]|[^!/])[^\]/]
 
 
 def matching(pattern: str) -> list[str]:
-    """The files that a registered pattern stands for now, with any text for its parameters."""
+    """The files that match a registered pattern now, with any text for its parameters."""
     return glob.glob(_PARAMETER.sub("*", pattern), recursive=True)
 
 
@@ -35,7 +35,7 @@ def absolute(pattern: str, folder: str) -> str:
 
 
 def behind_links(pattern: str, files: Iterable[str]) -> list[str]:
-    """What files point to that are links themselves, and so are not matched by the pattern they stand in.
+    """The targets of those files that are links and whose targets the pattern does not match.
 
     >>> behind_links("/data/*.parquet", ["gs://bucket/a.parquet"])
     []
@@ -62,7 +62,7 @@ def first_match(pattern: str, files: Iterable[str]) -> str | None:
 
 
 def without_scheme(name: str) -> str:
-    """A path where a name is one."""
+    """The path in a `file://` name; other names as they are."""
     return name[len("file://") :] if name.startswith("file:///") else name
 
 
@@ -79,7 +79,7 @@ def _as_regex(part: str) -> str:
 
 
 def _set(part: str) -> str:
-    """A set as `glob` reads it: each sign stands for itself, whatever it means in a regular expression."""
+    """A set as `glob` reads it: each character stands for itself, even if it is special in a regular expression."""
     negated = part.startswith("[!")
     signs, stands, place = part[2 if negated else 1 : -1], "", 0
     while place < len(signs):

@@ -18,7 +18,7 @@ LARGEST_EPSILON = 10**6
 
 
 def written(value: float) -> Fraction:
-    """A number that a person wrote: the shortest decimal that gives this float, exactly.
+    """A number as a person wrote it: the shortest decimal that gives this float, exactly.
 
     >>> written(0.1) * 10 == 1
     True
@@ -39,7 +39,7 @@ def epsilon_charge(value: float) -> int:
 
 
 def charge(value: float, unit: Fraction) -> int:
-    """Anything computed that is not negative in whole units, rounded up: the float itself, to its last bit.
+    """A computed amount of at least 0 in whole units, rounded up from the exact value of the float.
 
     Raises:
         RequestError: it is negative, NaN, infinite or absurdly large.

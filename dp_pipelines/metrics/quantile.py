@@ -63,7 +63,12 @@ class Quantile(Metric):
         checks.name(self.column, "column")
         quantile = checks.number(self.quantile, "quantile") + 0.0
         if not 0 <= quantile <= 1:
-            raise RequestError(field="quantile", message="must be a number from 0 to 1")
+            hint = (
+                f"a quantile is a fraction: write {quantile / 100:g} for {quantile:g}%"
+                if 1 < quantile <= 100
+                else "write 0.5"
+            )
+            raise RequestError(field="quantile", message="must be a number from 0 to 1", hint=hint)
         object.__setattr__(self, "quantile", quantile)
         if self.method not in get_args(Method):
             raise RequestError(field="method", message="must be one of " + ", ".join(get_args(Method)))

@@ -112,7 +112,15 @@ class Quantiles(Metric):
         last = -1.0
         for index, quantile in enumerate(self.quantiles):
             value = checks.number(quantile, f"quantiles[{index}]") + 0.0
-            if not 0 <= value <= 1 or not value > last:
+            if value > 1:
+                hint = (
+                    f"quantiles are fractions: write {value / 100:g} for {value:g}%"
+                    if value <= 100
+                    else "write e.g. 0.5"
+                )
+                message = "must be a number from 0 to 1 and above the one before"
+                raise RequestError(field=f"quantiles[{index}]", message=message, hint=hint)
+            if not value >= 0 or not value > last:
                 raise RequestError(
                     field=f"quantiles[{index}]",
                     message="must be a number from 0 to 1 and above the one before",

@@ -142,7 +142,8 @@ class _PerRow(OverColumn):
 
     Args:
         column: the column that is read.
-        min_value, max_value, within: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
+        min_value, max_value: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
+        within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
     """
@@ -181,7 +182,8 @@ class Mean(_PerRow):
 
     Args:
         column: the column that is averaged.
-        min_value, max_value, within: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
+        min_value, max_value: each value is clamped to this range; `auto` and bounds by partition as for `Sum`.
+        within: where a bound is `auto`, the range, from public knowledge, in which it is chosen.
         nullable: False declares that the column holds no nulls, so that the mean shares the count of rows with `Count`
             and costs less. A null that is there all the same then counts as a row that adds nothing to the sum.
         shrink: True publishes, for free, each mean pulled towards those of the other partitions as far as its noise makes that

@@ -95,9 +95,9 @@ class SecondMoment(Metric):
 
     Args:
         columns: at most 64 columns of numbers. A row with a null or NaN in one of them counts nothing.
-        bounds: for each column (least, greatest): values are clamped. The noise of an entry follows its two ranges. Or
-        max_norm: each row, as a vector, is scaled down to this L2 norm where it exceeds it. The noise is the same for all
-            entries, and for many columns far smaller.
+        bounds: for each column (least, greatest): values are clamped. The noise of an entry follows its two ranges.
+        max_norm: instead of bounds: each row, as a vector, is scaled down to this L2 norm where it exceeds it. The noise is the
+            same for all entries, and for many columns far smaller.
 
     Published as a list: the upper triangle row by row, x_1 x_1, x_1 x_2, .., x_2 x_2, ..; and the standard deviation of the noise
     of each entry. Rows are bounded as for `Count`; add one for the number of rows.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from dp_pipelines.kernels.cells import Sides
 from dp_pipelines.kernels.layout import Layout
-from dp_pipelines.kernels.unit_facts import ROW, UnitCells
+from dp_pipelines.kernels.unit_facts import ROW, TWIN, UnitCells
 from dp_pipelines.kernels.vectors import CLIP_BITS
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.vectors import VectorSum
@@ -74,7 +74,7 @@ class KeptCounts:
             edges=edges_up_to(end),
             clamped=tuple(first.values()),
             filters=tuple(query.kept.filters),
-            columns=tuple(column for column in query.columns if column not in query.unit_columns),
+            columns=tuple(column for column in query.columns if column not in (*query.unit_columns, TWIN)),
         )
 
     @property
@@ -159,7 +159,6 @@ def layout_of(query: Query, metrics: Mapping[str, Metric]) -> Layout:
         query: with its bounds as numbers.
         metrics: of the stage as it runs.
     """
-    public = query.partitions.keys if isinstance(query.partitions, PublicPartitions) else None
     return Layout(
         units=query.unit_columns,
         partitions=query.partition_columns,
@@ -168,5 +167,5 @@ def layout_of(query: Query, metrics: Mapping[str, Metric]) -> Layout:
         max_partitions=query.bounds.max_partitions,
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,
-        public=None if public is None else tuple(zip(*public, strict=True)),
+        public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
     )

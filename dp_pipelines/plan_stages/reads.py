@@ -6,6 +6,8 @@ was asked, before a row is read, and never from a name. Not covered: how rows be
 
 import dataclasses
 
+from dp_pipelines.query.windows import Windows
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
@@ -13,9 +15,11 @@ class Rows:
 
     Args:
         of: the stage that was asked for.
+        windows: of which each row has start and end as columns; None: its rows are in no windows.
     """
 
     of: str
+    windows: Windows | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,15 +16,15 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.plan_stages.reads import Rows, UnitFacts
-from dp_pipelines.planning import limits, reserve, training_noise
+from dp_pipelines.planning import json_digest, limits, reserve, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.query.windows import Windows
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Expectation
-
 
 GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partitions_contributed"}
 """What noise is a multiple of, by its law, where the bound on partitions is chosen in a run."""
@@ -38,7 +38,7 @@ def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
 def query_to_json(query: Query) -> dict[str, Any]:
     """Everything that a query says, as JSON values in a fixed order.
 
-    Public keys are written with their types, so that 1 and "1" give different digests.
+    A long list of public keys stands there as it is; `json_digest` knows its text.
     """
     fields = {f.name: getattr(query, f.name) for f in dataclasses.fields(query)}
     fields["privacy_unit"], fields["partition_by"] = list(query.unit_columns), list(query.partition_columns)
@@ -48,6 +48,7 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
+    del fields["windows"]  # a plan says them by stage: its queries are plain
     if query.kept is None:
         del fields["kept"]
     else:
@@ -61,11 +62,15 @@ def query_to_json(query: Query) -> dict[str, Any]:
     if isinstance(query.partitions, ReleasedPartitions):
         fields["partitions"] = {"released": list(query.partitions.stages)}
     elif isinstance(query.partitions, PublicPartitions):
-        keys = [[f"{type(value).__name__}:{value!r}" for value in key] for key in query.partitions.keys]
-        fields["partitions"] = {"public": keys}
+        fields["partitions"] = {"public": json_digest.keys_to_json(query.partitions.keys)}
     else:
         fields["partitions"] = {"private": dataclasses.asdict(query.partitions)}
     return fields
+
+
+def windows_to_json(windows: Windows) -> dict[str, Any]:
+    """Everything that a declaration of windows says."""
+    return {**dataclasses.asdict(windows), "first": str(windows.first), "size": windows.size_micros}
 
 
 def _metric_to_json(metric: Metric) -> dict[str, Any]:
@@ -171,7 +176,7 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
     if stage.query.bounds.auto:
         described["partition_candidates"] = list(stage.query.bounds.candidates)
         described["selection"] |= {"threshold": None, "half_keep_users": None}
-    if stage.reads == Rows(of=stage.name):
+    if isinstance(stage.reads, Rows) and stage.reads.of == stage.name:
         described["limits"] = limits.in_words(stage.query)
     if isinstance(stage.reads, UnitFacts):
         described["kept"] = _kept(stage)

@@ -20,10 +20,12 @@ class Payment:
     Args:
         plan: names the plan object, in this process and in copies of it.
         run: its number from 1; 0 where the plan is for several runs and nobody has said which.
+        stages: all that this run pays for, whether they are released or not.
     """
 
     plan: str
     run: int
+    stages: tuple[str, ...] = ()
 
 
 PaidKey = tuple[str, int, str]
@@ -62,6 +64,20 @@ def refuse_paid(stage: str, payment: Payment | None) -> None:
             message="has already been released by another run, and its plan pays for it only once",
             hint="use the output of that run, or make a new plan: the two budgets add up",
         )
+
+
+def unreleased(stages: Iterable[tuple[str, Payment | None]]) -> list[str]:
+    """The stages that the runs of these stages pay for, and that nothing in this process has released.
+
+    Args:
+        stages: as for `pay`.
+
+    >>> unreleased([("weekly", Payment(plan="...", run=1, stages=("weekly", "daily")))])
+    ['weekly', 'daily']
+    """
+    paying = dict.fromkeys(payment for _, payment in stages if payment is not None)
+    with _lock:
+        return [name for p in paying for name in p.stages if (p.plan, p.run, name) not in _paid]
 
 
 def pay(stages: Iterable[tuple[str, Payment | None]]) -> None:

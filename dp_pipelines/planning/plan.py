@@ -8,8 +8,6 @@ same people spend.
 
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +19,9 @@ from dp_pipelines.accounting import accountant, comparison
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.plan_stages import phases, sharing
+from dp_pipelines.plan_stages import phases, sharing, window_columns
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fixed_noise, integer_noise, noise_limit, rounds, usefulness
+from dp_pipelines.planning import describe, fixed_noise, integer_noise, json_digest, noise_limit, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.payment import Payment, named_run
@@ -168,6 +166,7 @@ class Plan:
                 fixed_noise.check(name, query)
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", message="must be a Query or a TrainModel")
+        stages, self.windows = window_columns.taken(stages)
         _refuse_several_units(stages)
         self._rule = sharing.NOW if rule is None else rule
         given = dict.fromkeys(stages) if shares is None else dict(shares)
@@ -176,7 +175,8 @@ class Plan:
         asked = {n: _share(n, query, given[n], self._rule) for n, query in stages.items()}
         self._asked = asked
         expanded = phases.expand(stages, asked, self._rule)
-        self.queries, self.shares, self.reads = expanded.queries, expanded.shares, expanded.reads
+        self.queries, self.shares = expanded.queries, expanded.shares
+        self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
         self.auto_partitions, self.kept = expanded.auto_partitions, expanded.kept
@@ -208,7 +208,7 @@ class Plan:
         return FrozenMapping({name: dataclasses.replace(stage, statement=known) for name, stage in stages.items()})
 
     def _paid(self, stages: FrozenMapping[StagePlan], number: int) -> FrozenMapping[StagePlan]:
-        payment = Payment(plan=self._name, run=number)
+        payment = Payment(plan=self._name, run=number, stages=tuple(stages))
         return FrozenMapping({name: dataclasses.replace(stage, payment=payment) for name, stage in stages.items()})
 
     def statement(self) -> dict[str, Any]:
@@ -302,7 +302,9 @@ class Plan:
         }
         if self.trained:
             content["trained"] = {name: describe.task_to_json(task) for name, task in self.trained.items()}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        if self.windows:
+            content["windows"] = {name: describe.windows_to_json(windows) for name, windows in self.windows.items()}
+        return json_digest.sha256(content)
 
     def frozen(self) -> dict[str, Any]:
         """What `restore` needs beside the queries, as JSON values."""

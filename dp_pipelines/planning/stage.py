@@ -8,13 +8,17 @@ each record bounds the effect of all rows of one privacy unit on what the stage 
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+import pyarrow as pa
+
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
+from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
@@ -31,6 +35,8 @@ from dp_pipelines.planning.payment import Payment
 from dp_pipelines.planning.stage_choices import Choice, Scales, StageChoices
 from dp_pipelines.planning.stage_kinds import StageKind, kind_of
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.released_schema import released_schema
+from dp_pipelines.query.windows import Windows
 from dp_pipelines.selection import thresholds, truncated_geometric
 
 WEIGHTS = UnitWeights()
@@ -112,6 +118,37 @@ class StagePlan:
         statistic, noise = self.statistics[place], self.noises[place]
         assert noise is not None
         return _calibration(statistic.name, statistic, self.query, self.choices, noise)
+
+    @property
+    def windows(self) -> Windows | None:
+        """The windows of event time whose start and end its rows have as columns."""
+        return self.reads.windows if isinstance(self.reads, Rows) else None
+
+    def output_schema(self, types: pa.Schema | Mapping[str, pa.DataType | str]) -> pa.Schema:
+        """The columns of the released table: partition columns, then the values and standard deviations of each metric.
+
+        Args:
+            types: of the input's columns, of which those that partition are looked up: a schema, or types by name.
+
+        Raises:
+            RequestError: a partition column has no type there.
+
+        >>> from dp_pipelines import *
+        >>> query = Query(privacy_unit="customer", partition_by="region", metrics={"orders": Count()},
+        ...               bounds=ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1))
+        >>> plan = Plan(epsilon=1.0, delta=1e-6, stages={"weekly": query})
+        >>> plan["weekly"].output_schema({"region": "string"})
+        region: string
+        orders: double
+        orders_stddev: double
+        """
+        known = dict(zip(types.names, types.types, strict=True)) if isinstance(types, pa.Schema) else types
+        known = declared_types(known) if known else {}
+        for column in self.query.partition_columns:
+            if column not in known:
+                hint = nearest(column, known, "known columns") or f'write e.g. {{"{column}": "string"}}'
+                raise RequestError(field=f"types[{column!r}]", message="is missing, and partitions", hint=hint)
+        return released_schema(self.query, pa.schema(known))
 
     @property
     def half_keep_users(self) -> float | None:
@@ -322,9 +359,7 @@ def _selection(
 
 def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
     pairs = list(dict.fromkeys((s.column or "", s.lattice) for s in released.values() if s.lattice is not None))
-    public, vectors = None, vectors_of(list(released.values()))
-    if isinstance(query.partitions, PublicPartitions):
-        public = tuple(tuple(column) for column in zip(*query.partitions.keys, strict=True))
+    vectors = vectors_of(list(released.values()))
     return Layout(
         units=query.unit_columns,
         partitions=query.partition_columns,
@@ -334,7 +369,7 @@ def _layout(query: Query, released: dict[str, Statistic]) -> Layout:
         max_partitions=query.bounds.max_partitions,
         max_rows_per_partition=query.bounds.max_rows_per_partition,
         max_rows=query.bounds.max_contributions,
-        public=public,
+        public=query.partitions.columns if isinstance(query.partitions, PublicPartitions) else None,
         cells=tuple(cells_of(list(released.values()))),
         distinct=tuple(distinct_of(list(released.values()))),
         vectors=tuple((s.column or "", s.vectors) for s in vectors if isinstance(s.vectors, VectorLattice)),

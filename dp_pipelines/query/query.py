@@ -13,6 +13,7 @@ from dp_pipelines import checks
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.query.best import RANK, Best
@@ -21,6 +22,7 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds as Contrib
 from dp_pipelines.query.kept import COLUMN as KEPT
 from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
 from dp_pipelines.query.kept import Kept
+from dp_pipelines.query.windows import WINDOW_END, WINDOW_START, Windows
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
 """How partitions are selected: see `dp_pipelines.selection`."""
@@ -79,6 +81,12 @@ class PublicPartitions:
     keys: Sequence[Sequence[Any]]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.keys, ListedKeys):
+            self._check_tuples()
+        if not self.keys:
+            raise RequestError(field="public", message="must name at least one partition")
+
+    def _check_tuples(self) -> None:
         if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
             raise RequestError(field="public", message="must be a list with one list of values for each partition")
         for index, key in enumerate(self.keys):
@@ -88,9 +96,12 @@ class PublicPartitions:
                 )
             if any(isinstance(value, (list, tuple, dict, set)) for value in key):
                 raise RequestError(field=f"public[{index}]", message="must hold plain values, not lists or mappings")
-        object.__setattr__(self, "keys", tuple(tuple(key) for key in self.keys))
-        if not self.keys:
-            raise RequestError(field="public", message="must name at least one partition")
+        object.__setattr__(self, "keys", ListedKeys.of_tuples(tuple(tuple(key) for key in self.keys)))
+
+    @property
+    def columns(self) -> ListedKeys:
+        """The list by column, as layouts hold it."""
+        return self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
 
 
 UNSAID = PrivatePartitions()
@@ -132,6 +143,7 @@ class Query:
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
         kept: releases what the bounds cut off and how sound the rows are, for a share of the stage's budget.
+        windows: of event time, each with a release of its own, for rows in Beam's `FixedWindows`; bounds are those of one window.
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
@@ -155,6 +167,7 @@ class Query:
     top: Top | None = None
     best: Best | None = None
     kept: Kept | None = None
+    windows: Windows | None = None
     group: str | None = None
 
     def __post_init__(self) -> None:
@@ -176,12 +189,14 @@ class Query:
         object.__setattr__(self, "metrics", FrozenMapping(self.metrics))
         self._check_metrics()
         bounds = {"partitions": self.bounds.max_partitions, "rows": self.bounds.max_rows_per_partition}
-        settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
-        object.__setattr__(self, "metrics", FrozenMapping(settled))
+        if self.windows is None:  # else bounds are those of one window, and not of the unit
+            settled = {name: metric.settled(**bounds) for name, metric in self.metrics.items()}
+            object.__setattr__(self, "metrics", FrozenMapping(settled))
         self._check_auto()
         self._check_top()
         self._check_best()
         self._check_kept()
+        self._check_windows()
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
@@ -194,11 +209,12 @@ class Query:
                 hint="partition by something that many units share",
             )
         if isinstance(self.partitions, PublicPartitions):
-            for index, key in enumerate(self.partitions.keys):
-                if len(key) != len(self.partition_columns):
+            listed, width = self.partitions.keys, len(self.partition_columns)
+            for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
+                if len(key) != width:
                     raise RequestError(
                         field=f"public[{index}]",
-                        message=f"must have {len(self.partition_columns)} values, one for each column of partition_by",
+                        message=f"must have {width} values, one for each column of partition_by",
                     )
 
     def _take_everything(self) -> None:
@@ -314,6 +330,25 @@ class Query:
         if len(self.columns) > MOST_KEPT:
             message = f"counts nulls in at most {MOST_KEPT} columns"
             raise RequestError(field="kept", message=message, hint="read fewer columns in this stage")
+
+    def _check_windows(self) -> None:
+        if self.windows is None:
+            return
+        if not isinstance(self.windows, Windows):
+            raise RequestError(
+                field="windows", message="must be Windows", hint="write Windows(first=..., size=..., count=...)"
+            )
+        for field in ("top", "best", "kept"):
+            if getattr(self, field) is not None:
+                message = "cannot stand beside windows"
+                raise RequestError(field=field, message=message, hint="drop it, or partition by a column of dates")
+        if self.bounds.auto or any(metric.auto for metric in self.metrics.values()):
+            message = "needs bounds that are numbers: one pipeline releases all windows"
+            raise RequestError(field="windows", message=message, hint="write the bounds as numbers")
+        for column in (WINDOW_START, WINDOW_END):
+            if column in self.columns:
+                message = f"adds a column {column!r}, and the query reads one"
+                raise RequestError(field="windows", message=message, hint="rename that column")
 
     @property
     def unit_columns(self) -> tuple[str, ...]:

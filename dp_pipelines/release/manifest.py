@@ -19,6 +19,12 @@ from dp_pipelines.planning.stage import StagePlan
 
 FORMAT = 1
 
+MADE_UP_FORMAT = "made-up rows"
+"""Instead, of a report of made-up rows: whoever looks for a release finds none."""
+
+MADE_UP = "made-up rows: no number here is about real data, and nothing was charged"
+"""What is said of such a report, wherever it is shown."""
+
 NOT_ACCOUNTED = "not accounted across runs"
 """What a manifest says where no ledger remembers the run."""
 
@@ -80,6 +86,22 @@ def with_looks(content: Mapping[str, Any], looks: Sequence[Mapping[str, str]]) -
         return dict(content)
     words = dict.fromkeys(look["words"] for look in looks)
     return {**content, "tuned": [dict(look) for look in looks], "not_covered": [*content["not_covered"], *words]}
+
+
+def of_made_up_rows(content: Mapping[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
+    """A manifest of a report of made-up rows, which no reader of releases takes for one.
+
+    Args:
+        content: the manifest that a release would have.
+        assumed: what is assumed of the rows, one a sentence.
+    """
+    nothing = {
+        "format": MADE_UP_FORMAT,
+        "guarantee": "none is needed: the rows are made up, and no row of the job's files was read",
+        "not_covered": ["anything about real rows"],
+        "synthetic": {"words": MADE_UP, "assumed": list(assumed)},
+    }
+    return {**content, **nothing}
 
 
 def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
@@ -157,11 +179,20 @@ def write_manifest(content: Mapping[str, Any], folder: pathlib.Path) -> pathlib.
 
 def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
     """The manifest of a published folder, or None where there is none that can be read."""
+    return _read(folder, FORMAT)
+
+
+def read_made_up(folder: str | pathlib.Path) -> dict[str, Any] | None:
+    """The manifest of a report of made-up rows, or None where there is none that can be read."""
+    return _read(folder, MADE_UP_FORMAT)
+
+
+def _read(folder: str | pathlib.Path, wanted: int | str) -> dict[str, Any] | None:
     try:
         content = json.loads((pathlib.Path(folder) / "manifest.json").read_text())
     except (OSError, ValueError):
         return None
-    return content if isinstance(content, dict) and content.get("format") == FORMAT else None
+    return content if isinstance(content, dict) and content.get("format") == wanted else None
 
 
 def spent_so_far(content: Mapping[str, Any]) -> str | None:

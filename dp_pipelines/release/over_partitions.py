@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate, keys
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import ReleasedPartitions
 from dp_pipelines.release.all_partitions import published
@@ -32,10 +33,10 @@ def over(stage: StagePlan, partitions: pa.Table) -> StagePlan:
         partitions: at least one, in the order of `partition_by`.
     """
     # Arrays, not values of Python: not every key is one, and each keeps its type.
-    columns = tuple(keys.one_array(partitions.column(name)) for name in stage.query.partition_columns)
+    listed = ListedKeys([keys.one_array(partitions.column(name)) for name in stage.query.partition_columns])
     assert isinstance(stage.query.partitions, ReleasedPartitions)
     query = dataclasses.replace(stage.query, partitions=dataclasses.replace(stage.query.partitions, known=True))
-    return dataclasses.replace(stage, query=query, layout=dataclasses.replace(stage.layout, public=columns))
+    return dataclasses.replace(stage, query=query, layout=dataclasses.replace(stage.layout, public=listed))
 
 
 def nothing(stage: StagePlan, partitions: pa.Table) -> pa.Table:

@@ -17,8 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
+from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.kernels.columns import gather
+
+MADE_UP_NOTICE = "MADE-UP-ROWS.txt"
+"""A file beside a report of made-up rows, for whoever looks into the folder."""
+
+MADE_UP_METADATA = {b"dp_pipelines": b"made-up rows"}
+"""What the schema of a Parquet file of made-up rows says; that of a release says nothing."""
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that an attempt is still writing, or was when it was killed."""
@@ -45,34 +52,51 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
         table: the released table.
         path: of the Parquet file; its folder exists.
         keys: the partition columns, by which rows are sorted.
+
+    Raises:
+        DiskError: its disk is full, read-only or failing.
     """
     target = pathlib.Path(path)
     temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
-    try:
-        pa.parquet.write_table(sorted_by_key(table, keys), temporary, compression="zstd")
-        _sync(temporary)
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, target)  # fails where another attempt came first: that one stays
-    finally:
-        temporary.unlink(missing_ok=True)
+    with told_of_disk(target.parent):
+        try:
+            with pa.OSFile(str(temporary), "wb") as file:  # closed whatever fails, or it would still hold its room
+                pa.parquet.write_table(sorted_by_key(table, keys), file, compression="zstd")
+            _sync(temporary)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, target)  # fails where another attempt came first: that one stays
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def mark_made_up(path: str | os.PathLike[str]) -> None:
+    """Write a staged Parquet file again, with a mark that its rows are made up."""
+    table = pa.parquet.read_table(path).replace_schema_metadata(MADE_UP_METADATA)
+    content = pa.BufferOutputStream()
+    pa.parquet.write_table(table, content, compression="zstd")
+    write_whole(pathlib.Path(path), content.getvalue().to_pybytes())
 
 
 def write_whole(path: pathlib.Path, content: bytes) -> None:
     """Write a file that is there whole or not at all; one that is there is replaced.
 
     Raises:
-        PublishError: it cannot be written.
+        DiskError: its disk is full, read-only or failing.
+        PublishError: it cannot be written for another reason.
     """
     temporary = path.with_name(f".{path.name[:100]}.{attempt_name()}{UNFINISHED}")
-    try:
+    with told_of_disk(path.parent):
         try:
-            temporary.write_bytes(content)
-            _sync(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise PublishError(f"file {str(path)!r}: cannot be written: {error.strerror or 'no such folder'}") from None
+            try:
+                temporary.write_bytes(content)
+                _sync(temporary)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            if reason_of(error):
+                raise
+            raise PublishError(f"file {str(path)!r}: cannot be written: {error.strerror or 'no such folder'}") from None
 
 
 def attempt_name() -> str:
@@ -86,12 +110,26 @@ def staging_path(output: str | os.PathLike[str], attempt: str) -> pathlib.Path:
     return target.parent / f".{target.name[:100]}.staging-{attempt}"
 
 
+def is_of(folder: str | os.PathLike[str], attempt: str) -> bool:
+    """Whether a folder is called as an attempt's staging is: another one is not ours to remove."""
+    return pathlib.Path(folder).name.endswith(f".staging-{attempt}")
+
+
 def destroy(folder: str | os.PathLike[str]) -> bool:
     """Destroy what an attempt has staged; whether there was something, and nothing is left."""
     path = pathlib.Path(folder)
     there = path.is_dir() and not path.is_symlink()
     shutil.rmtree(path, ignore_errors=True)
     return there and not os.path.lexists(path)
+
+
+def why_left(folder: str | os.PathLike[str]) -> str:
+    """Why a folder that `destroy` has left is still there, if its disk says so; else empty."""
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        return reason_of(error)
+    return ""
 
 
 @contextlib.contextmanager
@@ -104,21 +142,25 @@ def staging_folder(output: str | os.PathLike[str], attempt: str | None = None) -
 
     Raises:
         RequestError: the output folder exists, is on no local filesystem, or its parent cannot be written.
+        DiskError: the disk is full, read-only or failing, now or at any time before the end of the block.
     """
     target = local_path(output)
     refuse_existing(target)
     folder = staging_path(output, attempt or attempt_name())
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700)
-    except OSError:
-        raise RequestError(
-            field=f"output {str(output)!r}", message="cannot be created", hint="choose a folder that can be written"
-        ) from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with told_of_disk(target.parent):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            if reason_of(error):
+                raise
+            raise RequestError(
+                field=f"output {str(output)!r}", message="cannot be created", hint="choose a folder that can be written"
+            ) from None
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
@@ -138,9 +180,10 @@ def local_path(output: str | os.PathLike[str]) -> pathlib.Path:
 def refuse_existing(target: pathlib.Path) -> None:
     """Raise RequestError where something stands at the output's place."""
     if os.path.lexists(target):
-        raise RequestError(
-            field=f"output {str(target)!r}", message="already exists", hint="choose a new folder, or remove it"
-        )
+        message = "already exists"
+        if (target / MADE_UP_NOTICE).is_file():
+            message = "holds a report of made-up rows (run --synthetic)"
+        raise RequestError(field=f"output {str(target)!r}", message=message, hint="choose a new folder, or remove it")
 
 
 def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None:
@@ -148,24 +191,46 @@ def publish_folder(staged: pathlib.Path, output: str | os.PathLike[str]) -> None
 
     Raises:
         PublishError: something stands in the way; the staged folder is untouched.
+        DiskError: the disk is full, read-only or failing.
     """
     target = local_path(output)
-    for path in sorted(staged.rglob("*"), reverse=True):  # what is in a folder before the folder
-        if not path.name.endswith(UNFINISHED):
-            _sync(path)
-        elif path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
-    _as_others_may(staged)
+    with told_of_disk(target.parent):
+        for path in sorted(staged.rglob("*"), reverse=True):  # what is in a folder before the folder
+            if not path.name.endswith(UNFINISHED):
+                _sync(path)
+            elif path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()  # of an attempt that was killed: a second draw, which nobody may see
+        _as_others_may(staged)
+        give_name(staged, target)
+    with contextlib.suppress(OSError):  # it is visible: nobody may be told that it is not
+        _sync(target.parent)
+
+
+def give_name(staged: pathlib.Path, target: pathlib.Path) -> None:
+    """Give a complete file or folder its name, which nothing else has.
+
+    Raises:
+        PublishError: something has it, or it cannot be given.
+        OSError: the disk is full, read-only or failing.
+    """
+    whole = staged.is_dir()
     try:
         if os.path.lexists(target):
             raise FileExistsError
         staged.rename(target)
-    except OSError:
-        staged.chmod(0o700)
+    except OSError as error:
+        if whole:
+            with contextlib.suppress(OSError):
+                staged.chmod(0o700)
+        if reason_of(error):
+            raise
+        if not os.path.lexists(target):
+            raise PublishError(
+                f"output {str(target)!r}: cannot be created: {error.strerror}; nothing was published"
+            ) from None
         raise PublishError(f"output {str(target)!r}: appeared while the job ran; nothing was published") from None
-    _sync(target.parent)
 
 
 def _as_others_may(staged: pathlib.Path) -> None:

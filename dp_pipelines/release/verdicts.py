@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.lattice import Flags, Floats
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import ERROR_BAR, UNITS, Judged
+from dp_pipelines.release import shown_rows
 
 CHANCE = 0.05
 """The part of numbers that noise alone takes beyond their error bar where the true number is 0."""
@@ -93,6 +94,45 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     return found
 
 
+def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
+    """The verdicts on a published table: where `having` and `limit` have left rows out, those on all released rows.
+
+    Args:
+        table: the published table.
+        stage: its entry in the manifest, which has the verdicts on all rows.
+
+    >>> said = {"judged": "zero", "numbers": 9, "clear": 3, "by_chance": 0.5, "words": "of all 9 groups, 3 differ from zero"}
+    >>> stage = {"shown": {"groups": 9, "rows": 1, "order_by": [], "words": []}, "metrics": {"n": {"verdict": said}}}
+    >>> told(pa.table({"n": [1.0]}), stage)["n"].words
+    'of all 9 groups, 3 differ from zero'
+    """
+    if _left_out(stage) is None:
+        return of_stage(table, stage)
+    metrics, found = _mapping(stage.get("metrics")), {}
+    for name in table.column_names:
+        verdict = _read(_mapping(_mapping(metrics.get(name)).get("verdict")))
+        if verdict is not None:
+            found[name] = verdict
+    return found
+
+
+def _read(said: Mapping[str, Any]) -> Verdict | None:
+    """A verdict as the manifest has it; None where it is damaged."""
+    words, chance = said.get("words"), said.get("by_chance")
+    judged = next((known for known in JUDGES if known == said.get("judged")), None)
+    numbers, clear = (count if type(count) is int else -1 for count in (said.get("numbers"), said.get("clear")))
+    if judged is None or not isinstance(words, str) or min(numbers, clear) < 0:
+        return None
+    by_chance = float(chance) if isinstance(chance, int | float) and abs(chance) < 1e18 else None
+    return Verdict(judged=judged, numbers=numbers, clear=clear, by_chance=by_chance, words=words)
+
+
+def _left_out(stage: Mapping[str, Any]) -> shown_rows.ShownPart | None:
+    """What the manifest says of a stage whose table leaves released rows out."""
+    part = shown_rows.read_part(stage)
+    return part if part is not None and part.rows < part.groups else None
+
+
 def with_verdicts(stages: Sequence[Mapping[str, Any]], files: Mapping[str, pathlib.Path]) -> list[dict[str, Any]]:
     """The entries of a manifest with the verdict on each metric that gets one.
 
@@ -135,20 +175,30 @@ def is_selected(stage: Mapping[str, Any]) -> bool:
     return bool(selection) and selection.get("strategy") != "public" and "candidates" not in selection
 
 
+WHAT_HELPS = (
+    "Use larger groups or more rows, tighter bounds, or a larger budget; and check the declared types and formats: a cell that "
+    "does not fit its type is null, and rows without a unit are dropped"
+)
+"""Where no group was large enough, or none was read as it was meant."""
+
+
 def nothing_published(stage: Mapping[str, Any]) -> str:
     """What is said of a stage that published no partition.
 
     Args:
         stage: its entry in the manifest.
 
-    >>> nothing_published({"selection": {"strategy": "gaussian", "half_keep_users": 65.2}})
-    'no group was published: a group needs about 66 units'
+    >>> nothing_published({"selection": {"strategy": "gaussian", "half_keep_users": 65.2}})[:55]
+    'no group was published: a group needs about 66 units. U'
     """
     half = _mapping(stage.get("selection")).get("half_keep_users")
+    part = _left_out(stage)
+    if part is not None:
+        return "no group is shown: none of those that were released passes the condition of the job"
     said = "no group was published"
     if isinstance(half, bool) or not isinstance(half, int | float) or not 0 < half < 1e18:
         return said
-    return f"{said}: a group needs about {int(np.ceil(half)):,} units"
+    return f"{said}: a group needs about {int(np.ceil(half)):,} units. {WHAT_HELPS}"
 
 
 def range_of(entry: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -198,7 +248,7 @@ Judge = Callable[[Floats, Floats, Mapping[str, Any], Mapping[str, Any]], Verdict
 def _against_zero(values: Floats, stddevs: Floats, entry: Mapping[str, Any], stage: Mapping[str, Any]) -> Verdict:
     """How many numbers differ from zero beyond their error bar."""
     count, clear = len(values), int(np.count_nonzero(np.abs(values) > ERROR_BAR * stddevs))
-    said = f"{clear:,} of {count:,} {'differs' if clear == 1 else 'differ'} from zero"
+    said = f"{_counted(clear, count, stage)} {'differs' if clear == 1 else 'differ'} from zero"
     if is_selected(stage) and _selects(entry, stage):
         said += "; only groups where this number is large are published, so chance is no question"
         return Verdict(judged="zero", numbers=count, clear=clear, by_chance=None, words=said)
@@ -217,7 +267,7 @@ def _against_range(
     low, high = within
     count, clear = len(values), int(np.count_nonzero(2 * ERROR_BAR * stddevs < (high - low) / NARROW))
     bars = "error bar is" if clear == 1 else "error bars are"
-    said = f"{clear:,} of {count:,} {bars} shorter than a quarter of the range {range_in_words(within)}"
+    said = f"{_counted(clear, count, stage)} {bars} shorter than a quarter of the range {range_in_words(within)}"
     return Verdict(
         judged="range", numbers=count, clear=clear, by_chance=None, words=said + _advice(clear, count, stage)
     )
@@ -232,6 +282,15 @@ def _selects(entry: Mapping[str, Any], stage: Mapping[str, Any]) -> bool:
     return bool(_mapping(stage.get("selection")).get("compares_released_count")) and UNITS.name in _mapping(
         entry.get("statistics")
     )
+
+
+def _counted(clear: int, count: int, stage: Mapping[str, Any]) -> str:
+    """How many of how many numbers; where rows are left out, that these are all groups."""
+    part = _left_out(stage)
+    if part is None or not stage.get("partition_by", True):
+        return f"{clear:,} of {count:,}"
+    of_all = f"{part.groups:,} group{'' if part.groups == 1 else 's'}"
+    return f"of all {of_all}, {clear:,}" if part.groups == count else f"of {count:,} numbers of all {of_all}, {clear:,}"
 
 
 def _advice(clear: int, count: int, stage: Mapping[str, Any]) -> str:

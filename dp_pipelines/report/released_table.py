@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.best import RANK
+from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
 
@@ -215,13 +217,27 @@ def ranking(published: Published, kinds: Mapping[str, object]) -> Numbers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrintedOrder:
-    """The rows that are printed, in order, and the column by which they come first; empty where that are the keys."""
+    """The rows that are printed, in order.
+
+    Args:
+        rows: their places in the table.
+        by: the column by which they come first; empty where that are the keys.
+        largest: whether the largest come first.
+    """
 
     rows: Codes
     by: str
+    largest: bool = True
 
 
-def printed_order(published: Published, kinds: Mapping[str, object], most: int, *, best: bool = False) -> PrintedOrder:
+def printed_order(
+    published: Published,
+    kinds: Mapping[str, object],
+    most: int,
+    *,
+    best: bool = False,
+    order_by: Sequence[SortColumn] = (),
+) -> PrintedOrder:
     """The first rows to print: by the first metric that says how large a group is, the largest first; else by their keys.
 
     Args:
@@ -229,13 +245,18 @@ def printed_order(published: Published, kinds: Mapping[str, object], most: int, 
         kinds: the kind of each metric, where it is known.
         most: how many rows.
         best: whether they were chosen as the best, and are in the order in which they were chosen.
+        order_by: the order that the job asks for.
     """
     count = published.table.num_rows
+    if order_by and all(_can_order(published.table, one.column) for one in order_by):
+        keys = [key.name for key in published.keys if _can_order(published.table, key.name)]
+        rows = in_order(published.table, order_by, keys)
+        return PrintedOrder(rows=rows[:most], by=", ".join(one.text for one in order_by), largest=False)
     if best:
         for key in published.keys:
             if key.name == RANK:
                 order = np.argsort(_floats(published.table.column(RANK)), kind="stable")
-                return PrintedOrder(rows=order[:most], by=RANK)
+                return PrintedOrder(rows=order[:most], by=RANK, largest=False)
     every: list[Numbers | Lists] = [*published.metrics, *published.lists]
     for metric in every:
         kind = registry.of_kind(kinds.get(metric.name))
@@ -245,6 +266,10 @@ def printed_order(published: Published, kinds: Mapping[str, object], most: int, 
                 rows = np.concatenate([rows, np.setdiff1d(np.arange(count), rows)[: most - len(rows)]])
             return PrintedOrder(rows=rows, by=metric.name)
     return PrintedOrder(rows=np.arange(min(most, count)), by="")
+
+
+def _can_order(table: pa.Table, column: str) -> bool:
+    return column in table.column_names and not pa.types.is_nested(table.schema.field(column).type)
 
 
 def largest_rows(metric: Numbers, most: int) -> Codes:

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from dp_pipelines.accounting.group_privacy import group_guarantee
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.release.manifest import spent_so_far
 from dp_pipelines.report.model_section import model_section
@@ -29,6 +32,9 @@ LAWS = {
     "bounded_range": "random choice",
     "delta": "chance of failure",
 }
+
+HOUSEHOLD = 4
+"""The size of the group whose guarantee the page states."""
 
 SMOOTH = "Laplace noise by smooth sensitivity"
 """Instead, of a record whose name says that it is a median with such noise."""
@@ -67,6 +73,8 @@ def render(
         params=sorted((str(name), text(value)) for name, value in mapping(content.get("params")).items()),
         unit=unit,
         so_far=spent_so_far(content),
+        made_up=text(mapping(content.get("synthetic")).get("words")),
+        assumed=[text(item) for item in sequence(mapping(content.get("synthetic")).get("assumed"))],
         stages=[
             model_section(
                 name, models[name], unit, text(mapping(mapping(content.get("models")).get(name)).get("label"))
@@ -115,7 +123,22 @@ def _budget(content: Mapping[str, Any]) -> dict[str, Any]:
         "factor_all": _factor(all_epsilon),
         "one_in": _one_in(delta),
         "example": _example(epsilon, delta),
+        "group": _group(content, epsilon, delta),
     }
+
+
+def _group(content: Mapping[str, Any], epsilon: float | None, delta: float | None) -> dict[str, Any] | None:
+    """What this run guarantees for a household, from its records; None if the manifest does not tell."""
+    try:
+        records = [MechanismRecord.from_json(record) for record in content.get("mechanisms") or []]
+        if not records or epsilon is None or delta is None:
+            return None
+        group = group_guarantee([(records, 1)], units=HOUSEHOLD, epsilon=epsilon, delta=delta)
+    except (RequestError, TypeError):
+        return None
+    if not group.useful:
+        return {"units": group.units, "epsilon": None, "delta": None}
+    return {"units": group.units, "epsilon": cost_number(group.epsilon), "delta": cost_number(group.delta)}
 
 
 def _factor(epsilon: float | None) -> str | None:

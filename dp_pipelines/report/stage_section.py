@@ -16,8 +16,8 @@ from markupsafe import Markup
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.release import verdicts
-from dp_pipelines.report import kept_text
+from dp_pipelines.release import shown_rows, verdicts
+from dp_pipelines.report import clamp_warnings, kept_text
 from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
 from dp_pipelines.report.charts import (
     Series,
@@ -75,7 +75,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
         "selection": _selection(stage.get("selection"), unit),
         "most": _chosen_partitions(stage),
         "limits": [text(sentence) for sentence in sequence(stage.get("limits"))],
-        "kept": kept_text.lines(stage.get("kept"), unit),
+        "kept": [*kept_text.lines(stage.get("kept"), unit), *clamp_warnings.lines(stage)],
         "rows": 0,
         "plots": [],
         "spreads": [],
@@ -89,9 +89,13 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     said = {metric.name: entries.get(metric.name, {}).get("kind") for metric in published.in_order}
     known = {name: registry.of_kind(kind) for name, kind in said.items()}
     styles = {found.name: style_of(known[found.name], entries.get(found.name, {})) for found in published.lists}
-    order = printed_order(published, said, FIRST_ROWS, best=section["selection"]["best"] is not None)
+    part = shown_rows.read_part(stage)
+    section["shown_part"] = [] if part is None else [text(words) for words in part.words]
+    section["chooses"] = part is not None and part.chooses
+    best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
+    order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     section |= table_of(published, styles, entries, order)
-    found = verdicts.of_stage(published.table, stage)
+    found = verdicts.told(published.table, stage)
     section["verdict_note"], section["nothing"] = verdicts.note(found, stage), verdicts.nothing_published(stage)
     section["legend"] = [
         {
@@ -219,6 +223,7 @@ def table_of(
         "count": f"{published.table.num_rows:,}",
         "shown": len(order.rows),
         "by": order.by,
+        "largest": bool(order.by) and order.largest,
         "noise": any(cell.get("noise") for column in columns for cell in column["cells"]),
     }
 

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, LinearModel, Number, TrainModel
 from dp_pipelines.release import staging
@@ -169,12 +170,13 @@ class Artefact:
             the path of each file, by its name.
 
         Raises:
-            PublishError: they cannot be written.
+            DiskError, PublishError: they cannot be written.
         """
         import safetensors.numpy
 
         place = pathlib.Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        with told_of_disk(place):
+            place.mkdir(parents=True, exist_ok=True)
         tensors = safetensors.numpy.save(self._tensors())
         content = {
             "format": FORMAT,

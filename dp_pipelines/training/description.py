@@ -13,6 +13,7 @@ from dp_pipelines import checks
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.query.train_model import MLP, JaxModel, LinearModel, Model, Steps, TrainModel
 from dp_pipelines.training.features.encoder import Encoder
 
@@ -33,8 +34,11 @@ class Preparation:
     Args:
         source: the types of the source columns that are read, by name, as Arrow writes them.
         quoted: for CSV: whether cells may be in quotation marks.
+        csv: for CSV: what differs from the usual format, as `CsvFormat.to_json` gives it.
         where, columns: over one row, in SQL.
-        lookup: the name of the key column, if a public table is joined.
+        lookup: the name of the key column, if one public table with unique keys is joined.
+        lookups: what else is joined, in its order: for each table its key (`on`: columns of the rows with those of the table),
+            and where they are declared `max_rows_per_key`, `types` and `csv`.
         params: the parameters of the run: type and text by name.
         unit_columns: over the rows of one unit, in SQL.
         max_rows_per_unit: the most rows of one unit that windows see.
@@ -50,6 +54,8 @@ class Preparation:
     unit_columns: Mapping[str, str] = FrozenMapping({})
     max_rows_per_unit: int | None = None
     examples_where: str | None = None
+    csv: Mapping[str, Any] = FrozenMapping({})
+    lookups: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         for name in ("source", "columns", "unit_columns"):
@@ -71,8 +77,29 @@ class Preparation:
                 raise RequestError(field=f"preparation.{name}", message="must be a text")
         if not isinstance(self.quoted, bool):
             raise RequestError(field="preparation.quoted", message="must be true or false")
+        if isinstance(self.lookups, str) or not isinstance(self.lookups, Sequence):
+            raise RequestError(field="preparation.lookups", message="must be a list")
+        for number, table in enumerate(self.lookups):
+            _check_lookup(table, f"preparation.lookups.{number}")
+        object.__setattr__(self, "lookups", tuple(FrozenMapping(table) for table in self.lookups))
+        if not isinstance(self.csv, Mapping):
+            raise RequestError(field="preparation.csv", message="must be the format of CSV files")
+        object.__setattr__(self, "csv", FrozenMapping(self.csv))
+        try:
+            self.form  # noqa: B018 - raises
+        except TypeError:
+            message, hint = "has an unknown key", "use a newer version of dp_pipelines"
+            raise RequestError(field="preparation.csv", message=message, hint=hint) from None
+        except RequestError as error:
+            raise RequestError(field=f"preparation.csv.{error.field}", message=error.message, hint=error.hint) from None
         if self.max_rows_per_unit is not None:
             checks.whole(self.max_rows_per_unit, "preparation.max_rows_per_unit", low=1, high=2**40)
+
+    @property
+    def form(self) -> CsvFormat:
+        """How CSV files of the source are written."""
+        form = CsvFormat(**self.csv)
+        return form if self.quoted else dataclasses.replace(form, quote=None)
 
     @property
     def needs_units(self) -> bool:
@@ -83,8 +110,21 @@ class Preparation:
         """JSON values."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in fields.items()}
+        plain["lookups"] = [dict(table) for table in self.lookups]
+        for name in ("csv", "lookups"):  # earlier versions do not know them
+            if not plain[name]:
+                del plain[name]
         plain["params"] = {name: list(value) for name, value in self.params.items()}
         return plain
+
+
+def _check_lookup(table: Any, field: str) -> None:
+    known = {"on": Mapping, "max_rows_per_key": int, "types": Mapping, "csv": Mapping}
+    if not isinstance(table, Mapping) or not table.get("on") or not set(table) <= set(known):
+        raise RequestError(field=field, message="is none that this version knows", hint="use a newer version")
+    for name, value in table.items():
+        if not isinstance(value, known[name]) or isinstance(value, bool):
+            raise RequestError(field=f"{field}.{name}", message="is of another type than it must be")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -182,6 +182,53 @@ def table(
     return pa.table(found)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OfAKind:
+    """Numbers of one type.
+
+    Args:
+        kind: the type of their column, or of the items of its lists.
+        values: how they are spread.
+        size: how many of them each row has, as a list; 0 where each has one.
+    """
+
+    kind: pa.DataType
+    values: Values
+    size: int = 0
+
+
+def independent(
+    users: int, rows_each: float, units: Mapping[str, pa.DataType], columns: Mapping[str, pa.Array | OfAKind]
+) -> pa.Table:
+    """Rows whose columns know nothing of each other.
+
+    Args:
+        users: the number of privacy units.
+        rows_each: the median number of rows of a user.
+        units: types of the columns of the unit.
+        columns: of each other column the values that it can have, the most popular first, or numbers.
+
+    >>> independent(2, 1.0, {"u": pa.int64()}, {"c": pa.array(["x"])}).column("c").unique().to_pylist()
+    ['x']
+    """
+    user = np.repeat(np.arange(users), _counts(rows_each, math.inf, _normal(_ROWS, users)))
+    found = {
+        name: column.take(pa.array(user)) for name, column in zip(units, made_keys(users, units.values()), strict=True)
+    }
+    for number, (name, column) in enumerate(columns.items()):
+        purpose = _VALUES + number
+        if isinstance(column, OfAKind):
+            drawn = column.values.made(_normal(purpose, len(user) * max(column.size, 1)))
+            made = _numbers(keys.plain_type(column.kind), drawn)
+            ends = np.arange(len(user) + 1, dtype=np.int32) * column.size
+            found[name] = pa.ListArray.from_arrays(pa.array(ends), made) if column.size else made
+        else:
+            popular = np.cumsum(1 / np.arange(1, len(column) + 1))
+            place = np.searchsorted(popular, _uniform(purpose, len(user)) * popular[-1]).clip(0, len(column) - 1)
+            found[name] = column.take(pa.array(place))
+    return pa.table(found)
+
+
 def _pairs(assumed: Assumptions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Users and their partitions, each pair once."""
     own = _counts(assumed.partitions_of_user, assumed.partitions, _normal(_PARTITIONS, assumed.users))

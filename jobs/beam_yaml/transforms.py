@@ -28,14 +28,15 @@ from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import from_query, yaml_lines
 from dp_pipelines.jobs.spec.validation_errors import nearest
-from dp_pipelines.kernels import keys
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.query.best import RANK
+from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import staging
+from dp_pipelines.transforms.beam_flow import do_fn
 from dp_pipelines.transforms.private_aggregate import PrivateAggregate
 from dp_pipelines.transforms.publish import PublishRelease
 from dp_pipelines.transforms.read import ReadParquet
-from dp_pipelines.transforms.schema_rows import FromSchemaRows, ToSchemaRows, arrow_schema
+from dp_pipelines.transforms.rows.from_rows import FromRows
+from dp_pipelines.transforms.rows.schema_rows import ToSchemaRows, arrow_schema
 
 
 class _RowsToRelease(beam.PTransform):
@@ -53,6 +54,9 @@ class _RowsToRelease(beam.PTransform):
             message, hint = "unknown key", nearest(key, inspect.signature(type(self)).parameters, "known keys")
             if key == "error_handling":
                 message, hint = "would hand rows on as they are", "leave it out: a cell that does not fit is null here"
+            if key in ("having", "order_by", "limit"):
+                message = "chooses among released rows, which `dp-pipelines run` does when its pipeline has ended"
+                hint = "filter the rows that come out of this transform"
             raise RequestError(field=key, message=message, hint=hint)
         if settings["ledger"] != "none":
             message = "must be none: what runs inside a pipeline is not accounted across runs"
@@ -80,15 +84,17 @@ class _RowsToRelease(beam.PTransform):
         """Rows to tables, the release, tables to rows."""
         request = self._request(pcoll)
         plan = run.plan_of(self._file, request.stages)
-        tables = pcoll | "FromRows" >> FromSchemaRows(request.columns)
+        schema, _ = arrow_schema(pcoll.element_type)
+        tables = pcoll | "FromRows" >> FromRows({name: schema.field(name).type for name in request.columns})
         if request.rows.where is not None or request.rows.defined:
             shape = ShapeRows(None, request.rows, None, request.queries[self._name].columns)
-            tables = tables | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
-        released = tables | "Release" >> PrivateAggregate(_ready(plan, self._name), num_shards=self._num_shards)
+            tables = tables | "ShapeRows" >> beam.ParDo(do_fn(shape)).with_output_types(pa.Table)
+        stage = _ready(plan, self._name)
+        released = tables | "Release" >> PrivateAggregate(stage, num_shards=self._num_shards)
         if self._output is not None:  # what is published is what goes on: one draw, whatever is tried again
             folder = released | "Publish" >> PublishRelease(self._output)
             released = folder | "Published" >> beam.ParDo(_Published(self._name)).with_output_types(pa.Table)
-        return released | "ToRows" >> ToSchemaRows(_released_schema(request, self._name))
+        return released | "ToRows" >> ToSchemaRows(stage.output_schema(request.rows.output_schema))
 
     def _request(self, pcoll: beam.PCollection[Any]) -> Request:
         schema, others = arrow_schema(pcoll.element_type)
@@ -322,7 +328,7 @@ def _listed(columns: Any) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _ready(plan: Plan, name: str) -> Any:
+def _ready(plan: Plan, name: str) -> StagePlan:
     """The one stage of a plan, if one pipeline can release it.
 
     Raises:
@@ -351,16 +357,3 @@ def _read(key: str, value: Any) -> Any:
         return yaml_lines.parse(value, key).data
     except RequestError as error:
         raise RequestError(field=key, message=error.message, hint=error.hint) from None
-
-
-def _released_schema(request: Request, name: str) -> pa.Schema:
-    """The columns of the released table."""
-    query = request.queries[name]
-    available = request.rows.output_schema
-    fields = [(column, keys.plain_type(available.field(column).type)) for column in query.partition_columns]
-    if query.best is not None:
-        fields.append((RANK, pa.int64()))
-    for metric, asked_for in query.metrics.items():
-        kind = pa.list_(pa.float64()) if asked_for.many else pa.float64()
-        fields += [(column, kind) for column in asked_for.published(metric)]
-    return pa.schema(fields)

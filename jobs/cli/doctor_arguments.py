@@ -6,6 +6,7 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 import argparse
 from collections.abc import Callable
 
+from dp_pipelines.jobs.cli import runner_arguments
 from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
 
 MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
@@ -32,8 +33,8 @@ def add(make: MakeParser) -> None:
         "doctor", "check that a runner, its workers and the disks are ready, before any budget is spent", EPILOG
     )
     parser.add_argument("job", metavar="JOB", nargs="?", help="the job file you want to run")
-    parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
     parser.add_argument("--output", metavar="DIR", help="the folder you want to publish (default: here)")
     parser.add_argument("--ledger", metavar="URL", help="the ledger, as for run")
     add_anchor(parser)
+    runner_arguments.add(parser, without=("dataflow",))
     parser.add_argument("--no-probe", action="store_true", help="skip the small job on the runner")

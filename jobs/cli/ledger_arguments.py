@@ -30,7 +30,13 @@ rules: `reserved` (each plan reserves its whole cost as one block; best for a fe
 charged its own divergence; best for many different plans). The rule never changes.
 """
 SHOW_EPILOG = "example:\n  dp-pipelines ledger show weekly.yaml\n"
-RAISE_EPILOG = "example:\n  dp-pipelines ledger raise weekly.yaml --epsilon 8 --delta 1e-5\n"
+RAISE_EPILOG = """examples:
+  dp-pipelines ledger raise weekly.yaml --epsilon 8 --delta 1e-5
+  dp-pipelines ledger raise weekly.yaml --epsilon 8
+
+The part of the cap that is left out stays as it is. A cap can only be raised: what was promised to the people in the data becomes
+weaker, and the ledger records when. The cap of an account with the rule `filter` is fixed.
+"""
 VERIFY_EPILOG = """examples:
   dp-pipelines ledger verify --ledger dp-ledger.sqlite
   dp-pipelines ledger verify weekly.yaml --against out/*/manifest.json

@@ -19,18 +19,27 @@ from rich.table import Table
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.run import ledgered_run, witnesses
-from dp_pipelines.jobs.runners import orphaned_jobs
+from dp_pipelines.jobs.runners import orphaned_jobs, processes
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, load
 from dp_pipelines.jobs.terminal import output, summary
 from dp_pipelines.ledger import default_places, export, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.ledger.pins import OtherAnchor
 from dp_pipelines.ledger.rules import check_cap
 from dp_pipelines.release.manifest import unit_in_words
 from dp_pipelines.release.staging import write_whole
 from dp_pipelines.report.key_text import visible
+
+KILLED = "killed"
+
+ENDS = {"it failed": "failed", "it was interrupted": "interrupted", ledgered_run.GONE: KILLED}
+"""What became of an attempt, in a word, where the ledger has it in several; others stand as they are."""
+
+SETTLED = ("committed", "published", "abandoned")
+"""States of runs that no attempt changes any more."""
 
 
 def ledger(given: argparse.Namespace) -> None:
@@ -58,19 +67,41 @@ def runs(given: argparse.Namespace) -> None:
         said = "its budget is available to other runs again" if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
-    listed = [export.run_to_json(book, run) for run in chosen]
+    listed = [export.run_to_json(book, run) | {"last_attempt": _last_attempt(run)} for run in chosen]
     if given.json:
         print(summary.as_json(listed))
         return
     out = summary.console(sys.stdout)
     table = Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("run", "account", "state", "round", "attempts", "since", "folder"):
+    for name in ("run", "account", "state", "round", "attempts", "last", "since", "folder"):
         table.add_column(name)
     for run in listed:
         cells = [run["run_id"], run["account"] + (f" {run['window']}" if run["window"] else ""), run["state"]]
-        cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), run["times"].get(run["state"], "")]
+        last = run["last_attempt"]
+        cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), "-" if last is None else last["state"]]
+        cells.append(run["times"].get(run["state"], ""))
         table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
     out.print(table if listed else "no runs")
+    for run in listed:
+        last = run["last_attempt"]
+        if last is not None and last["state"] == KILLED and run["state"] not in SETTLED:
+            out.print(
+                f"the last attempt of {_shown(run['run_id'])} was killed: process {_shown(str(last['pid']))} on "
+                f"{_shown(str(last['host']))} ended without a word, as for want of memory or after a reboot; the same "
+                "`dp-pipelines run` command continues, and nothing is charged again",
+                soft_wrap=True,
+            )
+
+
+def _last_attempt(run: Run) -> dict[str, Any] | None:
+    """What has become of a run's last attempt, as far as this machine can tell; None where none has begun."""
+    if not run.attempts:
+        return None
+    last = run.attempts[-1]
+    state = ENDS.get(last.ended, last.ended)
+    if not last.ended:
+        state = {True: "at work", False: KILLED, None: "unknown here"}[processes.alive(last.where)]
+    return {"state": state, "host": last.where.get("host", ""), "pid": last.where.get("pid", "")}
 
 
 def _stop(job: EngineJob) -> None:
@@ -109,7 +140,7 @@ def _init(given: argparse.Namespace) -> None:
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
     if not given.source and job is not None:
         patterns = [sources.absolute(job.source.pattern, folder)]
-    there = Ledger.exists(url)
+    there = Ledger.exists(url, patience=_patience())
     if missing and there:
         raise RequestError(
             field=f"ledger {Database(url).shown}",
@@ -120,11 +151,11 @@ def _init(given: argparse.Namespace) -> None:
         check_cap(given.rule, epsilon, delta)
         checks.plain(str(dataset), "dataset")
     if not there:
-        book = Ledger.create(url, anchor=given.anchor)
+        book = Ledger.create(url, anchor=given.anchor, patience=_patience())
         print(f"created the ledger {book.shown}")
     else:
         try:
-            book = Ledger.open(url, anchor=given.anchor)
+            book = Ledger.open(url, anchor=given.anchor, patience=_patience())
         except OtherAnchor:
             if given.anchor is None:
                 raise
@@ -177,10 +208,15 @@ def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
 def _raise(given: argparse.Namespace) -> None:
     file, book = _opened(given)
     dataset = given.dataset or (file.job.dataset if file is not None else None)
-    for name, value in (("--dataset", dataset), ("--epsilon", given.epsilon), ("--delta", given.delta)):
-        if value is None:
-            raise RequestError(field=name, message="is required", hint="add it to the command")
-    account = book.raise_cap(str(dataset), epsilon=given.epsilon, delta=given.delta)
+    if dataset is None:
+        raise RequestError(field="--dataset", message="is required", hint="add it, or name a job file")
+    if given.epsilon is None and given.delta is None:
+        raise RequestError(field="--epsilon", message="or --delta is required", hint="add the new cap to the command")
+    now = book.account(dataset)
+    epsilon, delta = (
+        held if value is None else value for value, held in ((given.epsilon, now.epsilon), (given.delta, now.delta))
+    )
+    account = book.raise_cap(dataset, epsilon=epsilon, delta=delta)
     print(f"the cap of {account.name!r} is now {_both(account)}")
 
 
@@ -267,7 +303,7 @@ def _verify(given: argparse.Namespace) -> None:
     if given.accept:
         book = Ledger.accept(url, anchor=given.anchor, check=look)
     else:
-        book = Ledger.open(url, anchor=given.anchor)
+        book = Ledger.open(url, anchor=given.anchor, patience=_patience())
         look(book)
     count, held = looked
     if given.json:
@@ -298,7 +334,12 @@ def _export(given: argparse.Namespace) -> None:
 
 def _opened(given: argparse.Namespace) -> tuple[JobFile | None, Ledger]:
     file = load(given.job) if given.job is not None else None
-    return file, Ledger.open(_url(given, file), anchor=given.anchor)
+    return file, Ledger.open(_url(given, file), anchor=given.anchor, patience=_patience())
+
+
+def _patience() -> Patience:
+    """With a server that restarts."""
+    return Patience(A_MINUTE, lambda text: output.note(f"note: {text}"))
 
 
 def _url(given: argparse.Namespace, file: JobFile | None) -> str:

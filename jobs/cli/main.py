@@ -6,39 +6,38 @@ messages are public. Slow modules are imported only by the command that needs th
 """
 
 import argparse
+import difflib
 import os
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dp_pipelines.errors import BudgetError, DpError, RequestError
+from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
+from dp_pipelines.errors import BudgetError, DpError, RequestError, nearest
+from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.terminal import output
 
 if TYPE_CHECKING:
+    from dp_pipelines.jobs.run.run import PublishedRun
     from dp_pipelines.jobs.spec.job_file import JobFile
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
 
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "tune")
+"""Commands that need Arrow."""
+
+NEAR = 0.85
+"""How near an unknown option is to one of ours that was meant, from 0 to 1; no option of Beam is as near."""
+
 LOST = "its output could not be shown here"
-
-STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Signals that end a run, by name: not every system has all."""
-
-PATIENCE = 5.0
-"""Seconds during which further signals are ignored. After that another one counts: the first may have been lost."""
-
-AGAIN = 0.5
-"""Seconds after which a signal that arrived during an exception is sent again."""
 
 DESCRIPTION = "Publish differentially private reports from tables of user events."
 EPILOG = """examples:
+  dp-pipelines init data/*.parquet --unit customer   a first job file, from names and types of columns
   dp-pipelines plan weekly.yaml                      noise, thresholds and errors, before a row is read
   dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
+  dp-pipelines sql "SELECT ..." --dataset shop ...   the same for one statement, without a job file
   dp-pipelines report out/*/                         one page of several runs: trends
   dp-pipelines schema > job.schema.json              for editors
 
@@ -49,36 +48,48 @@ PLAN_EPILOG = """example:
 
 Source files are checked if they exist, but a plan does not need them. Standard deviations cover only the noise.
 """
-RUN_EPILOG = """example:
-  dp-pipelines run weekly.yaml --output out/2026-W01 --param week=2026-W01
-
-a job file:
-  dataset: grocery
-  privacy_unit: CUSTOMER_ID
-  budget: {epsilon: 1.0, delta: 1.0e-6}
-  source: {parquet: "data/*.parquet"}
-  stages:
-    weekly:
-      kind: aggregate
-      partition_by: [PRODUCT]
-      bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 2}
-      metrics:
-        orders: {kind: count}
-        revenue: {kind: sum, column: PRICE, min_value: 0, max_value: 100}
-
-Any other option goes to Beam; write it as --name=value, after the job file.
-"""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line, and exits with 2."""
+    """Reports an error in one line, and exits with 2. A misspelt name comes with the one that was meant."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.own: list[str] = []
+        self.commands: Mapping[str, _Parser] = {}
+        super().__init__(*given, **named)
+
+    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
+        self.own += [name for name in names if name.startswith("--")]
+        return super().add_argument(*names, **named)
+
+    def add_subparsers(self, **named: Any) -> Any:
+        made = super().add_subparsers(**named)
+        self.commands = made.choices
+        return made
+
+    def refuse_misspelt(self, arguments: Sequence[str]) -> None:
+        """End where a command or an option is not known and nearly one of ours: other options may be Beam's."""
+        for place, text in enumerate(arguments):
+            option = text.partition("=")[0]
+            if text == "--":
+                return
+            if option.startswith("--"):
+                meant = difflib.get_close_matches(option, self.own, n=1, cutoff=NEAR)
+                if meant and option not in self.own:
+                    self.error(f"unknown argument {option}; did you mean {meant[0]!r}?")
+            elif self.commands and not text.startswith("-"):
+                if text in self.commands:
+                    self.commands[text].refuse_misspelt(arguments[place + 1 :])
+                else:
+                    self.error(f"unknown command {text!r}; {nearest(text, self.commands, 'commands')}")
+                return
 
     def error(self, message: str) -> NoReturn:
         output.note(f"error: {message}; see `{self.prog} --help`")
         sys.exit(WRONG)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> _Parser:
     """The commands and their options."""
     layout = argparse.RawDescriptionHelpFormatter
     top = _Parser("dp-pipelines", description=DESCRIPTION, epilog=EPILOG, formatter_class=layout, allow_abbrev=False)
@@ -86,7 +97,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
 
     def command(name: str, help_text: str, epilog: str) -> argparse.ArgumentParser:
-        return commands.add_parser(
+        made: argparse.ArgumentParser = commands.add_parser(
             name,
             help=help_text,
             description=help_text[:1].upper() + help_text[1:] + ".",
@@ -94,6 +105,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=layout,
             allow_abbrev=False,
         )
+        return made
 
     plan = command("plan", "print noise, thresholds and expected errors, before a row is read", PLAN_EPILOG)
     plan.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
@@ -102,34 +114,29 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also print every record, and the cost of all runs under four accounting methods",
     )
+    plan.add_argument(
+        "--group", metavar="N", type=int, help="also print what N units together are guaranteed, e.g. a household of 4"
+    )
     plan.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
-    _add_param(plan)
-    run = command("run", "run a job: read, release and publish", RUN_EPILOG)
-    run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
-    run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
-    _add_param(run)
-    run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
-    run.add_argument(
-        "--ledger",
-        metavar="URL",
-        help="the ledger (default: dp-ledger.sqlite beside JOB; none: no accounting across runs)",
+    plan.add_argument(
+        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
     )
     from dp_pipelines.jobs.cli import (
         audit_arguments,
         doctor_arguments,
+        init_arguments,
         ledger_arguments,
         predict_arguments,
         report_arguments,
+        run_arguments,
+        sql_arguments,
         tune_arguments,
     )
 
-    ledger_arguments.add_anchor(run)
-    run.add_argument(
-        "--runner", metavar="NAME", default="direct", help="direct (default), portable, flink, spark or dataflow"
-    )
-    run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
+    run_arguments.add(command)
     for room in (
-        audit_arguments, doctor_arguments, predict_arguments, report_arguments, tune_arguments, ledger_arguments,
+        init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
+        tune_arguments, ledger_arguments,
     ):  # fmt: skip
         room.add(command)
     command(
@@ -138,12 +145,6 @@ def parser() -> argparse.ArgumentParser:
         "example:\n  dp-pipelines schema > job.schema.json\n",
     )
     return top
-
-
-def _add_param(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -176,7 +177,9 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
             # As a command: threads of Beam that the interrupt cut off from their end would keep the process alive for ever.
             os._exit(FAILED)
         return FAILED
-    except Exception:
+    except Exception as error:
+        if reason_of(error):  # of temporary files: what a command writes for its user names the folder
+            return _say(DiskError("", reason_of(error), NO_TMPDIR), FAILED)
         # A mistake of ours. Rows are in memory inside `run.run` only, which lets nothing out that may quote them.
         kind, _, frames = sys.exc_info()
         # Where, and of which kind; not what it says, since that may quote a value.
@@ -187,8 +190,13 @@ def _ended(arguments: list[str], *, as_command: bool) -> int:
 def _called(arguments: list[str], *, as_command: bool) -> int:
     top = parser()
     with output.printing():  # help
+        top.refuse_misspelt(arguments)
         given, rest = top.parse_known_args(arguments)
     given.as_command = as_command
+    if given.command in ("run", "sql", "doctor", "tune"):
+        from dp_pipelines.jobs.cli import runner_arguments
+
+        rest += runner_arguments.passed_on(given)
     if given.version:
         from dp_pipelines import __version__
 
@@ -196,10 +204,12 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
             print(f"dp-pipelines {__version__}")
         return DONE
     commands: dict[str, Callable[[argparse.Namespace, list[str]], int]] = {
+        "init": _init,
         "plan": _plan,
         "audit": _audit,
         "doctor": _doctor,
         "run": _run,
+        "sql": _sql,
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
@@ -209,8 +219,12 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     }
     if given.command is None:
         top.error("missing command; choose one of " + ", ".join(commands))
-    if rest and given.command not in ("run", "doctor", "tune"):
+    if rest and given.command not in ("run", "sql", "doctor", "tune"):
         top.error(f"unknown argument {rest[0]}")
+    if given.command in WITH_ROWS:
+        from dp_pipelines.jobs.cli import late_pandas
+
+        late_pandas.put_off()
     return commands[given.command](given, rest)
 
 
@@ -221,11 +235,20 @@ def _say(error: object, code: int) -> int:
 
 
 def _schema(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.spec.job_file import Job
+    from dp_pipelines.jobs.spec import job_file
     from dp_pipelines.jobs.terminal.summary import as_json
 
     with output.printing():
-        print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **Job.model_json_schema()}))
+        print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **job_file.schema()}))
+    return DONE
+
+
+def _init(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.init import init
+
+    done = init.init(given)
+    with output.printing("; ".join([*done.splitlines(), LOST])):
+        print(done)
     return DONE
 
 
@@ -252,8 +275,10 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.terminal import summary
 
     output.note(predict.NOTE)
-    with _Stoppable(to_the_end=given.as_command):
+    with Stoppable(to_the_end=given.as_command):
         done = predict.predict(given)
+    if done.made_up:
+        output.note(f"warning: {predict.WORTHLESS}")
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
@@ -272,7 +297,7 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.terminal import summary
     from dp_pipelines.jobs.tune import tune
 
-    with _Stoppable(to_the_end=given.as_command):
+    with Stoppable(to_the_end=given.as_command):
         done = tune.tune(given, rest)
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
@@ -281,16 +306,22 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.spec import job_file
+
+    return _print_plan(_planned(job_file.load(given.job), given.param, given.group), given.json, explain=given.explain)
+
+
+def _print_plan(plan: dict[str, Any], as_json: bool, *, explain: bool = False, above: str = "") -> int:
     from dp_pipelines.jobs.terminal import summary
 
-    plan = _planned(job_file.load(given.job), given.param)
     with output.printing():
-        if given.json:
+        if as_json:
             print(summary.as_json(plan))
-        else:
-            summary.print_plan(plan, sys.stdout)
-            if given.explain:
-                summary.print_explanation(plan, sys.stdout)
+            return DONE
+        if above:
+            print(above)
+        summary.print_plan(plan, sys.stdout)
+        if explain:
+            summary.print_explanation(plan, sys.stdout)
     return DONE
 
 
@@ -304,35 +335,33 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE if found.agrees else FAILED
 
 
-def _planned(file: "JobFile", given: list[str]) -> dict[str, Any]:
-    """The plan of a job as JSON values, from the cache if it is there."""
-    from dp_pipelines.jobs.cli import plan_cache
+def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dict[str, Any]:
+    """The plan of a job as JSON values, from the cache if it is there; with what a group of units is guaranteed."""
     from dp_pipelines.jobs.request.preview import preview
-    from dp_pipelines.planning.describe import asked_to_json
+    from dp_pipelines.jobs.run import frozen_plans, plan_cache
 
     stages, note = preview(file, given)
     if note:
         output.note(f"note: {note}")
-    content = {
-        "queries": {name: asked_to_json(asked) for name, asked in stages.items()},
-        "budget": file.job.budget.model_dump(),
-        "shares": {name: stage.declared_share for name, stage in file.job.stages.items()},
-        "expect": file.job.expect.model_dump() if file.job.expect else None,
-    }
-    name = plan_cache.key(content, plan_cache.code())
-    plan = plan_cache.load(name)
-    if plan is None:
+    name = frozen_plans.name_of(file, stages)
+    plan = plan_cache.load(name, "shown")
+    if plan is None or group is not None:
+        from dp_pipelines.accounting.group_privacy import group_guarantee
         from dp_pipelines.jobs.run.run import plan_of
 
-        plan = plan_of(file, stages).to_json()
-        plan_cache.store(name, plan)
+        made = frozen_plans.plan_of(file, stages, plan_of, name)
+        plan = plan or made.to_json()
+        plan_cache.store(name, "shown", plan)
+        if group is not None:
+            told = group_guarantee(made.all_mechanisms(), units=group, **made.accounted)
+            plan = {**plan, "group": told.to_json()}
     return plan
 
 
 def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.runners import doctor
 
-    with _Stoppable(to_the_end=given.as_command):
+    with Stoppable(to_the_end=given.as_command):
         findings = doctor.doctor(given, rest)
     with output.printing():
         for finding in findings:
@@ -343,19 +372,43 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.run.run import run
     from dp_pipelines.jobs.spec import job_file
-    from dp_pipelines.jobs.terminal import summary
 
     file = job_file.load(given.job)
     _check_output(given.output)
-    with _Stoppable(to_the_end=given.as_command):
-        published = run(
-            file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
-            runner=given.runner, anchor=given.anchor,
-        )  # fmt: skip
+    with Stoppable(to_the_end=given.as_command) as stoppable:
+        stoppable.makes(given.output)
+        if given.synthetic:
+            from dp_pipelines.jobs.run import made_up_run
+
+            made_up_run.refuse_options(given.ledger, given.anchor, given.runner, given.run_id)
+            published = made_up_run.run(file, given.output, given=given.param, arguments=rest)
+        else:
+            published = run(
+                file, given.output, given=given.param, run_id=given.run_id, arguments=rest, ledger=given.ledger,
+                runner=given.runner, anchor=given.anchor,
+            )  # fmt: skip
+        return _shown(published, given.json)
+
+
+def _sql(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.cli import sql_command
+
+    file = sql_command.job_of(given)
+    if given.plan:
+        return _print_plan(_planned(file, []), given.json, above=sql_command.as_yaml(file))
+    _check_output(given.output or "")
+    with Stoppable(to_the_end=given.as_command) as stoppable:
+        return _shown(sql_command.carry_out(file, given, rest, stoppable.makes), given.json)
+
+
+def _shown(published: "PublishedRun", as_json: bool) -> int:
+    """Show what a run has published."""
+    from dp_pipelines.jobs.terminal import summary
+
     done = f"published in {published.folder}; its summary could not be shown here"
     try:
         with output.printing(done):
-            if given.json:
+            if as_json:
                 print(
                     summary.as_json(summary.release_json(published.folder, published.manifest, again=published.again))
                 )
@@ -374,56 +427,6 @@ def _check_output(folder: str) -> None:
         os.path.abspath(folder).encode()
     except UnicodeEncodeError:  # libraries that write files know paths as UTF-8 only
         raise RequestError(field="--output", message="is not a UTF-8 path", hint="choose another name") from None
-
-
-class _Stoppable:
-    """Ctrl-C, a request to terminate and a hangup all stop the work in this context, so that staging is removed.
-
-    Beam may turn the interrupt into a failure of the step that it hits; whichever came first is reported. Cleanup is never
-    cut short: a signal that arrives while the work is already ending changes nothing.
-
-    Args:
-        to_the_end: the process exits after this; nothing may interrupt its exit.
-    """
-
-    def __init__(self, *, to_the_end: bool = False) -> None:
-        self._to_the_end = to_the_end
-        self._stopped = False
-        self._until = 0.0
-        self._later: threading.Timer | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # Python takes no handlers there
-        for number in (getattr(signal, name) for name in STOPPING if hasattr(signal, name)):
-            before = signal.getsignal(number)
-            if number == signal.SIGINT or before != signal.SIG_IGN:  # nohup has a hangup ignored
-                self._before[number] = signal.signal(number, self._stop)
-
-    def __exit__(self, *failure: object) -> None:
-        if self._later is not None:
-            self._later.cancel()
-        stopped = self._stopped and failure[0] is not None
-        for number, handler in self._before.items():
-            signal.signal(number, signal.SIG_IGN if stopped and self._to_the_end else handler)
-        if stopped:
-            raise KeyboardInterrupt from None
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self._stopped and time.monotonic() < self._until:
-            return
-        self._stopped = True
-        self._until = time.monotonic() + PATIENCE
-        if sys.exc_info()[0] is None:
-            raise KeyboardInterrupt
-        # An exception is on its way, and perhaps staging is being removed. If it was only a small one, the work goes on.
-        self._until = 0.0
-        if self._later is not None:
-            self._later.cancel()
-        self._later = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
-        self._later.daemon = True
-        self._later.start()
 
 
 if __name__ == "__main__":

@@ -45,7 +45,10 @@ def add(make: MakeParser) -> None:
         "--type", metavar="COLUMN=TYPE", action="append", default=[],
         help="for CSV: type of a column (default: as in training); may be repeated",
     )  # fmt: skip
-    parser.add_argument("--lookup", metavar="FILE", help="the public table that the job joins")
+    parser.add_argument(
+        "--lookup", metavar="FILE", action="append", default=[],
+        help="the public table that the job joins; repeated for several, in their order",
+    )  # fmt: skip
     parser.add_argument(
         "--jax-model", metavar="NAME", help="for a model of your own: MODULE:ATTRIBUTE of the code that scores it"
     )

@@ -26,7 +26,7 @@ def write_page(folders: Sequence[str], output: str | None) -> str:
 
     Raises:
         RequestError: a folder is no release or damaged, they do not belong together, or the page cannot stand there.
-        PublishError: the page cannot be written.
+        DiskError, PublishError: the page cannot be written.
     """
     target = pathlib.Path(output if output is not None else "report.html" if len(folders) == 1 else "trends.html")
     if target.is_dir() or (target.parent / "manifest.json").exists():

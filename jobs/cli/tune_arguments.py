@@ -6,6 +6,7 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 import argparse
 from collections.abc import Callable
 
+from dp_pipelines.jobs.cli import runner_arguments
 from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
 
 MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
@@ -61,8 +62,8 @@ def add(make: MakeParser) -> None:
         help="ledger that records the look (default: dp-ledger.sqlite beside JOB; none: nowhere)",
     )
     add_anchor(parser)
-    parser.add_argument("--runner", metavar="NAME", default="direct", help="direct (default), portable, flink or spark")
     parser.add_argument("--json", action="store_true", help="print the location of the folder as JSON")
+    runner_arguments.add(parser, without=("dataflow",))
 
 
 def _add_synthetic(parser: argparse.ArgumentParser) -> None:

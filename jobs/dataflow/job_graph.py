@@ -31,6 +31,8 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.silence import silence
+from dp_pipelines.release import staging
+from dp_pipelines.transforms.beam_flow import beginning
 
 OF_THIS_RUN_ONLY = ("no_auth", "template_location")
 """Options that make Beam stop before the service; a run has none of them."""
@@ -107,11 +109,10 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
     if len(plan.phases) == 1:
         first |= {stage: frozen[stage] for stage in plan.kept.values()}
     pipeline = beam.Pipeline(runner=FnApiRunner())
-    build.build(pipeline, request, first, pathlib.Path("staging"), {})
     google = options.view_as(GoogleCloudOptions)
-    bucket_staging.stage_elsewhere(
-        pipeline, f"{dataflow_requirements.place(google.temp_location, account, run_id)}/{DRY}"
-    )
+    writer = bucket_staging.writer_into(f"{dataflow_requirements.place(google.temp_location, account, run_id)}/{DRY}")
+    shards = build.num_shards(request, options.get_all_options())
+    build.build(beginning(pipeline), request, first, pathlib.Path("staging"), {}, shards, writer)
     error_masking.guard(pipeline)
     job, graph = _handed_over(pipeline, options)
     try:
@@ -167,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with silence():
             produced = produce(file, rest, given=mine.param, run_id=mine.run_id)
         if mine.write:
-            pathlib.Path(mine.write).write_text(json.dumps(produced.job, indent=2) + "\n", encoding="utf-8")
+            staging.write_whole(pathlib.Path(mine.write), (json.dumps(produced.job, indent=2) + "\n").encode())
         with output.printing(f"written to {mine.write}" if mine.write else ""):
             print(produced.text)
     except DpError as error:

@@ -20,14 +20,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.errors import DamagedInputError, PublishError, RequestError
+from dp_pipelines.disk_errors import reason_of, told_of_disk
+from dp_pipelines.errors import DamagedInputError, RequestError
 from dp_pipelines.jobs.predict import preprocessing
 from dp_pipelines.jobs.predict.preprocessing import Prepared
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import public_tables, source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.kernels import shard
+from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.release import staging
+from dp_pipelines.release.manifest import MADE_UP
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
 
@@ -35,6 +38,8 @@ NOTE = (
     "note: the guarantee of the release does not cover predictions about individuals: each one reveals something about the "
     "rows it is computed from; guard them as you guard those rows"
 )
+
+WORTHLESS = "the model was trained on made-up rows (run --synthetic): its predictions mean nothing"
 
 BATCH_ROWS = 2**17
 SHARD_BYTES = 64 * 2**20
@@ -54,22 +59,25 @@ class Predicted:
         output: the file.
         rows: predictions in it.
         columns: of it.
+        made_up: whether the model was trained on made-up rows.
     """
 
     model: pathlib.Path
     output: pathlib.Path
     rows: int
     columns: tuple[str, ...]
+    made_up: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""
         listed = {"model": str(self.model), "output": str(self.output), "predictions": self.rows}
-        return {**listed, "columns": list(self.columns)}
+        return {**listed, "columns": list(self.columns), **({"synthetic_model": True} if self.made_up else {})}
 
     @property
     def text(self) -> str:
-        """A line for people."""
-        return f"{self.rows} predictions in {self.output}"
+        """A line for people; two of a model that has learnt nothing."""
+        said = f"{self.rows} predictions in {self.output}"
+        return f"{said}\nwarning: {WORTHLESS}" if self.made_up else said
 
 
 def predict(given: argparse.Namespace) -> Predicted:
@@ -81,7 +89,7 @@ def predict(given: argparse.Namespace) -> Predicted:
     Raises:
         RequestError: the model, the input or an argument is wrong; nothing was written.
         DamagedInputError: a file of the input cannot be read to its end.
-        PublishError: the output cannot be written.
+        DiskError, PublishError: the output cannot be written.
     """
     with silence():  # what a library says may quote a row
         return _predict(given)
@@ -106,13 +114,9 @@ def _predict(given: argparse.Namespace) -> Predicted:
 
     with _private_folder(output) as beside:
         rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
-        try:
-            if os.path.lexists(output):
-                raise FileExistsError
-            (beside / "predictions").replace(output)
-        except OSError:
-            raise PublishError(f"output {str(output)!r}: appeared while the command ran; nothing was written") from None
-    return Predicted(model=folder, output=output, rows=rows, columns=columns)
+        staging.give_name(beside / "predictions", output)
+    made_up = MADE_UP in model.privacy.not_covered
+    return Predicted(model=folder, output=output, rows=rows, columns=columns, made_up=made_up)
 
 
 def model_folder(path: str) -> pathlib.Path:
@@ -148,7 +152,7 @@ def _input(given: argparse.Namespace, model: Artefact) -> "_Files":
             field=f"input {given.input!r}", message="matches both CSV and other files", hint="choose files of one kind"
         )
     if any(as_csv):
-        return _Csv(files, _csv_types(given, model), model.preparation.quoted)
+        return _Csv(files, _csv_types(given, model), model.preparation.form)
     if given.type:
         raise RequestError(field="--type", message="only applies to CSV; Parquet files have types", hint="leave it out")
     return _Parquet(files)
@@ -210,18 +214,18 @@ def _batch_rows(file: pa.parquet.ParquetFile, columns: Sequence[str]) -> int:
 
 
 class _Csv(_Files):
-    def __init__(self, files: Sequence[str], declared: Mapping[str, str], quoted: bool) -> None:
-        self.files, self.declared, self.quoted = files, declared, quoted
+    def __init__(self, files: Sequence[str], declared: Mapping[str, str], form: CsvFormat) -> None:
+        self.files, self.declared, self.form = files, declared, form
         kinds = {name: source_files.TYPES.get(kind, pa.null()) for name, kind in declared.items()}
         self.schema = pa.schema(kinds.items())
 
     def check(self, columns: Sequence[str]) -> None:
-        source_files.look_at_csv(self.files, {name: self.declared[name] for name in columns}, quoted=self.quoted)
+        source_files.look_at_csv(self.files, {name: self.declared[name] for name in columns}, self.form)
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        from dp_pipelines.transforms import read
+        from dp_pipelines.steps import read_files
 
-        reader = read._ReadCsvFile({name: self.schema.field(name).type for name in columns}, self.quoted)
+        reader = read_files.ReadCsvFile({name: self.schema.field(name).type for name in columns}, self.form)
         for path in self.files:
             yield from reader.process(path)
 
@@ -277,14 +281,16 @@ def _examples(
         files.check(columns)
         return tuple(dict.fromkeys((*there, *given.keep))), lambda _: files.read(columns)
     preparation = model.preparation
-    table = None
-    if given.lookup is not None:
-        paths = source_files.find(given.lookup, pathlib.Path.cwd(), "--lookup")
-        is_csv = all(path.lower().endswith(".csv") for path in paths)
-        table = source_files.read_public(paths, csv_types=None, is_csv=is_csv, field="--lookup")
-    elif preparation.lookup is not None:
-        message = f"is required: the model joins a public table by {preparation.lookup!r}"
+    wanted = preprocessing.lookups_of(preparation)
+    if len(given.lookup) < len(wanted):
+        names = ", ".join(repr(name) for name in wanted[len(given.lookup)]["on"])
+        again = "is required" if len(wanted) == 1 else f"is required {len(wanted)} times, in the order of the job"
+        message = f"{again}: the model joins a public table by {names}"
         raise RequestError(field="--lookup", message=message, hint="name its file")
+    if wanted and len(given.lookup) > len(wanted):
+        message = f"is given {len(given.lookup)} times, and the model joins {len(wanted)} public tables"
+        raise RequestError(field="--lookup", message=message, hint="name one file for each, in the order of the job")
+    tables = [_looked_up(pattern, joined) for pattern, joined in zip(given.lookup, wanted, strict=False)]
     bound = preprocessing.bind(
         preparation,
         files.schema,
@@ -292,7 +298,7 @@ def _examples(
         features=features,
         kept=given.keep,
         values=preprocessing.parameters(preparation, given.param),
-        table=table,
+        tables=tables,
         every=given.every_row,
         told=field,
     )
@@ -301,6 +307,14 @@ def _examples(
     if bound.units is None:
         return results, lambda _: _by_rows(bound, files)
     return results, lambda beside: _by_units(bound, files, unit, beside)
+
+
+def _looked_up(pattern: str, joined: Mapping[str, Any]) -> pa.Table:
+    """A public table of the model."""
+    paths = source_files.find(pattern, pathlib.Path.cwd(), "--lookup")
+    is_csv = all(path.lower().endswith(".csv") for path in paths)
+    form, types = CsvFormat(**joined.get("csv", {})), joined.get("types")
+    return public_tables.read_public(paths, csv_types=types, is_csv=is_csv, field="--lookup", form=form)
 
 
 def _by_rows(bound: Prepared, files: _Files) -> Iterator[pa.Table]:
@@ -319,7 +333,7 @@ def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathl
         unit: the columns of the unit.
         beside: a private folder.
     """
-    from dp_pipelines.transforms.whole_units import bounded, canonical
+    from dp_pipelines.steps.whole_units import bounded, canonical
 
     shards = min(max(1, -(-files.size(bound.columns) // SHARD_BYTES)), MOST_SHARDS)
     paths = [beside / f"shard-{number}" for number in range(shards)]
@@ -332,7 +346,8 @@ def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathl
             schema = rows.schema if schema is None else schema
             for number, part in shard.slices(rows.cast(schema), unit, SALT, shards):
                 if number not in writers:
-                    writers[number] = stack.enter_context(pa.ipc.new_file(str(paths[number]), schema))
+                    file = stack.enter_context(pa.OSFile(str(paths[number]), "wb"))  # closed whatever fails
+                    writers[number] = stack.enter_context(pa.ipc.new_file(file, schema))
                 writers[number].write_table(part)
     assert schema is not None
     yield from bound.examples(schema.empty_table())
@@ -348,34 +363,38 @@ def _by_units(bound: Prepared, files: _Files, unit: Sequence[str], beside: pathl
 def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[str, ...]]:
     """Write tables of one schema, of which there is at least one. Returns: rows and columns."""
     rows, writer = 0, None
-    try:
+    with contextlib.ExitStack() as stack:
         for table in tables:
             if writer is None:
-                writer = pa.parquet.ParquetWriter(path, table.schema, compression="zstd")
+                file = stack.enter_context(pa.OSFile(str(path), "wb"))  # closed whatever fails
+                writer = stack.enter_context(pa.parquet.ParquetWriter(file, table.schema, compression="zstd"))
             if table.num_rows:
                 writer.write_table(table.cast(writer.schema))
             rows += table.num_rows
         assert writer is not None
         return rows, tuple(writer.schema.names)
-    except OSError as error:
-        raise PublishError(f"output: cannot be written: {error.strerror or 'no such folder'}") from None
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 @contextlib.contextmanager
 def _private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A folder beside the output that nobody else may read, removed at the end, whatever happens."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{output.name[:100]}.", dir=output.parent))
-    except OSError:
-        message = "cannot be created"
-        raise RequestError(
-            field=f"output {str(output)!r}", message=message, hint="choose a place where this user may write"
-        ) from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    """A folder beside the output that nobody else may read, removed at the end, whatever happens.
+
+    Raises:
+        RequestError: it cannot be created.
+        DiskError: its disk is full, read-only or failing, now or at any time before the end of the block.
+    """
+    with told_of_disk(output.parent):
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            folder = pathlib.Path(tempfile.mkdtemp(prefix=f".{output.name[:100]}.", dir=output.parent))
+        except OSError as error:
+            if reason_of(error):
+                raise
+            message = "cannot be created"
+            raise RequestError(
+                field=f"output {str(output)!r}", message=message, hint="choose a place where this user may write"
+            ) from None
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

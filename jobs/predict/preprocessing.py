@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import lookup
+from dp_pipelines.jobs.sources import lookup, lookups
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest
@@ -35,7 +35,7 @@ class Prepared:
 
     Args:
         rows: the condition and the defined columns over one row.
-        lookup: the joined table, or None.
+        lookup: the joined tables, or None.
         units: windows over the rows of a unit; None where rows are taken one by one.
         condition: where there are no windows, which rows become examples; or None.
         columns: what is read of the source.
@@ -44,7 +44,7 @@ class Prepared:
     """
 
     rows: RowExpressions
-    lookup: lookup.Lookup | None
+    lookup: lookups.Lookups | None
     units: unit_columns.UnitExpressions | None
     condition: RowExpressions | None
     columns: tuple[str, ...]
@@ -55,9 +55,9 @@ class Prepared:
         """What each row gives by itself: all columns that later steps read; in several tables where texts are long."""
         for start, stop in row_slices.cut(table, table.column_names):
             for shaped in self.rows.tables(_plain(table.slice(start, stop - start))):
-                found = shaped if self.lookup is None else self.lookup.apply(shaped)
-                for begin, end in row_slices.cut(found, found.column_names):
-                    yield _plain(found.slice(begin, end - begin))
+                for found in [shaped] if self.lookup is None else self.lookup.shaped(shaped):
+                    for begin, end in row_slices.cut(found, found.column_names):
+                        yield _plain(found.slice(begin, end - begin))
 
     def examples(self, shaped: pa.Table) -> Iterator[pa.Table]:
         """The examples of rows as `shapes` gives them; where there are windows, of whole units."""
@@ -78,7 +78,7 @@ def bind(
     features: Sequence[str],
     kept: Sequence[str] = (),
     values: Mapping[str, Value],
-    table: pa.Table | None = None,
+    tables: Sequence[pa.Table] = (),
     every: bool = False,
     told: str = "the input",
 ) -> Prepared:
@@ -91,7 +91,7 @@ def bind(
         features: the columns that the model reads.
         kept: further columns that are asked for.
         values: of the parameters.
-        table: the public table that is joined, or None.
+        tables: the public tables that are joined, in their order.
         every: whether rows become examples that the stage's `where` would leave out.
         told: how the source is called in messages.
 
@@ -99,7 +99,7 @@ def bind(
         RequestError: a column is missing, or an expression does not fit the columns that are there.
     """
     known = _known(preparation, schema)
-    full = _bound(preparation, known, unit, values, table, every)
+    full = _bound(preparation, known, unit, values, tables, every)
     wanted = tuple(dict.fromkeys((*features, *kept)))
     # Go from the last definition to the first, to see which earlier ones are needed.
     needed = dict.fromkeys(wanted)
@@ -114,9 +114,10 @@ def bind(
     else:
         windows = []
     added = {field.name for field in full.lookup.fields} if full.lookup is not None else set()
-    joined = full.lookup is not None and bool(added & set(needed))
+    # A table that makes several rows of one is joined whatever is read of it.
+    joined = full.lookup is not None and (full.lookup.explodes or bool(added & set(needed)))
     if joined and full.lookup is not None:
-        needed |= {full.lookup.on: None}
+        needed |= dict.fromkeys(full.lookup.on)
     defined = {item.name: item for item in full.rows.defined}
     for name in defined:
         if name in needed:
@@ -143,9 +144,20 @@ def bind(
         unit_columns={name: text for name, text in preparation.unit_columns.items() if name in windows},
     )
     actual = pa.schema([schema.field(name) for name in read])
-    final = _bound(lean, actual, unit, values, table if joined else None, every)
+    final = _bound(lean, actual, unit, values, tables if joined else (), every)
     results = tuple(dict.fromkeys((*(name for name in unit if name in read), *wanted)))
     return dataclasses.replace(final, columns=read, results=results)
+
+
+def lookups_of(preparation: Preparation) -> Sequence[Mapping[str, Any]]:
+    """The public tables that a model joins, as `Preparation.lookups` has them.
+
+    >>> lookups_of(Preparation(lookup="store"))
+    [{'on': {'store': 'store'}}]
+    """
+    if preparation.lookup is not None:
+        return [{"on": {preparation.lookup: preparation.lookup}}]
+    return preparation.lookups
 
 
 def parameters(preparation: Preparation, given: Iterable[str]) -> dict[str, Value]:
@@ -210,15 +222,20 @@ def _bound(
     schema: pa.Schema,
     unit: Sequence[str],
     given: Mapping[str, Value],
-    table: pa.Table | None,
+    tables: Sequence[pa.Table],
     every: bool,
 ) -> Prepared:
     try:
         rows = expressions.bind(preparation.where, preparation.columns, schema, unit=unit, values=given)
         available, joined = rows.output_schema, None
-        if preparation.lookup is not None and table is not None:
-            joined = lookup.bind(table, preparation.lookup, available, unit=unit)
-            available = pa.schema([*available, *joined.fields])
+        if tables:
+            found = []
+            for declared, table in zip(lookups_of(preparation), tables, strict=True):
+                most = declared.get("max_rows_per_key", 1)
+                found.append(lookup.bind(table, declared["on"], available, unit=unit, most=most))
+                available = pa.schema([*available, *found[-1].fields])
+            joined = lookups.Lookups(tuple(found))
+            available = pa.schema([*available, *(f for f in joined.fields if f.name not in available.names)])
         where = None if every else preparation.examples_where
         windows, condition = None, None
         if preparation.unit_columns:

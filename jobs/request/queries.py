@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import public_tables
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
+from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
@@ -70,7 +72,7 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
                     where = "public_file" if stage.partitions.public_file is not None else "public"
                     problems.append(file.error((*place, "partitions", where), error))
                     continue
-        result[name] = query
+        result[name] = _telling_twins_apart(query, file)
     # A wrong unit is wrong in every stage; say it once.
     raise_all(list({str(problem): problem for problem in problems}.values()))
     return result
@@ -101,6 +103,12 @@ def _counting_filters(query: Query, file: JobFile, stage: Stage) -> Query:
     return dataclasses.replace(query, kept=dataclasses.replace(query.kept, filters=filters))
 
 
+def _telling_twins_apart(query: Query, file: JobFile) -> Query:
+    """The query whose choice of rows follows what a public table has made of them too, where it may make several of one."""
+    explodes = any(table.max_rows_per_key > 1 for table in file.job.lookups)
+    return dataclasses.replace(query, row_id=TWIN) if explodes else query
+
+
 def _compared(stage: Stage) -> dict[str, Any]:
     """The arguments of a query that chooses the best partitions: its one metric is compared and not published."""
     if stage.best is None:
@@ -122,12 +130,12 @@ def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartit
     return PrivatePartitions()
 
 
-def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def _listed(file: JobFile, name: str, columns: Sequence[str]) -> Sequence[tuple[Any, ...]]:
     """The partitions in a public file."""
     path = file.path.parent / name
     if not path.is_file():
         raise RequestError(field="partitions.public_file", message=f"file not found: {name!r}", hint="check the path")
-    table = source_files.read_public(
+    table = public_tables.read_public(
         [str(path)], csv_types=None, is_csv=path.suffix.lower() == ".csv", field="partitions.public_file"
     )
     for column in columns:
@@ -142,7 +150,7 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> list[tuple[Any,
             field="partitions.public_file", message=message, hint="list fewer, or select partitions privately"
         )
     try:
-        return list(zip(*(keys.plain(table.column(column)).to_pylist() for column in columns), strict=True))
+        return ListedKeys.of_arrays([keys.plain(table.column(column)) for column in columns])
     except (ValueError, OverflowError):
         message = "lists times with nanoseconds, or dates outside the calendar"
         raise RequestError(
@@ -182,13 +190,13 @@ def _wrong_columns(query: Query, schema: pa.Schema, stage: Path) -> list[tuple[P
 def _typed(query: Query, schema: pa.Schema) -> Query:
     """The query with its public list in the types of the columns, each partition once."""
     assert isinstance(query.partitions, PublicPartitions)
-    columns = []
-    for name, values in zip(query.partition_columns, zip(*query.partitions.keys, strict=True), strict=True):
-        try:
-            columns.append(kinds.public_column(name, schema.field(name).type, values))
-        except RequestError as error:
-            raise RequestError(field="", message=error.message, hint=error.hint) from None
-    if len(keys.dense(columns)) != len(query.partitions.keys):
+    names = query.partition_columns
+    kinds_of = [schema.field(name).type for name in names]
+    try:
+        listed = PublicPartitions(keys=ListedKeys.of_arrays(query.partitions.columns.typed(names, kinds_of)))
+        doubled = listed.columns.places(names, kinds_of).has_doubles
+    except RequestError as error:
+        raise RequestError(field="", message=error.message, hint=error.hint) from None
+    if doubled:
         raise RequestError(field="", message="lists a partition twice", hint="list each partition once")
-    listed = list(zip(*(column.to_pylist() for column in columns), strict=True))
-    return dataclasses.replace(query, partitions=PublicPartitions(keys=listed))
+    return dataclasses.replace(query, partitions=listed)

@@ -15,19 +15,22 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.request import clamps
+from dp_pipelines.jobs.request import clamps, having
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
-from dp_pipelines.jobs.sources import event_window, lookup, source_files
+from dp_pipelines.jobs.sources import event_window, lookup, lookups, public_tables, source_files
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
+from dp_pipelines.kernels.unit_facts import TWIN
+from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.release.shown_rows import ShownRows
 
 Result = TypeVar("Result")
 
@@ -41,24 +44,26 @@ class Request:
         values: of the parameters.
         source: the files.
         rows: `where` and `columns`.
-        lookup: the table that is joined, or None.
+        lookup: the tables that are joined, or None.
         queries: by aggregate stage.
         tasks: by train stage.
         units: what aggregate stages compute from all rows of one unit, by stage.
         columns: the source's columns that are read.
         window: of event time, or None.
+        shown: which released rows are published, by aggregate stage that chooses among them.
     """
 
     file: JobFile
     values: Mapping[str, Value]
     source: source_files.Source
     rows: RowExpressions
-    lookup: lookup.Lookup | None
+    lookup: lookups.Lookups | None
     queries: Mapping[str, Query]
     tasks: Mapping[str, Task]
     units: Mapping[str, Unit]
     columns: tuple[str, ...]
     window: event_window.RowWindow | None = None
+    shown: Mapping[str, ShownRows] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def content(self) -> str:
@@ -81,13 +86,23 @@ class Request:
     @functools.cached_property
     def asked(self) -> str:
         """SHA-256 of all that the plan is made from: two jobs that ask for the same share one frozen plan."""
-        job = self.file.job
-        content = {
-            "queries": {name: _without_nulls(asked_to_json(asked)) for name, asked in self.stages.items()},
-            "budget": job.budget.model_dump(mode="json", exclude_defaults=True),
-            "shares": {name: stage.share for name, stage in job.stages.items()},
-        }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return asked_digest(self.file, self.stages)
+
+
+def asked_digest(file: JobFile, stages: Mapping[str, Query | TrainModel]) -> str:
+    """SHA-256 of all that a plan is made from.
+
+    Args:
+        file: the job.
+        stages: what each of its stages asks for.
+    """
+    job = file.job
+    content = {
+        "queries": {name: _without_nulls(asked_to_json(asked)) for name, asked in stages.items()},
+        "budget": job.budget.model_dump(mode="json", exclude_defaults=True),
+        "shares": {name: stage.share for name, stage in job.stages.items()},
+    }
+    return json_digest.sha256(content)
 
 
 def asked_for(
@@ -115,23 +130,23 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     rows = _placed(file, lambda: _rows(file, source, values))
     window = _placed(file, lambda: event_window.bind(job, values, source.schema))
     available = rows.output_schema
-    table = None
-    if job.lookup is not None:
-        table = _placed(file, lambda: _lookup(file, available))
-        available = pa.schema([*available, *table.fields])
+    joined = _placed(file, lambda: _lookups(file, available)) if job.lookups else None
+    if joined is not None:
+        available = pa.schema([*available, *joined.fields])
     raise_all([source.missing[name] for name in job.privacy_unit if name in source.missing])
     units = over_units(file, available, values, _absent(source))
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
-    clamps.check(file, table, schemas)
+    clamps.check(file, joined, schemas)
     of_queries, of_tasks = queries(file, schemas), tasks(file, units)
+    shown = having.bind(file, of_queries, schemas, values)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
     read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
     read += [query.columns for name, query in of_queries.items() if name not in units]
     used = dict.fromkeys(name for columns in read for name in columns)
-    if table is not None:
-        used.setdefault(table.on)
+    for name in joined.on if joined is not None else ():
+        used.setdefault(name)
     of_window = [window.column] if window is not None else []
     columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns, *of_window) if n in source.schema.names))
     return Request(
@@ -139,12 +154,13 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         values=values,
         source=source,
         rows=dataclasses.replace(rows, schema=pa.schema([source.schema.field(name) for name in columns])),
-        lookup=table,
+        lookup=joined,
         queries=of_queries,
         tasks=of_tasks,
         units=units,
         columns=columns,
         window=window,
+        shown=shown,
     )
 
 
@@ -174,7 +190,7 @@ def _source(file: JobFile, values: Mapping[str, Value]) -> source_files.Source:
     pattern = job_parameters.into_source(declared.pattern, values)
     files = source_files.find(pattern, file.path.parent)
     if declared.csv is not None:
-        return source_files.look_at_csv(files, declared.types or {}, quoted=declared.quoted)
+        return source_files.look_at_csv(files, declared.types or {}, declared.form, file.document.delimiter)
     return source_files.look_at_parquet(files)
 
 
@@ -194,13 +210,28 @@ def _absent(source: source_files.Source) -> dict[str, str]:
     return {name: f"{error.field}: {error.message}" for name, error in source.missing.items()}
 
 
-def _lookup(file: JobFile, available: pa.Schema) -> lookup.Lookup:
-    declared = file.job.lookup
-    assert declared is not None
-    files = source_files.find(declared.pattern, file.path.parent, "lookup")
-    is_csv = declared.csv is not None
-    listed = source_files.read_public(files, csv_types=declared.types, is_csv=is_csv, field="lookup")
-    return lookup.bind(listed, declared.on, available, unit=file.job.privacy_unit)
+def _lookups(file: JobFile, available: pa.Schema) -> lookups.Lookups:
+    """The job's tables, each checked against the rows as they are before it."""
+    found = []
+    for number, declared in enumerate(file.job.lookups):
+        field = file.job.place_of_lookup(number)
+        files = source_files.find(declared.pattern, file.path.parent, field)
+        is_csv, form = declared.csv is not None, declared.form
+        listed = public_tables.read_public(files, csv_types=declared.types, is_csv=is_csv, field=field, form=form)
+        table = lookup.bind(
+            listed,
+            declared.pairs,
+            available,
+            unit=file.job.privacy_unit,
+            most=declared.max_rows_per_key,
+            field=field,
+            place=functools.partial(public_tables.place_of, files, is_csv=is_csv, form=form),
+        )
+        available = pa.schema([*available, *table.fields])
+        found.append(table)
+    if any(table.most > 1 for table in found) and TWIN in available.names:
+        raise RequestError(field="lookup", message=f"would shadow column {TWIN!r}", hint="rename that column")
+    return lookups.Lookups(tuple(found), file.job.row_id)
 
 
 def _check_names(

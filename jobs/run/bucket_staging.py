@@ -12,13 +12,12 @@ import pathlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 
-import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import GoogleCloudOptions
-from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
+from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import build
@@ -27,10 +26,7 @@ from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import staging
-from dp_pipelines.transforms.publish import StageRelease
-
-WRITER = "Write"
-"""The label of the step of `StageRelease` that writes."""
+from dp_pipelines.steps.step import Step
 
 
 def run_pipeline(
@@ -57,24 +53,24 @@ def run_pipeline(
         job_name: of the job, unless an option names it.
 
     Raises:
-        DamagedInputError, RunFailed, RunnerFailed: it failed.
+        DamagedInputError, RunFailed, RunnerFailed, DiskError: it failed.
     """
     attempt = f"{place}/{staging.attempt_name()}"
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
     named = pipeline.options.view_as(GoogleCloudOptions)
     named.job_name = named.job_name or job_name or None
-    files = build.build(pipeline, request, stages, folder, without)
-    stage_elsewhere(pipeline, attempt)
+    shards = build.num_shards(request, engine.given)
+    files = build.build(engine.start(pipeline), request, stages, folder, without, shards, writer_into(attempt))
     try:
         progress.show("starting")
         destroy(place)
         engine.run(pipeline, progress)
         for path in files.values():
             fetch(attempt, path)
-    except (RunnerFailed, RunFailed, LedgerError):
+    except (RunnerFailed, RunFailed, LedgerError, DiskError):
         raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise public_part(error, request, stages) from None
+        raise public_part(error, request, stages, folder) from None
     finally:
         try:
             destroy(place)
@@ -83,19 +79,13 @@ def run_pipeline(
     return files
 
 
-def stage_elsewhere(pipeline: beam.Pipeline, attempt: str) -> list[str]:
-    """Have all stages of a pipeline staged into a folder of a bucket instead of a local one.
+def writer_into(attempt: str) -> build.Writer:
+    """What writes the stages of a graph into a folder of a bucket instead of a local one.
 
     Args:
-        pipeline: is built and not yet run.
         attempt: the folder.
-
-    Returns:
-        the names of the files that are staged.
     """
-    redirect = _Redirect(attempt)
-    pipeline.visit(redirect)
-    return redirect.names
+    return lambda path, keys: WriteElsewhere(f"{attempt}/{path.stem}", keys)
 
 
 def fetch(attempt: str, path: pathlib.Path) -> None:
@@ -136,7 +126,7 @@ def _listed(place: str) -> list[str]:
     return sorted(entry.path for entry in match.metadata_list)
 
 
-class WriteElsewhere(beam.DoFn):
+class WriteElsewhere(Step):
     """Write the released tables of a stage into a folder of a bucket, as a file that no other attempt has.
 
     Args:
@@ -144,8 +134,9 @@ class WriteElsewhere(beam.DoFn):
         keys: the partition columns, by which rows are sorted.
     """
 
+    gives = str
+
     def __init__(self, folder: str, keys: tuple[str, ...]) -> None:
-        super().__init__()
         self._folder, self._keys = folder, keys
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
@@ -157,17 +148,3 @@ class WriteElsewhere(beam.DoFn):
         with FileSystems.create(url) as stream:
             stream.write(content.getvalue().to_pybytes())
         yield url
-
-
-class _Redirect(PipelineVisitor):
-    def __init__(self, attempt: str) -> None:
-        self._attempt, self.names = attempt, list[str]()
-
-    def enter_composite_transform(self, transform_node: AppliedPTransform) -> None:
-        stage = transform_node.transform
-        if not isinstance(stage, StageRelease):
-            return
-        name = pathlib.PurePath(stage.path).stem
-        (writer,) = [part.transform for part in transform_node.parts if part.full_label.endswith(f"/{WRITER}")]
-        writer.fn = WriteElsewhere(f"{self._attempt}/{name}", tuple(stage.keys))
-        self.names.append(name)

@@ -1,24 +1,22 @@
-"""From a request and its plan to a Beam pipeline: read once, shape the rows, release each stage, stage its file.
+"""From a request and its plan to a graph of steps: read once, shape the rows, release each stage, stage its file.
 
-In: a checked request, frozen stages, a staging folder. Out: steps in a pipeline. Holds: the rows are read once for all stages;
-every PCollection of tables keeps the Arrow coder; labels are names from the job file and ours. Not covered: running and
-publishing (`run`).
+In: a checked request, frozen stages, a staging folder, where an engine's sources begin. Out: the graph, for every engine alike.
+Holds: the rows are read once for all stages; labels are names from the job file and ours. Not covered: running and publishing
+(`run`).
 """
 
-import glob
+import functools
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
 import pyarrow as pa
-from apache_beam.options.pipeline_options import PipelineOptions
 
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.sources.event_window import RowWindow
-from dp_pipelines.jobs.sources.lookup import Lookup
-from dp_pipelines.jobs.sources.read_table import ReadTable
+from dp_pipelines.jobs.sources.lookups import Lookups
+from dp_pipelines.jobs.sources.read_table import held_tables
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
@@ -27,42 +25,44 @@ from dp_pipelines.plan_stages import kept_counts, partition_groups
 from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCounts
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
-from dp_pipelines.transforms import ReadCsv, ReadParquet, StageRelease
-from dp_pipelines.transforms.examples import BoundedExamples
-from dp_pipelines.transforms.per_unit import PartitionsOfUnits, UnitsOfARun, UnitsToShards
-from dp_pipelines.transforms.private_aggregate import AttemptOfARun
-from dp_pipelines.transforms.stage_rows import ScaleValues, WithoutPartitions
-from dp_pipelines.transforms.whole_units import WithUnitColumns
+from dp_pipelines.steps.flow import Flow
+from dp_pipelines.steps.read_files import csv_tables, parquet_tables
+from dp_pipelines.steps.release_stage import released
+from dp_pipelines.steps.stage_rows import ScaleValues, WithoutPartitions
+from dp_pipelines.steps.step import Step
+from dp_pipelines.steps.unit_rows import partitions_of_units, units_released, units_to_shards
+from dp_pipelines.steps.whole_units import with_unit_columns
+from dp_pipelines.steps.write_examples import examples_written
+from dp_pipelines.steps.write_stage import WriteStage, written
 
 if TYPE_CHECKING:
     from dp_pipelines.tuning.configuration import Configuration
 
 
-class ShapeRows(beam.DoFn):
+class ShapeRows(Step):
     """Filter, define and look up, row by row.
 
     Args:
         window: of event time, or None.
         rows: `where` and `columns`.
-        lookup: the joined table, or None.
+        lookup: the joined tables, or None.
         columns: what the stages read.
     """
 
     def __init__(
-        self, window: RowWindow | None, rows: RowExpressions, lookup: Lookup | None, columns: tuple[str, ...]
+        self, window: RowWindow | None, rows: RowExpressions, lookup: Lookups | None, columns: tuple[str, ...]
     ) -> None:
-        super().__init__()
         self._window = window
         self._rows, self._lookup, self._columns = rows, lookup, columns
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
         """The rows of one table that are kept, with the columns that the stages read: several tables where texts are long."""
         for table in self._rows.tables(element if self._window is None else self._window.apply(element)):
-            found = table if self._lookup is None else self._lookup.apply(table)
-            yield found.select(list(self._columns))
+            for found in [table] if self._lookup is None else self._lookup.shaped(table):
+                yield found.select(list(self._columns))
 
 
-class InGroups(beam.DoFn):
+class InGroups(Step):
     """Put rows into the groups of partitions in which a histogram of values is released.
 
     Args:
@@ -72,7 +72,6 @@ class InGroups(beam.DoFn):
     """
 
     def __init__(self, partition_by: tuple[str, ...], columns: tuple[str, ...], salt: int) -> None:
-        super().__init__()
         self._partition_by, self._columns, self._salt = partition_by, columns, salt
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
@@ -80,7 +79,7 @@ class InGroups(beam.DoFn):
         yield partition_groups.of(element, self._partition_by, self._columns, self._salt)
 
 
-class CountFiles(beam.DoFn):
+class CountFiles(Step):
     """Tell progress of each file: the readers give one table without rows for each, so that types are known."""
 
     def process(self, element: pa.Table) -> Iterator[pa.Table]:
@@ -90,154 +89,169 @@ class CountFiles(beam.DoFn):
         yield element
 
 
-def num_shards(request: Request, options: PipelineOptions) -> int:
+Writer = Callable[[pathlib.Path, tuple[str, ...]], Step]
+"""What writes the staged file of a stage, sorted by these columns."""
+
+
+def num_shards(request: Request, given: Mapping[str, Any]) -> int:
     """The number of shards for a request; it changes no result and is seen in none.
 
     Args:
         request: whose files have a size.
-        options: `--num_shards` where it was given; else `--parallelism` counts.
+        given: the engine's options: `num_shards` where it was given; else `parallelism` counts.
     """
-    given = options.get_all_options()
     slots = max(int(given.get("parallelism") or 1), 1)
-    return int(given.get("num_shards") or sizes.shards(request.source.bytes_of(request.columns), slots))
+    grows = 1 if request.lookup is None else request.lookup.most_rows
+    return int(given.get("num_shards") or sizes.shards(request.source.bytes_of(request.columns) * grows, slots))
 
 
 def build(
-    pipeline: beam.Pipeline,
+    start: Flow,
     request: Request,
     stages: Mapping[str, StagePlan],
     staging: pathlib.Path,
     without: Mapping[str, pa.Table],
+    shards: int,
+    writer: Writer | None = None,
 ) -> dict[str, pathlib.Path]:
-    """Add all steps of a job to a pipeline.
+    """Make the graph of all steps of a job.
 
     Args:
-        pipeline: gets the steps.
+        start: where the engine's sources begin.
         request: what to read.
         stages: the frozen stages of this run, by name.
         staging: the private folder.
         without: partitions whose rows a stage does not see, by its name.
+        shards: the number of groups of units.
+        writer: writes the files; by default into the folder.
 
     Returns:
-        the staged file of each published name; they are there once the pipeline has run.
+        the staged file of each published name; they are there once the graph has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    raw = _counted(pipeline, request)
+    raw = _counted(start, request)
     rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
-    shards, salt = num_shards(request, pipeline.options), int(entropy.words(1)[0])
+    salt = int(entropy.words(1)[0])
     files = {}
-    for name in stages:
+    for name, stage in stages.items():
         path = staging / f"{name}.parquet"
-        keys = stages[name].query.partition_columns
-        seen = _over_units(rows, request, stages[name], shards, salt)
+        keys = stage.query.partition_columns
+        seen = _over_units(rows, request, stage, shards, salt)
         if name in without and without[name].num_rows:
-            left = beam.ParDo(WithoutPartitions(without[name])).with_output_types(pa.Table)
-            seen = seen | f"Without what {name} has" >> left
-        release: AttemptOfARun | None = None
-        match stages[name].reads:
+            seen = seen.each(f"Without what {name} has", WithoutPartitions(without[name]))
+        release = None
+        match stage.reads:
             case UnitFacts(of=asked):
                 query = _as_it_runs(request.queries[asked], stages.get(asked))
-                facts = beam.ParDo(FactsOfRows(query, request.window, request.rows, request.lookup, salt))
-                first = raw | f"Facts for {name}" >> facts.with_output_types(pa.Table)
-                seen = (first, seen) | f"Units for {name}" >> UnitsToShards(query, shards, salt)
-                release = UnitsOfARun(stages[name], num_shards=shards, salt=salt, query=query)
+                facts = FactsOfRows(query, request.window, request.rows, request.lookup, salt)
+                together = functools.partial(units_to_shards, query=query, num_shards=shards, salt=salt)
+                seen = raw.each(f"Facts for {name}", facts).inside(f"Units for {name}", together, seen)
+                release = functools.partial(units_released, query=query, stage=stage, num_shards=shards, salt=salt)
             case UnitPartitionCounts(of=asked):
-                counts = PartitionsOfUnits(request.queries[asked], shards, salt)
-                seen = seen | f"Partitions for {name}" >> counts
+                counts = functools.partial(
+                    partitions_of_units, query=request.queries[asked], num_shards=shards, salt=salt
+                )
+                seen = seen.inside(f"Partitions for {name}", counts)
             case Groups(of=asked):
-                others = tuple(column for column in stages[name].query.columns if column not in keys)
-                grouped = InGroups(request.queries[asked].partition_columns, others, salt)
-                seen = seen | f"Groups for {name}" >> beam.ParDo(grouped).with_output_types(pa.Table)
-        scales = stages[name].query.scales
-        join = request.lookup.apply if scales and request.lookup is not None else None
+                others = tuple(column for column in stage.query.columns if column not in keys)
+                seen = seen.each(f"Groups for {name}", InGroups(request.queries[asked].partition_columns, others, salt))
+        scales = stage.query.scales
+        clamping = [column for scale in scales for column in scale.lookups]
+        joined = request.lookup.of(clamping) if request.lookup is not None else None
+        join = joined.apply if joined is not None else None
         if scales:
-            seen = seen | f"Clamps of {name}" >> beam.ParDo(ScaleValues(scales)).with_output_types(pa.Table)
-        (
-            seen
-            | f"Release {name}" >> (release or AttemptOfARun(stages[name], num_shards=shards, salt=salt, join=join))
-            | f"Stage {name}" >> StageRelease(str(path), keys)
-        )
+            seen = seen.each(f"Clamps of {name}", ScaleValues(scales))
+        release = release or functools.partial(released, stage=stage, num_shards=shards, salt=salt, join=join)
+        write = WriteStage(str(path), keys) if writer is None else writer(path, keys)
+        staged = functools.partial(written, writer=write)
+        seen.inside(f"Release {name}", release, shown=stage).inside(f"Stage {name}", staged)
         files[path.name] = path
     return files
 
 
 def build_examples(
-    pipeline: beam.Pipeline, request: Request, name: str, folder: pathlib.Path, salt: int, key: bytes | None = None
+    start: Flow, request: Request, name: str, folder: pathlib.Path, salt: int, shards: int, key: bytes | None = None
 ) -> None:
-    """Add the steps that write the examples of a train stage to a pipeline.
+    """Make the graph that writes the examples of a train stage.
 
     Args:
-        pipeline: gets the steps.
+        start: where the engine's sources begin.
         request: what to read.
         name: of the stage.
         folder: a private one, for the examples alone.
         salt: settles which rows and examples of a unit stay.
+        shards: the number of groups of units.
         key: divides the units, as `training.fit` takes it; see `BoundedExamples`.
     """
     task = request.tasks[name]
-    (
-        _shaped(_counted(pipeline, request), request, task.columns)
-        | f"Examples of {name}"
-        >> BoundedExamples(
-            task.model,
-            folder=str(folder),
-            max_rows_per_unit=task.unit.max_rows_per_unit,
-            reads=task.columns,
-            unit_columns=task.unit.expressions,
-            num_shards=num_shards(request, pipeline.options),
-            salt=salt,
-            key=key,
-        )
+    wiring = functools.partial(
+        examples_written,
+        task=task.model,
+        folder=str(folder),
+        max_rows_per_unit=task.unit.max_rows_per_unit,
+        reads=task.columns,
+        unit_columns=task.unit.expressions,
+        num_shards=shards,
+        salt=salt,
+        key=key,
     )
+    _shaped(_counted(start, request), request, task.columns).inside(f"Examples of {name}", wiring)
 
 
 def build_tuning(
-    pipeline: beam.Pipeline,
+    start: Flow,
     request: Request,
     stage: StagePlan,
     configurations: "Sequence[Configuration]",
     path: str,
+    shards: int,
     salt: int | None = None,
 ) -> None:
-    """Add the steps that predict the errors of all configurations of a stage. What they write is NOT private.
+    """Make the graph that predicts the errors of all configurations of a stage. What it writes is NOT private.
 
     Args:
-        pipeline: gets the steps.
+        start: where the engine's sources begin.
         request: what to read.
         stage: the stage, with any of the configurations: its units, partitions and columns count.
         configurations: all of them.
         path: of the file with the sums, in a private folder.
+        shards: the number of groups of units.
         salt: evens the load, and orders sums of floats; left out, a fresh one.
     """
-    from dp_pipelines.transforms.tune import TallyErrors
+    from dp_pipelines.steps.tally_errors import Tallied, errors_tallied
     from dp_pipelines.tuning import configuration
 
-    shards = num_shards(request, pipeline.options)
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    seen = _over_units(_shaped(_counted(pipeline, request), request, tuple(read)), request, stage, shards, salt)
-    seen | f"Tune {stage.name}" >> TallyErrors(
-        stage.layout, configuration.columns(query), configurations, path, num_shards=shards, salt=salt
+    seen = _over_units(_shaped(_counted(start, request), request, tuple(read)), request, stage, shards, salt)
+    tallied = Tallied(
+        layout=stage.layout,
+        columns=configuration.columns(query),
+        configurations=configurations,
+        path=path,
+        num_shards=shards,
+        salt=salt,
     )
+    seen.inside(f"Tune {stage.name}", functools.partial(errors_tallied, of=tallied))
 
 
-def _over_units(
-    rows: "beam.PCollection[pa.Table]", request: Request, stage: StagePlan, shards: int, salt: int
-) -> "beam.PCollection[pa.Table]":
+def _over_units(rows: Flow, request: Request, stage: StagePlan, shards: int, salt: int) -> Flow:
     """The rows as a stage sees them: with its unit columns, where it has some. A part of a stage sees what the stage sees."""
     asked = stage.reads.of
     if asked not in request.units:
         return rows
     unit = request.units[asked]
-    return rows | f"Units of {stage.name}" >> WithUnitColumns(
-        request.queries[asked].unit_columns,
-        unit.columns,
-        unit.expressions,
+    wiring = functools.partial(
+        with_unit_columns,
+        unit=request.queries[asked].unit_columns,
+        reads=unit.columns,
+        unit_columns=unit.expressions,
         max_rows_per_unit=unit.max_rows_per_unit,
         num_shards=shards,
         salt=salt,
     )
+    return rows.inside(f"Units of {stage.name}", wiring)
 
 
 def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
@@ -247,28 +261,24 @@ def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
     return kept_counts.as_it_runs(query, stage.query.bounds, stage.query.metrics)
 
 
-def _counted(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":
+def _counted(start: Flow, request: Request) -> Flow:
     """The rows as they are read."""
-    return _read(pipeline, request) | "CountFiles" >> beam.ParDo(CountFiles()).with_output_types(pa.Table)
+    return start.inside("Read", functools.partial(_read, request=request)).each("CountFiles", CountFiles())
 
 
-def _shaped(
-    rows: "beam.PCollection[pa.Table]", request: Request, columns: tuple[str, ...]
-) -> "beam.PCollection[pa.Table]":
+def _shaped(rows: Flow, request: Request, columns: tuple[str, ...]) -> Flow:
     """The rows that are kept, with the columns that are read."""
     shaped = request.rows.where is not None or request.rows.defined or request.lookup is not None
     if shaped or request.window is not None:
-        shape = ShapeRows(request.window, request.rows, request.lookup, columns)
-        rows = rows | "ShapeRows" >> beam.ParDo(shape).with_output_types(pa.Table)
+        rows = rows.each("ShapeRows", ShapeRows(request.window, request.rows, request.lookup, columns))
     return rows
 
 
-def _read(pipeline: beam.Pipeline, request: Request) -> "beam.PCollection[pa.Table]":
+def _read(start: Flow, request: Request) -> Flow:
     if request.source.table:
-        return pipeline | "Read" >> ReadTable(request.source.table, request.columns)
-    # Beam takes patterns; these are names.
-    files = [glob.escape(path) for path in request.source.files]
+        return held_tables(start, request.source.table, request.columns)
+    files = start.known("Files", sorted(set(request.source.files)), str)
     if request.source.types is not None:
         types = {name: request.source.types[name] for name in request.columns}
-        return pipeline | "Read" >> ReadCsv(files, types, quoted=request.file.job.source.quoted)
-    return pipeline | "Read" >> ReadParquet(files, list(request.columns))
+        return csv_tables(files, types, request.file.job.source.form)
+    return parquet_tables(files, list(request.columns))

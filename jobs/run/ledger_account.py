@@ -6,6 +6,8 @@ budget; where none is named, the file beside the job is made, and its account ge
 privacy unit is the job's, or the run is refused.
 """
 
+import pathlib
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,6 +18,7 @@ from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, sources
 from dp_pipelines.ledger.entries import Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.release.manifest import unit_in_words
 
 
@@ -26,6 +29,7 @@ class Book:
         request: the run.
         url: what was named, or None.
         anchor: where the ledger's anchor must be, or None.
+        beside: the folder of the ledger where none was named; None is that of the job file.
         tell: says something to the user.
 
     Raises:
@@ -34,23 +38,33 @@ class Book:
     """
 
     def __init__(
-        self, request: Request, url: str | None, tell: Callable[[str], None], *, anchor: str | None = None
+        self,
+        request: Request,
+        url: str | None,
+        tell: Callable[[str], None],
+        *,
+        anchor: str | None = None,
+        beside: pathlib.Path | None = None,
     ) -> None:
         self._request, self._url, self._tell, self._anchor = request, url, tell, anchor
         # The folder of the file itself: a link to it in another folder is the same job.
-        self._place = str(request.file.path.resolve().parent / DEFAULT_NAME) if url is None else url
+        folder = request.file.path.resolve().parent if beside is None else beside
+        self._place = str(folder / DEFAULT_NAME) if url is None else url
+        self._patience = Patience(A_MINUTE, tell)
         self._ledger: Ledger | None = None
 
     def __enter__(self) -> "Book":
         # What is not there yet is made once everything else is known to be right (`open`).
-        if self._url is not None or Ledger.exists(self._place):
-            self._ledger = Ledger.open(self._place, anchor=self._anchor)
+        if self._url is not None or Ledger.exists(self._place, patience=self._patience):
+            self._ledger = Ledger.open(self._place, anchor=self._anchor, patience=self._patience)
             if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
                 self._refuse_other_account(self._ledger)
         return self
 
     def __exit__(self, *failure: object) -> None:
         if self._ledger is not None:
+            if self._ledger.anchor_trouble:
+                self._tell(f"{self._ledger.anchor_trouble}; an old copy of the ledger would not be noticed")
             self._ledger.close()
 
     def frozen(self) -> Mapping[str, Any] | None:
@@ -82,7 +96,7 @@ class Book:
         """
         job = self._request.file.job
         if self._ledger is None:
-            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
+            self._ledger = self._opened_or_created()
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
         files = self._request.source.files
         if job.dataset not in self._ledger.state.accounts:
@@ -96,12 +110,26 @@ class Book:
                 # Another first run was faster.
                 self._refuse_other_account(self._ledger)
                 return self._with_source(self._ledger, pattern)
+            cap = f"epsilon {spent_number(job.budget.epsilon)} and delta {spent_number(job.budget.delta)}"
             self._tell(
-                f"opened the account {job.dataset!r} in {self._ledger.shown}; its cap is this job's budget, "
-                f"epsilon {spent_number(job.budget.epsilon)} and delta {spent_number(job.budget.delta)}, for all jobs on this "
-                "dataset together"
+                f"opens the account {job.dataset!r} in the ledger {self._ledger.shown} with this job's budget as its cap, {cap}: "
+                f"all jobs on these data together can never spend more; raise the cap with: {self._raise_command()}"
             )
         return self._with_source(self._ledger, pattern)
+
+    def _opened_or_created(self) -> Ledger:
+        return Ledger.open_or_create(self._place, anchor=self._anchor, patience=self._patience)
+
+    def _raise_command(self) -> str:
+        """A command that works as it stands, with numbers for E and D."""
+        file = self._request.file
+        shown = self._place if self._ledger is None else self._ledger.shown
+        if not file.document.in_file:
+            account = f"--dataset {shlex.quote(file.job.dataset)} --ledger {shlex.quote(shown)}"
+        else:
+            named = "" if self._url is None else f" --ledger {shlex.quote(shown)}"
+            account = f"{shlex.quote(str(file.path))}{named}"
+        return f"dp-pipelines ledger raise {account} --epsilon E --delta D"
 
     def note_tuning(self, *, stage: str, configurations: int, grid: str, who: str) -> None:
         """Note that the rows are about to be looked at. The ledger is made where none was named and there is none; no account is.
@@ -111,7 +139,7 @@ class Book:
             LedgerError: the ledger cannot be made or used.
         """
         if self._ledger is None:
-            self._ledger = Ledger.open_or_create(self._place, anchor=self._anchor)
+            self._ledger = self._opened_or_created()
         job, files = self._request.file.job, self._request.source.files
         pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
         self._ledger.refuse_foreign(job.dataset, pattern, files)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.disk_errors import remedy_of, told_of_disk
 from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.run.looks import Look
@@ -22,6 +23,7 @@ from dp_pipelines.jobs.runners import processes
 from dp_pipelines.ledger import disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
+from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Unreachable
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import manifest, staging
@@ -29,6 +31,9 @@ from dp_pipelines.training.kept_draws import Draws
 
 POLL_SECONDS = 0.5
 """How often a run that waits for another process looks whether it is done."""
+
+GONE = "its process is gone"
+"""What the ledger says of an attempt that ended without a word."""
 
 
 Describe = Callable[
@@ -87,6 +92,7 @@ def run(ledger: Ledger, work: Work) -> bool:
     if known is not None and known.state != "abandoned":
         refuse_other(known, work.asked, work.content, work.window)
     _refuse_other_release(work)
+    _sweep(ledger)
     if known is None or not known.committed:
         admitted = ledger.admit(
             work.account,
@@ -117,6 +123,7 @@ class InLedger:
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep it. Errors as for `Ledger.freeze`."""
+        self._ledger.patience.seconds = TEN_MINUTES  # another attempt would compute it again
         self._ledger.freeze(self._run, attempt=self._attempt, name=name, content=content)
 
     def submitted(self, job: EngineJob) -> None:
@@ -131,6 +138,7 @@ def _released(ledger: Ledger, run_: Run, work: Work) -> Run:
             run_ = _recover(ledger, run_, work)
             if run_.committed:
                 return run_
+            _destroy_left(run_)
             attempt = staging.attempt_name()
             folder = staging.staging_path(work.target, attempt)
             run_ = ledger.start(run_, attempt=attempt, staging=str(folder), where=processes.here())
@@ -159,6 +167,7 @@ def abandon(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run
         if living:
             raise _at_work(run_, last)
         run_ = _end_dead(ledger, run_, last, stop)
+    _destroy_left(run_)
     return ledger.abandon(run_)
 
 
@@ -219,7 +228,8 @@ def _recover(ledger: Ledger, run_: Run, work: Work) -> Run:
         if run_.state != "staged" or not _whole(last):
             run_ = _end_dead(ledger, run_, last, work.stop)
             continue
-        with disks.alone(pathlib.Path(last.staging).parent):  # or two processes would write one report
+        place = pathlib.Path(last.staging).parent
+        with told_of_disk(place), disks.alone(place):  # or two processes would write one report
             run_ = _seen_again(ledger, run_, work)
             if run_.attempts and run_.attempts[-1] == last and _whole(last):
                 return _commit(ledger, run_, last.name, pathlib.Path(last.staging), work)
@@ -251,10 +261,42 @@ def _end_dead(ledger: Ledger, run_: Run, last: Attempt, stop: Callable[[EngineJo
         stop(job)
     destroyed = staging.destroy(last.staging)
     if os.path.lexists(last.staging):
-        raise LedgerError(
-            f"staging folder {last.staging}: cannot be removed; remove it, unseen, and run the same command again"
-        )
-    return ledger.end(run_, attempt=last.name, how="its process is gone", destroyed=destroyed)
+        raise _stays(last)
+    return ledger.end(run_, attempt=last.name, how=GONE, destroyed=destroyed)
+
+
+def _destroy_left(run_: Run) -> None:
+    """Destroy what attempts of a run have left that ended while their disk could not be written.
+
+    Raises:
+        LedgerError: it still cannot.
+    """
+    for attempt in _left_by(run_):
+        staging.destroy(attempt.staging)
+        if os.path.lexists(attempt.staging):
+            raise _stays(attempt)
+
+
+def _sweep(ledger: Ledger) -> None:
+    """The same for all runs of a ledger; a disk that still cannot be written holds up nobody but its own run."""
+    for run_ in list(ledger.state.runs.values()):
+        for attempt in _left_by(run_):
+            staging.destroy(attempt.staging)
+
+
+def _left_by(run_: Run) -> list[Attempt]:
+    """The attempts that have ended and whose staging is still there: folders of ours, by their names."""
+    ended = (attempt for attempt in run_.attempts if attempt.ended and not attempt.destroyed)
+    ours = (attempt for attempt in ended if staging.is_of(attempt.staging, attempt.name))
+    return [attempt for attempt in ours if os.path.lexists(attempt.staging)]
+
+
+def _stays(attempt: Attempt) -> LedgerError:
+    why = staging.why_left(attempt.staging)
+    said = f": {why}; {remedy_of(why)}, or" if why else ";"
+    return LedgerError(
+        f"staging folder {attempt.staging}: cannot be removed{said} remove it, unseen, and run the same command again"
+    )
 
 
 def _at_work(run_: Run, last: Attempt) -> RequestError:
@@ -281,6 +323,7 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
             try:
                 kept = InLedger(ledger, run_, attempt)
                 files = work.stage(run_.round, folder, kept, kept.submitted)
+                ledger.patience.seconds = TEN_MINUTES  # a finished release is worth that
                 run_ = ledger.staged(run_, attempt=attempt, files=_seals(folder, files))
                 return _commit(ledger, run_, attempt, folder, work)
             except BaseException:
@@ -288,6 +331,9 @@ def _attempt(ledger: Ledger, run_: Run, work: Work, attempt: str, folder: pathli
                 raise
     except BaseException as error:
         how = "it failed" if isinstance(error, DpError) else "it was interrupted"
+        # Nobody who has stopped the run waits any longer, and a server that was waited for is not waited for again.
+        failed = isinstance(error, Exception) and not isinstance(error, Unreachable)
+        ledger.patience.seconds = A_MINUTE if failed else 0.0
         with contextlib.suppress(LedgerError):  # what failed first is what is told; the next attempt settles this one
             ledger.end(run_, attempt=attempt, how=how, destroyed=destroyed)
         raise
@@ -304,12 +350,14 @@ def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
     """Make the committed release visible at its place, from the bytes in the ledger."""
     if not _stands(run_, work):
         content = ledger.release(run_)
-        work.target.parent.mkdir(parents=True, exist_ok=True)
+        with told_of_disk(work.target.parent):
+            work.target.parent.mkdir(parents=True, exist_ok=True)
         with disks.alone(work.target.parent):
             if not _stands(run_, work):  # another process may have been faster
                 _make_visible(content, f"{run_.attempts[-1].name}-release", work.target)
-    if run_.attempts:  # of an attempt that was killed between its commit and its end
-        shutil.rmtree(run_.attempts[-1].staging, ignore_errors=True)
+    for attempt in _left_by(run_):  # of one that was killed between its commit and its end
+        staging.destroy(attempt.staging)
+    ledger.patience.seconds = A_MINUTE  # it is visible: the same command notes the folder, if this one cannot
     ledger.published(run_, str(work.target))
 
 

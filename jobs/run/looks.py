@@ -8,11 +8,14 @@ somebody takes out of the job file.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.ledger import sources
 from dp_pipelines.ledger.entries import Run, Tuning
-from dp_pipelines.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, order=True)
@@ -47,7 +50,7 @@ class Look:
         return {"date": self.date, "stage": self.stage, "words": self.words}
 
 
-def of_ledger(ledger: Ledger, run: Run, files: Sequence[str]) -> list[Look]:
+def of_ledger(ledger: "Ledger", run: Run, files: Sequence[str]) -> list[Look]:
     """The looks that a ledger noted before a run was admitted.
 
     Args:

@@ -6,18 +6,22 @@ the attempt, and are gone at its end; no text of a failure leaves this module un
 and how (`dp_pipelines.training`).
 """
 
+import dataclasses
 import pathlib
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing
+from dp_pipelines.jobs.spec.source_models import LookupModel
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.plan import Plan
+from dp_pipelines.release.manifest import MADE_UP
 from dp_pipelines.release.staging import UNFINISHED
-from dp_pipelines.training.description import Preparation, Statement
+from dp_pipelines.training.description import NOT_COVERED, Preparation, Statement
 from dp_pipelines.training.kept_draws import Draws
 
 
@@ -31,6 +35,8 @@ def run_training(
     write_examples: Callable[[str, pathlib.Path, int], None],
     unit: str,
     tell: Callable[[str], None],
+    *,
+    made_up: bool = False,
 ) -> dict[str, pathlib.Path]:
     """Train all models of a round.
 
@@ -43,6 +49,7 @@ def run_training(
         write_examples: runs the pipeline that writes the examples of a stage into a folder, with a salt for their choice.
         unit: the privacy unit in words.
         tell: is told each step, in public words.
+        made_up: whether the rows are made up, which the model then says of itself.
 
     Returns:
         the staged file of each published name.
@@ -75,7 +82,7 @@ def run_training(
                 salt=salt,
                 tell=tell,
             )
-            fitted = one.run(_statement(plan, unit), _preparation(request, name))
+            fitted = one.run(_statement(plan, unit, made_up), _preparation(request, name))
         except RequestError as error:  # all that is public was refused before; it was charged since
             raise RunFailed(f"the training of {name!r} failed; nothing was published: {error}") from None
         finally:
@@ -96,8 +103,10 @@ def _salt(draws: Draws, name: str) -> int:
     return int.from_bytes(kept, "little")
 
 
-def _statement(plan: Plan, unit: str) -> Statement:
-    return Statement(unit=unit, plan=plan.digest, epsilon=plan.accounted["epsilon"], delta=plan.accounted["delta"])
+def _statement(plan: Plan, unit: str, made_up: bool) -> Statement:
+    said = {"not_covered": (MADE_UP, *NOT_COVERED)} if made_up else {}
+    spent = plan.accounted
+    return Statement(unit=unit, plan=plan.digest, epsilon=spent["epsilon"], delta=spent["delta"], **said)
 
 
 def _preparation(request: Request, name: str) -> Preparation:
@@ -105,14 +114,25 @@ def _preparation(request: Request, name: str) -> Preparation:
     job = request.file.job
     stage = job.stages[name]
     assert isinstance(stage, TrainStage)
+    joined = [_joined(table) for table in job.lookups]
+    simple = len(joined) == 1 and list(joined[0]) == ["on"] and isinstance(joined[0]["on"], str)
     return Preparation(
         source={name: str(request.source.schema.field(name).type) for name in request.columns},
         quoted=job.source.quoted,
+        csv=dataclasses.replace(job.source.form, quote=job.source.quote).to_json(),
         where=job.where,
         columns=job.columns,
-        lookup=job.lookup.on if job.lookup is not None else None,
+        lookup=joined[0]["on"] if simple else None,
+        lookups=[] if simple else [{**table, "on": of.pairs} for table, of in zip(joined, job.lookups, strict=True)],
         params={key: (type(value).__name__, str(value)) for key, value in request.values.items()},
         unit_columns=stage.unit_columns,
         max_rows_per_unit=stage.max_rows_per_unit,
         examples_where=stage.where,
     )
+
+
+def _joined(table: LookupModel) -> dict[str, Any]:
+    """What a model must know of a public table that is joined."""
+    said: dict[str, Any] = {"on": table.on, "types": table.types, "csv": table.form.to_json()}
+    said["max_rows_per_key"] = table.max_rows_per_key if table.max_rows_per_key > 1 else None
+    return {name: value for name, value in said.items() if value}

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
+from dp_pipelines.jobs.runners.shuffle import SpillFailed
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.kernels.columns.listed_keys import travelling_through
 from dp_pipelines.planning.stage import StagePlan
 
 if TYPE_CHECKING:
-    from dp_pipelines.jobs.runners.engines import Engine
     from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
@@ -40,13 +43,16 @@ def quoting_nothing(failed: str) -> Iterator[None]:
         failed: the message to use instead.
 
     Raises:
-        RunFailed: in place of any error that is not from `errors`.
+        DiskError: a disk is full, read-only or failing. Whoever knows the folder names it (`told_of_disk`).
+        RunFailed: in place of any other error that is not ours.
     """
     try:
         yield
     except DpError:
         raise
-    except Exception:
+    except Exception as error:
+        if reason_of(error):
+            raise DiskError("", reason_of(error)) from None
         raise RunFailed(f"{failed}; nothing was published, and details are not shown") from None
 
 
@@ -74,8 +80,10 @@ def run_pipeline(
     from dp_pipelines.jobs.run import build
 
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
-    files = build.build(pipeline, request, stages, folder, without or {})
-    _wait(engine, pipeline, request, stages, progress)
+    with travelling_through(folder, [stage.layout.public for stage in stages.values()]):
+        shards = build.num_shards(request, engine.given)
+        files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
+        _wait(engine, pipeline, request, stages, progress, folder)
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
@@ -108,8 +116,9 @@ def run_examples(
     from dp_pipelines.jobs.run import build
 
     pipeline = engine.pipeline(progress, len(request.source.files), [name])
-    build.build_examples(pipeline, request, name, folder, salt, key)
-    _wait(engine, pipeline, request, [name], progress)
+    shards = build.num_shards(request, engine.given)
+    build.build_examples(engine.start(pipeline), request, name, folder, salt, shards, key)
+    _wait(engine, pipeline, request, [name], progress, folder)
 
 
 def run_tuning(
@@ -137,28 +146,44 @@ def run_tuning(
     """
     from dp_pipelines.jobs.run import build
 
-    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    build.build_tuning(pipeline, request, stage, configurations, str(path), salt)
-    _wait(engine, pipeline, request, [stage.name], progress)
+    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name], in_order=True)
+    shards = build.num_shards(request, engine.given)
+    build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
+    _wait(engine, pipeline, request, [stage.name], progress, path.parent)
     if not path.is_file():
         raise RunFailed("the predicted errors were not written; no output remains")
 
 
-def _wait(engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress) -> None:
-    from dp_pipelines.jobs.runners.engines import RunnerFailed
-
+def _wait(
+    engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress, folder: pathlib.Path
+) -> None:
     progress.show("starting")
     try:
         engine.run(pipeline, progress)
-    except (RunnerFailed, LedgerError):  # of before and after it; no step has a ledger
+    except (SpillFailed, LedgerError):  # of before and after it; no step has a ledger
+        raise
+    except RunnerFailed:
+        with told_of_disk(folder):  # what engines start writes there too, and does not say so
+            refuse_full(folder)
         raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise public_part(error, request, stages) from None
+        raise public_part(error, request, stages, folder) from None
 
 
-def public_part(error: Exception, request: Request, stages: Iterable[str]) -> DpError:
-    """The public part of a failure: a file and a rule, or a step, but only those that were public before."""
+def public_part(
+    error: Exception, request: Request, stages: Iterable[str], folder: pathlib.Path | None = None
+) -> DpError:
+    """The public part of a failure: a file and a rule, a disk, or a step, but only those that were public before.
+
+    Args:
+        error: what failed.
+        request, stages: what was run.
+        folder: into which it writes; None: nothing.
+    """
     told = str(error)
+    disk = error if isinstance(error, DiskError) or folder is None else quoted_in(told, folder)
+    if isinstance(disk, DiskError):
+        return DiskError(disk.folder, disk.reason, disk.instead)
     for path in request.source.files:
         for message in DAMAGES:
             message = f"file {path!r}: {message}"

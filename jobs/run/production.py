@@ -8,25 +8,27 @@ and who may see it (`ledgered_run`, `run`).
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run import looks, model_training, rounds_of_pipelines
+from dp_pipelines.jobs.run import looks, rounds_of_pipelines
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
 from dp_pipelines.jobs.runners import runner_rules
+from dp_pipelines.jobs.runners.engines import Engine, EngineAttempt
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
+from dp_pipelines.plan_stages import phases
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release import manifest, verdicts
-from dp_pipelines.report import report
+from dp_pipelines.release import manifest, shown_rows, staging, verdicts
 from dp_pipelines.training.kept_draws import Draws
 
-if TYPE_CHECKING:
-    from dp_pipelines.jobs.runners.engines import Engine
+SHOWN = f"shown{staging.UNFINISHED}"
+"""The folder, beside the staged tables, of those that are published instead: with the rows that a job shows."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Production:
         run_id: of the run.
         engine: carries out the pipelines.
         progress: is told what is done.
+        made_up: what is assumed of the rows, where they are made up.
+        asked: the request that a model's description is about, where other rows are read; None: the one that is read.
     """
 
     request: Request
@@ -46,6 +50,8 @@ class Production:
     run_id: str
     engine: "Engine"
     progress: Progress
+    made_up: Sequence[str] = ()
+    asked: Request | None = None
 
     def release(
         self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
@@ -61,15 +67,18 @@ class Production:
         Returns:
             the staged file of each published name.
         """
-        from dp_pipelines.jobs.runners.engines import EngineAttempt  # loads Beam
-
         key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
         with self.engine.attempt(EngineAttempt(key=key, folder=folder, submitted=submitted)):
             files = rounds_of_pipelines.run_phases(self.request, self.plan, number, folder, draws, self._pipeline)
+            if not self.plan.trained:
+                return files
+            from dp_pipelines.jobs.run import model_training
+
             unit = unit_in_words(self.request)
             return files | model_training.run_training(
-                self.request, self.plan, number, folder, draws, self._examples, unit, self.progress.show
-            )
+                self.asked or self.request, self.plan, number, folder, draws, self._examples, unit, self.progress.show,
+                made_up=bool(self.made_up),
+            )  # fmt: skip
 
     def _pipeline(
         self, stages: Mapping[str, StagePlan], into: pathlib.Path, without: Mapping[str, pa.Table]
@@ -80,7 +89,7 @@ class Production:
         from dp_pipelines.jobs.run import bucket_staging
         from dp_pipelines.jobs.runners import dataflow_requirements
 
-        account, place = self.request.file.job.dataset, str(self.engine.options.get_all_options()["temp_location"])
+        account, place = self.request.file.job.dataset, str(self.engine.given["temp_location"])
         return bucket_staging.run_pipeline(
             self.request, stages, into, self.engine, self.progress, without,
             place=dataflow_requirements.place(place, account, self.run_id),
@@ -104,6 +113,10 @@ class Production:
             files: what `release` gave.
             ledger: what the ledger says of the run; empty where none remembers it.
             noted: looks at the raw rows that the ledger knows.
+
+        Returns:
+            the file of each published name. A staged table of which some rows are shown stays as it is, and another one, under
+            `SHOWN`, is published in its place: whoever does this again finds the same rows.
         """
         job = self.request.file.job
         this = self.plan.round(number)
@@ -133,6 +146,9 @@ class Production:
                 for column, entry in described["metrics"].items():
                     if entry.get("raw_of", column) == name:
                         entry["bounds"] = list(family[1:]) if family is not None else None
+                        entry["within"] = list(phases.within_of(self.plan.queries[described["name"]].metrics[name]))
+        published_files = self._shown(content["stages"], folder, files)
+        # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
             content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
@@ -140,13 +156,41 @@ class Production:
             content["ledger"] = dict(ledger)
         seen = looks.marks([*noted, *looks.of_job(job)])
         content = manifest.with_looks(content, [look.to_json() for look in seen])
+        if self.made_up:
+            content = manifest.of_made_up_rows(content, self.made_up)
+            for path in published_files.values():
+                if path.suffix == ".parquet":
+                    staging.mark_made_up(path)
+            published_files = {**published_files, staging.MADE_UP_NOTICE: folder / staging.MADE_UP_NOTICE}
+            published_files[staging.MADE_UP_NOTICE].write_text(
+                "\n".join([f"{manifest.MADE_UP}.", *self.made_up, ""]), encoding="utf-8"
+            )
+        from dp_pipelines.report import report  # the page is the last that a run makes
+
         page = folder / "report.html"
-        tables = {path.stem: path for path in files.values() if path.suffix == ".parquet"}
+        tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
         models = {name: folder / name for name in self.plan.trained}
         page.write_text(report.render(content, tables, models), encoding="utf-8")
-        everything = {**files, page.name: page}
+        everything = {**published_files, page.name: page}
         content["files"] = manifest.digests(everything)
         return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+    def _shown(
+        self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path]
+    ) -> dict[str, pathlib.Path]:
+        """The files to publish: `having` and `limit` choose rows of the staged tables, and the stages' entries say so."""
+        published = dict(files)
+        for described in stages:
+            shown = self.request.shown.get(described["name"])
+            if shown is None:
+                continue
+            name = f"{described['name']}.parquet"
+            with pa.parquet.ParquetFile(files[name]) as file:
+                table, described[shown_rows.ENTRY] = shown.of(file.read())
+            published[name] = folder / SHOWN / name
+            published[name].parent.mkdir(mode=0o700, exist_ok=True)
+            staging.write_release(table, published[name], shown.keys)
+        return published
 
 
 def unit_in_words(request: Request) -> str:

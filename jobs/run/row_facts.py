@@ -8,42 +8,42 @@ null there, as everywhere. Not covered: rows outside of the run's window, which 
 import dataclasses
 from collections.abc import Iterator
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dp_pipelines.jobs.sources.event_window import RowWindow
-from dp_pipelines.jobs.sources.lookup import Lookup
+from dp_pipelines.jobs.sources.lookups import Lookups
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import unit_facts
 from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE, KeptCounts
 from dp_pipelines.query.query import Query
+from dp_pipelines.steps.step import Step
 
 PASSES = "__where"
 """The column that says whether a row passes `where`."""
 
 
-class FactsOfRows(beam.DoFn):
+class FactsOfRows(Step):
     """Say of each row what a stage asks about the rows that it reads.
 
     Args:
         query: of the stage, with `kept`.
         window: of event time, or None.
         rows: `where` and `columns` of the job.
-        lookup: the joined table, or None.
+        lookup: the joined tables, or None.
         salt: of the hashes of rows.
     """
 
     def __init__(
-        self, query: Query, window: RowWindow | None, rows: RowExpressions, lookup: Lookup | None, salt: int
+        self, query: Query, window: RowWindow | None, rows: RowExpressions, lookup: Lookups | None, salt: int
     ) -> None:
-        super().__init__()
         self._counts, self._units = KeptCounts.of(query), query.unit_columns
         self._window, self._lookup, self._salt = window, lookup, salt
-        needed = {*self._counts.columns, *([] if lookup is None else [lookup.on])}
+        needed = {*self._counts.columns, *(() if lookup is None else lookup.on)}
         defined = [expression for expression in rows.defined if expression.name in needed]
         if rows.where is not None:  # which rows it keeps is a column here: all of them stay
             defined.append(dataclasses.replace(rows.where, name=PASSES))
@@ -54,9 +54,11 @@ class FactsOfRows(beam.DoFn):
         table = element if self._window is None else self._window.apply(element)
         read = table.column_names
         for rows in self._rows.tables(table):
-            hashes = unit_facts.row_hashes(rows, read, self._salt)
-            found = rows if self._lookup is None else self._lookup.apply(rows)
-            yield unit_facts.facts_of_rows(found, self._units, hashes, self._facts(found))
+            for found in [rows] if self._lookup is None else self._lookup.shaped(rows):
+                # Rows that a table has made of one row are told apart, and alike in what they were read with.
+                told = [*read, TWIN] if TWIN in found.column_names else read
+                hashes = unit_facts.row_hashes(found, told, self._salt)
+                yield unit_facts.facts_of_rows(found, self._units, hashes, self._facts(found))
 
     def _facts(self, rows: pa.Table) -> NDArray[np.bool_]:
         facts = []
@@ -65,6 +67,6 @@ class FactsOfRows(beam.DoFn):
                 facts.append(pc.fill_null(rows.column(PASSES), False))
             if name == LOOKUP:
                 assert self._lookup is not None
-                facts.append(self._lookup.has(rows.column(self._lookup.on)))
+                facts.append(pa.chunked_array([pa.array(self._lookup.has(rows))]))
         flags = [np.asarray(gather.one_array(fact).to_numpy(zero_copy_only=False), np.bool_) for fact in facts]
         return np.column_stack([*flags, unit_facts.not_null(rows, self._counts.columns)])

@@ -13,16 +13,16 @@ import functools
 import os
 import pathlib
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
-from dp_pipelines.errors import RequestError
+from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
+from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import ledger_account, ledgered_run, unledgered_run
+from dp_pipelines.jobs.run import frozen_plans, unledgered_run
 from dp_pipelines.jobs.run.production import Production
-from dp_pipelines.jobs.runners import orphaned_jobs, runner_rules
+from dp_pipelines.jobs.runners import runner_rules
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -35,6 +35,11 @@ from dp_pipelines.training.kept_draws import InMemory
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
+
+OTHERWISE = (
+    "if the rows are public, run with --ledger none; to see the report of made-up rows for free, run with --synthetic"
+)
+"""What else the command line offers where the ledger has no room."""
 
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,199}\Z")
 
@@ -85,6 +90,17 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         raise type(error)(field=located.field, message=located.message, hint=located.hint) from None
 
 
+def cached_plan(file: JobFile, stages: Mapping[str, Query | TrainModel], asked: str = "") -> Plan:
+    """The plan of a job as `plan_of` makes it, out of the user's cache where it is there. Errors as there.
+
+    Args:
+        file: the job.
+        stages: what each of its stages asks for.
+        asked: `Request.asked`, where it is known.
+    """
+    return frozen_plans.plan_of(file, stages, plan_of, frozen_plans.name_of(file, stages, asked))
+
+
 def run(
     file: JobFile,
     output: str,
@@ -93,7 +109,7 @@ def run(
     run_id: str | None = None,
     arguments: Sequence[str] = (),
     ledger: str | None = None,
-    runner: str = "direct",
+    runner: str = runner_rules.DEFAULT,
     anchor: str | None = None,
 ) -> PublishedRun:
     """Run a job.
@@ -112,11 +128,20 @@ def run(
         RequestError: the request is wrong by public facts; nothing was charged or created.
         BudgetError: the budget refuses.
         LedgerError: the ledger cannot be used.
-        DamagedInputError, RunFailed, PublishError: it failed; nothing is visible.
+        DamagedInputError, RunFailed, DiskError, PublishError: it failed; nothing is visible.
     """
     request = check(file, given)
-    _check_run_id(run_id, file)
-    return carry_out(request, output, run_id=run_id, arguments=arguments, ledger=ledger, runner=runner, anchor=anchor)
+    check_run_id(run_id, file)
+    return carry_out(
+        request,
+        output,
+        run_id=run_id,
+        arguments=arguments,
+        ledger=ledger,
+        runner=runner,
+        anchor=anchor,
+        otherwise=OTHERWISE,
+    )
 
 
 def carry_out(
@@ -126,18 +151,22 @@ def carry_out(
     run_id: str | None,
     arguments: Sequence[str] = (),
     ledger: str | None = None,
-    runner: str = "direct",
+    runner: str = runner_rules.DEFAULT,
     anchor: str | None = None,
+    beside: pathlib.Path | None = None,
     planned: Plan | None = None,
     note: Callable[[str], None] | None = None,
+    otherwise: str = "",
 ) -> PublishedRun:
     """Run a checked request. Errors as for `run`.
 
     Args:
         request: what is asked for.
         output, run_id, arguments, ledger, runner, anchor: see there.
+        beside: the folder of the ledger where none is named; None is that of the job file.
         planned: its plan, where that is known; a plan that the ledger has frozen comes before it.
         note: is told what a user should know; None writes it to standard error.
+        otherwise: what a user may do where the ledger has no room.
     """
     file = request.file
     target = staging.local_path(output)
@@ -150,30 +179,33 @@ def carry_out(
     with (
         silence.silence() as stream,
         Progress(stream) as progress,
-        _no_parents_left(target),
+        new_folder(target),
         contextlib.ExitStack() as until_the_end,
     ):
-        _refuse_unwritable(target)
         tell = note if note is not None else functools.partial(silence.note, stream)
-        progress.show("loading Beam")
+        progress.show("loading")
         from dp_pipelines.jobs.runners import doctor, engines
 
         engine = until_the_end.enter_context(engines.engine(runner, arguments))
 
-        stop = functools.partial(orphaned_jobs.stop, tell=tell)
+        stop = functools.partial(_stop, tell)
         if ledger == NO_LEDGER:
             progress.show("planning")
-            plan = plan_of(file, request.stages)
+            plan = cached_plan(file, request.stages, request.asked)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
                 doctor.refuse_unready(engine, target, tell)
             return _unaccounted(Production(request, plan, identity, engine, progress), target, stop)
+        from dp_pipelines.jobs.run import ledger_account, ledgered_run  # loads SQLAlchemy
+
         progress.show("opening the ledger")
-        with ledger_account.Book(request, ledger, tell, anchor=anchor) as book:
+        with ledger_account.Book(request, ledger, tell, anchor=anchor, beside=beside) as book:
             progress.show("planning")
             frozen = book.frozen()
-            known = planned if frozen is None else None
-            plan = known if known is not None else plan_of(file, request.stages, frozen)
+            if frozen is not None:
+                plan = plan_of(file, request.stages, frozen)
+            else:
+                plan = planned if planned is not None else cached_plan(file, request.stages, request.asked)
             if frozen is None and book.others():
                 tell(
                     "this job differs from earlier ones on these data, so it costs another epsilon "
@@ -199,10 +231,21 @@ def carry_out(
                 tell=progress.show,
                 stop=stop,
             )
-            again = ledgered_run.run(book.open(), work)
+            try:
+                again = ledgered_run.run(book.open(), work)
+            except BudgetError as error:
+                hint = "; ".join(part for part in (error.hint, otherwise) if part)
+                raise BudgetError(field=error.field, message=error.message, hint=hint) from None
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again)
+
+
+def _stop(tell: Callable[[str], None], job: EngineJob) -> None:
+    """Have a job end that a dead attempt left with an engine."""
+    from dp_pipelines.jobs.runners import orphaned_jobs  # asks engines over HTTP
+
+    orphaned_jobs.stop(job, tell)
 
 
 def _identity(plan: Plan, request: Request) -> str:
@@ -219,7 +262,9 @@ def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[E
         note, whole = unledgered_run.Note(folder), folder / "whole"
         whole.mkdir(mode=0o700)
         files = production.release(1, whole, InMemory(), note.submitted)
-        production.describe(1, whole, files, {}, ())
+        for name, path in production.describe(1, whole, files, {}, ()).items():
+            if path != whole / name:  # of a staged table some rows are shown
+                path.replace(whole / name)
         # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
         # read, and the next command finds and destroys it.
         staging.publish_folder(whole, target)
@@ -228,7 +273,12 @@ def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[E
     return PublishedRun(folder=target, manifest=content)
 
 
-def _check_run_id(run_id: str | None, file: JobFile) -> None:
+def check_run_id(run_id: str | None, file: JobFile) -> None:
+    """Refuse a name that no run may have, and a run without a name where there will be several.
+
+    Raises:
+        RequestError: as said.
+    """
     if run_id is None:
         if file.job.budget.runs > 1:
             raise RequestError(
@@ -247,6 +297,8 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
     Raises:
         RequestError: it is not.
     """
+    from dp_pipelines.jobs.run import ledgered_run
+
     content = ledgered_run.release_at(target, identity, request.file.job.dataset, plan.digest, request.content)
     assert content is not None
     listed = content.get("files", {})
@@ -269,14 +321,26 @@ def _refuse_unwritable(target: pathlib.Path) -> None:
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=target.parent):
-            pass
-    except OSError:
+        refuse_full(target.parent)
+    except OSError as error:
+        reason, elsewhere = reason_of(error), "choose a folder where this user may write"
         raise RequestError(
             field=f"output {str(target)!r}",
-            message="cannot be created",
-            hint="choose a folder where this user may write",
+            message=f"cannot be created: {reason}" if reason else "cannot be created",
+            hint=f"{remedy_of(reason)}, or choose another folder with --output" if reason else elsewhere,
         ) from None
+
+
+@contextlib.contextmanager
+def new_folder(target: pathlib.Path) -> Iterator[None]:
+    """A place for a folder that is about to be published; nothing is left of it where that fails.
+
+    Raises:
+        RequestError: it cannot be written.
+    """
+    with _no_parents_left(target):
+        _refuse_unwritable(target)
+        yield
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs.runners import cluster_checks, runner_rules
 from dp_pipelines.ledger import disks
-from dp_pipelines.ledger.ledger import DEFAULT_NAME
 from dp_pipelines.release import staging
 
 if TYPE_CHECKING:
@@ -73,10 +72,14 @@ def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[CheckRes
     runner_rules.check_name(given.runner)
     target = staging.local_path(given.output if given.output is not None else "dp-release")
     with silence() as stream, Progress(stream) as progress:
-        progress.show("loading Beam")
-        from dp_pipelines.jobs.runners import beam_options, canary, engines
+        progress.show("loading")
+        from dp_pipelines.jobs.runners import engines
 
         with engines.engine(given.runner, arguments) as engine:
+            if engine.setup.name == "local":
+                return [_versions(), *_local(engine), *cheap(engine, target), *disk(), *_ledger(given)]
+            from dp_pipelines.jobs.runners import beam_options, canary
+
             findings = [_versions(), *_switched_off(beam_options.SWITCHED_OFF)]
             progress.show("looking around")
             findings += [*cheap(engine, target), *disk(), *_ledger(given)]
@@ -86,7 +89,7 @@ def doctor(given: argparse.Namespace, arguments: Sequence[str]) -> list[CheckRes
 
 
 def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str], None]) -> None:
-    """Refuse a run whose runner is not ready, before anything is charged. `direct` needs nothing.
+    """Refuse a run whose runner is not ready, before anything is charged. `local` and `direct` need nothing.
 
     Args:
         engine: what is to run.
@@ -96,13 +99,15 @@ def refuse_unready(engine: "Engine", target: pathlib.Path, note: Callable[[str],
     Raises:
         RequestError: something is wrong; the message lists every problem.
     """
-    if engine.setup.name == "direct":
+    engine.refuse_unready(target)
+    if engine.setup.name in ("local", "direct"):
         return
     from dp_pipelines.jobs.runners import beam_options
     from dp_pipelines.jobs.spec.validation_errors import raise_all
 
     wrong = [finding for finding in cheap(engine, target) if not finding.ok]
     raise_all([RequestError(field=finding.what, message=finding.said, hint=finding.hint) for finding in wrong])
+    engine.fetch_job_server()
     for name, (_, why) in beam_options.SWITCHED_OFF.items():
         note(f"{name} is switched off: {why}")
 
@@ -114,7 +119,7 @@ def cheap(engine: "Engine", target: pathlib.Path) -> Iterator[CheckResult]:
         engine: what is to run.
         target: the folder that is to be published.
     """
-    setup, options = engine.setup, engine.options.get_all_options()
+    setup, options = engine.setup, engine.given
     if setup.server == "jar":
         yield _finding("java", cluster_checks.java(str(options.get("job_server_java_launcher") or "java")))
     if setup.server in ("jar", "uber"):
@@ -190,12 +195,19 @@ def disk() -> Iterator[CheckResult]:
 
 
 def _versions() -> CheckResult:
-    import apache_beam
+    import importlib.metadata
 
     from dp_pipelines import __version__
 
-    said = f"dp-pipelines {__version__}, Python {platform.python_version()}, Beam {apache_beam.__version__}"
+    beam = importlib.metadata.version("apache-beam")
+    said = f"dp-pipelines {__version__}, Python {platform.python_version()}, Beam {beam}"
     return CheckResult(what="this process", said=said)
+
+
+def _local(engine: "Engine") -> Iterator[CheckResult]:
+    said = engine.given
+    yield CheckResult(what="threads", said=str(said["parallelism"]))
+    yield CheckResult(what="memory", said=f"up to {int(said['memory']) / 2**30:.1f} GiB; what is beyond goes to a disk")
 
 
 def _switched_off(switched_off: dict[str, tuple[str, str]]) -> Iterator[CheckResult]:
@@ -208,7 +220,7 @@ def _ledger(given: argparse.Namespace) -> Iterator[CheckResult]:
     url = given.ledger
     if url == "none" or (url is None and given.job is None):
         return
-    from dp_pipelines.ledger.ledger import Ledger
+    from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 
     place = str(pathlib.Path(given.job).resolve().parent / DEFAULT_NAME) if url is None else url
     shown = place.rpartition("@")[2] if "://" in place else place  # without a password

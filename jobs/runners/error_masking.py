@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
 
 from dp_pipelines.errors import DpError
-from dp_pipelines.transforms.single_element_bundles import UNUSED, OwnBundleDoFn
+from dp_pipelines.transforms.beam_flow import UNUSED, AloneDoFn, StepDoFn
 
 OURS = "dp_pipelines."
 """Steps are wrapped if the name of their module begins like this."""
@@ -67,13 +67,14 @@ class Guarded(beam.DoFn):
             error.__cause__ = None  # the context is not shown either
             raise
         except Exception as error:
-            kind, step = type(error).__name__, type(self._step).__name__
+            done = self._step.step if isinstance(self._step, StepDoFn) else self._step
+            kind, step = type(error).__name__, type(done).__name__
             raise StepFailed(
                 f"{step}: failed with {kind}; details are not shown, because they may quote rows"
             ) from None
 
 
-class GuardedOwnBundle(Guarded):
+class GuardedAlone(Guarded):
     """The same for a step with a bundle for each element, which it keeps."""
 
     def process(self, element: Any, unused: Any = UNUSED) -> Iterator[Any]:
@@ -87,8 +88,8 @@ class _Guard(PipelineVisitor):
         if not isinstance(transform, beam.ParDo) or isinstance(transform.fn, Guarded):
             return
         if type(transform.fn).__module__.startswith(OURS):
-            own = isinstance(transform.fn, OwnBundleDoFn)
-            transform.fn = GuardedOwnBundle(transform.fn) if own else Guarded(transform.fn)
+            own = isinstance(transform.fn, AloneDoFn)
+            transform.fn = GuardedAlone(transform.fn) if own else Guarded(transform.fn)
 
 
 def guard(pipeline: beam.Pipeline) -> None:

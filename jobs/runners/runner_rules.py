@@ -16,7 +16,10 @@ from urllib.parse import urlsplit
 
 from dp_pipelines.errors import RequestError
 
-NAMES = ("direct", "portable", "flink", "spark", "dataflow")
+NAMES = ("local", "direct", "portable", "flink", "spark", "dataflow")
+
+DEFAULT = "local"
+"""The runner where none is named."""
 
 DIRECT_IN_PROCESS = (
     "is not needed: `direct` is Beam's FnApiRunner, in this process; Beam's DirectRunner may download another"
@@ -120,7 +123,7 @@ def setup(name: str, given: Mapping[str, Any]) -> Setup:
     'localhost:8081'
     """
     check_name(name)
-    if name == "direct":
+    if name in ("local", "direct"):
         return Setup(name=name)
     if name == "dataflow":
         from dp_pipelines.jobs.runners import dataflow_requirements

@@ -1,22 +1,24 @@
 """One plot of a release, for a notebook: points over time or bars, with error bars.
 
 In: a published table. Out: a figure of matplotlib, which shows itself in a notebook and can be changed like any other. Holds: it
-reads released numbers alone; texts of keys are drawn as they are, never as mathematics. Not covered: metrics that are lists; the
-report shows those.
+reads released numbers alone; texts of keys are drawn as they are, never as mathematics. Not covered: all that the report shows
+of lists.
 """
 
 import functools
 import io
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.metrics import registry
 from dp_pipelines.report import released_table
 from dp_pipelines.report.key_text import visible
-from dp_pipelines.report.released_table import Codes, Floats, Numbers, Published
+from dp_pipelines.report.list_charts import style_of
+from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,23 +29,28 @@ MOST_BARS = 20
 INCH = {"width": 7.5, "bar": 0.28, "around": 1.0, "lines": 4.0}
 
 
-def plot(table: Published, metric: str | None, kinds: Mapping[str, str], title: str) -> "Figure":
+def plot(table: Published, metric: str | None, entries: Mapping[str, Mapping[str, Any]], title: str) -> "Figure":
     """A figure of one metric.
 
     Args:
         table: what was released.
         metric: its name; None takes the one by which groups are ranked.
-        kinds: the kind of each metric.
+        entries: what the manifest says of each metric.
         title: stands above.
 
     Raises:
-        RequestError: there is no such metric with one number for each partition.
+        RequestError: there is no such metric.
     """
-    numbers = _numbers(table, metric, kinds)
+    kinds = {name: str(said.get("kind", "")) for name, said in entries.items()}
+    numbers = _metric(table, metric, kinds)
     time = table.time
     figure = _figure()(layout="constrained")
     axes = figure.add_subplot()
-    if time is not None:
+    if isinstance(numbers, Lists):
+        figure.set_size_inches(INCH["width"], INCH["lines"])
+        _places(axes, table, numbers, released_table.ranking(table, kinds), entries.get(numbers.name, {}))
+        axes.set_ylabel(visible(numbers.name), parse_math=False)
+    elif time is not None:
         figure.set_size_inches(INCH["width"], INCH["lines"])
         _lines(axes, table, numbers, released_table.ranking(table, kinds))
         axes.set_ylabel(visible(numbers.name), parse_math=False)
@@ -57,18 +64,35 @@ def plot(table: Published, metric: str | None, kinds: Mapping[str, str], title: 
     return figure
 
 
-def _numbers(table: Published, metric: str | None, kinds: Mapping[str, str]) -> Numbers:
-    names = [numbers.name for numbers in table.metrics]
-    if not names:
-        message = "has no metric with one number for each partition"
+def _metric(table: Published, metric: str | None, kinds: Mapping[str, str]) -> Numbers | Lists:
+    every = {found.name: found for found in table.in_order}
+    if not every:
+        message = "has no metric to plot"
         raise RequestError(field="metric", message=message, hint="open report.html in the release's folder")
     if metric is None:
         ranked = released_table.ranking(table, kinds)
-        return ranked if ranked.name in names else table.metrics[0]
-    if metric not in names:
-        hint = nearest(metric, names, "metrics")
-        raise RequestError(field="metric", message="is no metric with one number for each partition", hint=hint)
-    return table.metrics[names.index(metric)]
+        return every.get(ranked.name) or (table.metrics or table.lists)[0]
+    if metric not in every:
+        raise RequestError(
+            field="metric", message="is no metric of this release", hint=nearest(metric, every, "metrics")
+        )
+    return every[metric]
+
+
+def _places(axes: "Axes", table: Published, lists: Lists, ranked: Numbers, entry: Mapping[str, Any]) -> None:
+    """The lists of the largest groups: their places from left to right, as the report names them."""
+    style = style_of(registry.of_kind(entry.get("kind")), entry)
+    labels, _ = style.places(entry, lists.values.shape[1])
+    places = np.arange(len(labels))
+    for row in released_table.largest_rows(ranked, MOST_LINES).tolist():
+        axes.errorbar(
+            places, lists.values[row], yerr=_drawn(lists.bars[row]), marker="o", markersize=3.5, linewidth=1.2,
+            elinewidth=1.0, capsize=2, label=f"line {row}",
+        )  # fmt: skip
+    shown = places[:: -(-len(labels) // MOST_BARS)]
+    axes.set_xticks(shown, [visible(labels[place]) for place in shown.tolist()], parse_math=False, rotation=30)
+    if table.keys:
+        _name_lines(axes, lambda row: _label(table.keys, row))
 
 
 def _lines(axes: "Axes", table: Published, numbers: Numbers, ranked: Numbers) -> None:
@@ -88,10 +112,17 @@ def _lines(axes: "Axes", table: Published, numbers: Numbers, ranked: Numbers) ->
             label=f"line {one}",
         )  # fmt: skip
     axes.tick_params(axis="x", rotation=30)
-    if others:  # whatever stands in a key, matplotlib reads none of it
-        for text in axes.legend(fontsize="small", frameon=False).get_texts():
-            text.set_parse_math(False)
-            text.set_text(_label(others, int(first[int(text.get_text().removeprefix("line "))])))
+    if others:
+        _name_lines(axes, lambda one: _label(others, int(first[one])))
+
+
+def _name_lines(axes: "Axes", name: Callable[[int], str]) -> None:
+    """A legend; whatever stands in a key, matplotlib reads none of it."""
+    if not axes.containers:
+        return
+    for text in axes.legend(fontsize="small", frameon=False).get_texts():
+        text.set_parse_math(False)
+        text.set_text(name(int(text.get_text().removeprefix("line "))))
 
 
 def _bars(axes: "Axes", table: Published, numbers: Numbers, at: Codes) -> None:
@@ -107,7 +138,9 @@ def _drawn(bars: Floats) -> Floats:
 
 
 def _label(keys: Sequence[released_table.Key], row: int) -> str:
-    """The keys of a row in one line."""
+    """The keys of a row in one line; a total has none."""
+    if not keys:
+        return "all"
     texts = (key.text(int(key.codes[row])) for key in keys)
     return " · ".join("(null)" if text is None else visible(text) for text in texts)
 

@@ -7,6 +7,7 @@ everything is read from the published files; what is left is always shown. Not c
 
 import importlib
 import io
+import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from markupsafe import escape
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import released_rows, summary
+from dp_pipelines.release import verdicts
 from dp_pipelines.report import released_table
 from dp_pipelines.report.numbers import ERROR_BAR
 
@@ -50,7 +52,7 @@ class Release:
         self._budget = dict(budget)
         path = folder / f"{name}.parquet"
         (stage,) = manifest["stages"]
-        self._kinds = {metric: str(said.get("kind", "")) for metric, said in stage["metrics"].items()}
+        self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
         self._published = released_table.read_published(path, stage["partition_by"])
         self._first = released_rows.first_rows(path, stage)
         self._notes = released_rows.notes_of(manifest, name)
@@ -61,14 +63,19 @@ class Release:
 
         Args:
             bars: adds `<metric>_low` and `<metric>_high`, between which the value without noise lies in 95 of 100 cases, for
-                metrics that are one number.
+                metrics that are one number; neither lies outside of the declared range of a mean.
         """
         table = self._published.table
         if bars:
             for metric in self._published.metrics:
                 half = pc.multiply(table.column(f"{metric.name}_stddev"), ERROR_BAR)
                 values = table.column(metric.name)
-                for end, drawn in (("low", pc.subtract(values, half)), ("high", pc.add(values, half))):
+                low, high = verdicts.range_of(self._entries.get(metric.name, {})) or (-math.inf, math.inf)
+                ends = {
+                    "low": pc.max_element_wise(pc.subtract(values, half), low, skip_nulls=False),
+                    "high": pc.min_element_wise(pc.add(values, half), high, skip_nulls=False),
+                }
+                for end, drawn in ends.items():
                     _refuse_taken(table, f"{metric.name}_{end}")
                     table = table.append_column(f"{metric.name}_{end}", drawn)
         return table
@@ -97,6 +104,8 @@ class Release:
     def plot(self, metric: str | None = None) -> "Figure":
         """One metric with error bars that cover 95% of the noise: over time where a partition column is a time, else as bars.
 
+        Of a metric that is a list (quantiles, a histogram, a vector) a line over its places for each of the largest groups.
+
         Args:
             metric: its name; left out, the one by which the report ranks groups.
 
@@ -104,11 +113,11 @@ class Release:
             a figure of matplotlib, which a notebook shows.
 
         Raises:
-            RequestError: there is no such metric with one number for each partition.
+            RequestError: there is no such metric.
         """
         from dp_pipelines.jobs.session import plotting
 
-        return plotting.plot(self._published, metric, self._kinds, self.name)
+        return plotting.plot(self._published, metric, self._entries, self.name)
 
     @property
     def cost(self) -> SessionBudget:
@@ -124,8 +133,8 @@ class Release:
         first = self._first
         heads = "".join(f"<th>{escape(name)}</th>" for name in (*first.keys, *first.metrics))
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>" for cells in first.cells)
-        lines = [f"{name}: {words}" for name, words in first.said] + ([first.remark] if first.remark else [])
-        lines += self._notes
+        lines = [f"{name}: {words}" for name, words in first.said]
+        lines += [*first.chosen, *([first.remark] if first.remark else []), *self._notes]
         said = "".join(f"<div>{escape(line)}</div>" for line in lines)
         return (
             f"<b>{escape(self.name)}</b> · {first.title}<table><thead><tr>{heads}</tr></thead>"

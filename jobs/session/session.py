@@ -8,14 +8,13 @@ notebook can be run again. Queries may be chosen after seeing earlier releases: 
 """
 
 import dataclasses
-import glob
 import os
 import pathlib
 import re
 import sys
 import urllib.parse
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -26,20 +25,25 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.session import session_account
+from dp_pipelines.jobs.session.call_arguments import folder_name, given_query, pattern_of, refuse_unit
 from dp_pipelines.jobs.session.price import Price
 from dp_pipelines.jobs.session.result import Release, left_in_words
 from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.sources import source_files, tables
 from dp_pipelines.jobs.sources.source_files import Source
-from dp_pipelines.jobs.spec.from_query import job_of
+from dp_pipelines.jobs.spec.from_query import job_of, job_of_statement
+from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.ledger import rules
 from dp_pipelines.ledger.entries import Account, Cost, Run
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.planning.plan import Plan
-from dp_pipelines.query.query import Query
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}\Z")
+
+UNNAMED = "query"
+"""What a query is called whose price is asked for without a name."""
 
 SLACK = 1e-9
 """Shares of delta are smaller than asked for by this part, so that shares which add up to the cap fit into it."""
@@ -113,8 +117,8 @@ class Session:
         self._held: Source | None = None
         files: tuple[str, ...] = ()
         if isinstance(data, str | os.PathLike):
-            self._pattern = _pattern(os.fspath(data), self._folder)
-            files = self._found().files
+            self._pattern = pattern_of(os.fspath(data), self._folder)
+            files = source_files.find(self._pattern, self._folder)
             if types is not None:
                 message = "is for columns of pandas; Parquet files have types"
                 raise RequestError(field="types", message=message, hint="drop it")
@@ -122,6 +126,8 @@ class Session:
             name, self._held = tables.hold(data, types)
             self._pattern = f"memory://{urllib.parse.quote(self._dataset, safe='')}"
             weakref.finalize(self, tables.release, name)
+        found = self._held if self._held is not None else self._found()
+        refuse_unit(self._unit, found)
         self._account = session_account.account_of(
             None if ledger is None else os.fspath(ledger),
             self._folder,
@@ -137,7 +143,7 @@ class Session:
             files=files,
             tell=lambda text: print(f"note: {text}", file=sys.stderr),
         )
-        self._releases = self._folder / releases / _folder_name(self._dataset)
+        self._releases = self._folder / releases / folder_name(self._dataset)
 
     @property
     def remaining(self) -> SessionBudget:
@@ -156,42 +162,57 @@ class Session:
 
     def price(
         self,
+        *given: str | Query,
         query: Query | None = None,
-        *,
-        name: str,
+        name: str | None = None,
         epsilon: float,
         delta: float | None = None,
         where: str | None = None,
         columns: Mapping[str, str] | None = None,
+        having: str | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
         **asked: Any,
     ) -> Price:
-        """What a query would cost and how exact it would be; it reads no row and spends nothing. Arguments as for `query`."""
-        return self._planned(query, name, epsilon, delta, where, columns, asked).price
+        """What a query would cost and how exact it would be; it reads no row and spends nothing.
+
+        Arguments as for `query`, but the name may be left out: then nothing is said of what was charged under it.
+        """
+        query, name = given_query(given, query, name)
+        shown = {"having": having, "order_by": order_by, "limit": limit}
+        return self._planned(name, epsilon, delta, self._asked(query, name, where, columns, shown, asked)).price
 
     def query(
         self,
+        *given: str | Query,
         query: Query | None = None,
-        *,
-        name: str,
+        name: str | None = None,
         epsilon: float,
         delta: float | None = None,
         where: str | None = None,
         columns: Mapping[str, str] | None = None,
+        having: str | None = None,
+        order_by: str | Sequence[str] | None = None,
+        limit: int | None = None,
         show: bool = True,
         **asked: Any,
     ) -> Release:
         """Release a query: its price is shown, the ledger reserves it, then rows are read.
 
         Args:
-            query: what is asked for; or leave it out and give the arguments of `Query` but for the privacy unit.
-            name: of the release, for ever. The same name with the same arguments gives the stored release again, without any
-                charge and whatever the rows are by then; with others it is refused.
+            given: the name, and a `Query` of what is asked for: `query("orders", Query(...), epsilon=0.5)`; or leave the `Query`
+                out and give its arguments but for the privacy unit.
+            query, name: the same by keyword. The name is that of the release, for ever: the same name with the same arguments
+                gives the stored release again, without any charge and whatever the rows are by then; with others it is refused.
             epsilon: what it may cost.
             delta: what it may cost; left out, what it was when the name was first asked for with this epsilon, and before that
                 as large a part of the cap's delta as `epsilon` is of the cap's epsilon.
             where: which rows are read, in SQL over one row, as in job files.
             columns: defined columns, in SQL over one row, as in job files: `{"week": "date_trunc('week', sold_at)"}`.
-            show: whether the price is printed before.
+            having: which released rows are published, in SQL over the released columns, as in job files: `"orders > 50"`.
+            order_by: released columns by which rows are printed, as in job files: `"orders desc"`; tables stay sorted by key.
+            limit: how many rows are published: the first by `order_by`, which it needs.
+            show: whether the price is printed before; of a stored release there is none to print.
             asked: `partition_by`, `bounds`, `metrics`, `partitions`, `row_id`, `top`, `best`.
 
         Raises:
@@ -200,8 +221,66 @@ class Session:
             LedgerError, DamagedInputError, RunFailed, PublishError: it failed; what was charged stays, and the same call tries
                 again for the same charge.
         """
-        planned = self._planned(query, name, epsilon, delta, where, columns, asked)
-        if show:
+        query, name = given_query(given, query, name)
+        if name is None:
+            message = "is missing: a release has a name for ever"
+            raise RequestError(field="name", message=message, hint='write e.g. query("orders-by-region", ...)')
+        shown = {"having": having, "order_by": order_by, "limit": limit}
+        job = self._asked(query, name, where, columns, shown, asked)
+        return self._released(name, self._planned(name, epsilon, delta, job), show)
+
+    def sql(
+        self,
+        statement: str,
+        *,
+        name: str,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        bounds: ContributionBounds | None = None,
+        clips: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        partitions: PrivatePartitions | PublicPartitions | None = None,
+        show: bool = True,
+    ) -> Release:
+        """Release the answer to a SELECT statement: the same as the query that it stands for, under the same name.
+
+        Args:
+            statement: a SELECT over one table, with `FROM source` or `FROM` the dataset; docs/sql.md has what it may hold.
+            name: of the release, for ever, as for `query`.
+            epsilon, delta: as for `query`; BigQuery's clause in the statement may say them.
+            bounds: as of a `Query`.
+            clips: the range of the values of each column, or of each metric by its name: `{"price": [0, 1000]}`;
+                `["auto", 0, 100000]` has the bounds chosen within a range.
+            settings: what a statement cannot say of a metric, by its name: `{"price": {"nullable": False}}`.
+            partitions: as of a `Query`.
+            show: whether the price is printed before.
+
+        Raises:
+            RequestError: it is wrong by public facts; nothing is spent. With the place in the statement.
+            BudgetError, LedgerError, DamagedInputError, RunFailed, PublishError: as for `query`.
+        """
+        from dp_pipelines.jobs.select import bigquery  # loads DuckDB
+
+        if not isinstance(statement, str):
+            raise RequestError(field="statement", message="must be text", hint="write a SELECT statement")
+        said = bigquery.said_in(statement)
+        given = {"epsilon": epsilon, "delta": delta}
+        cost = {key: said.get(("budget", key)) if held is None else held for key, held in given.items()}
+        if cost["epsilon"] is None:
+            raise RequestError(field="epsilon", message="is missing", hint="write e.g. epsilon=0.5")
+
+        def job(epsilon: float, delta: float) -> JobFile:
+            return job_of_statement(
+                statement, name, unit=self._unit, dataset=self._dataset, source={"parquet": self._pattern},
+                folder=self._folder, epsilon=epsilon, delta=delta, bounds=bounds, clips=clips, settings=settings,
+                partitions=partitions,
+            )  # fmt: skip
+
+        return self._released(name, self._planned(name, cost["epsilon"], cost["delta"], job), show)
+
+    def _released(self, name: str, planned: _Planned, show: bool) -> Release:
+        """The release of what is planned, made now or before."""
+        if show and not planned.price.released:
             print(planned.price)
         published = run.carry_out(
             planned.request,
@@ -219,38 +298,40 @@ class Session:
             budget=self._account.budget(),
         )
 
-    def _planned(
+    def _asked(
         self,
         query: Query | None,
-        name: str,
-        epsilon: float,
-        delta: float | None,
+        name: str | None,
         where: str | None,
         columns: Mapping[str, str] | None,
+        shown: Mapping[str, Any],
         asked: Mapping[str, Any],
+    ) -> Callable[[float, float], JobFile]:
+        """The job of a query, once its price is known."""
+
+        def job(epsilon: float, delta: float) -> JobFile:
+            return job_of(
+                self._query(query, asked), name or UNNAMED, dataset=self._dataset, source={"parquet": self._pattern},
+                folder=self._folder, epsilon=epsilon, delta=delta, where=where, columns=columns, shown=shown,
+            )  # fmt: skip
+
+        return job
+
+    def _planned(
+        self, name: str | None, epsilon: float, delta: float | None, job: Callable[[float, float], JobFile]
     ) -> _Planned:
-        if not isinstance(name, str) or not NAME.match(name):
+        if name is not None and not NAME.match(name):
             message = "must be 1 to 100 letters, digits and signs of _.- and start with a letter or digit"
             raise RequestError(field="name", message=message, hint='write e.g. name="orders-by-region"')
         with self._account.ledger() as ledger:
             account = ledger.account(self._dataset)
             epsilon = checks.number(epsilon, "epsilon", above=0, hint="write e.g. epsilon=0.5")
-            known = ledger.run(self._dataset, name)
+            known = None if name is None else ledger.run(self._dataset, name)
             if known is not None and known.state == "abandoned":
                 known = None
             if delta is None:
                 delta = self._delta(ledger, account, known, epsilon)
-            file = job_of(
-                self._query(query, asked),
-                name,
-                dataset=self._dataset,
-                source={"parquet": self._pattern},
-                folder=self._folder,
-                epsilon=epsilon,
-                delta=delta,
-                where=where,
-                columns=columns,
-            )
+            file = job(epsilon, delta)
             request = check(file, (), self._held)
             if known is not None and (known.plan, known.content) != (request.asked, request.content):
                 raise RequestError(
@@ -258,7 +339,7 @@ class Session:
                     message="stands for the release of another query, or of the same one with other arguments",
                     hint="give this query a name of its own, or ask exactly as before to have that release again",
                 )
-            block = ledger.block(self._dataset, "", request.asked)
+            block = None if name is None else ledger.block(self._dataset, "", request.asked)
             plan = run.plan_of(file, request.stages, None if block is None else block.body["frozen"])
             cost = Cost()
             if known is None:
@@ -266,7 +347,7 @@ class Session:
                 if block is None:
                     cost += rules.plan_cost(account, plan.accounted["epsilon"], plan.accounted["delta"])
             price = Price(
-                name=name,
+                name=name or UNNAMED,
                 charged=known is not None,
                 released=known is not None and known.committed,
                 fits=cost.within(account.left(""))
@@ -286,7 +367,7 @@ class Session:
 
     def _query(self, query: Query | None, asked: Mapping[str, Any]) -> Query:
         if query is None:
-            known = {field.name for field in dataclasses.fields(Query)} - {"privacy_unit", "group"}
+            known = {field.name for field in dataclasses.fields(Query)} - {"privacy_unit", "group", "windows"}
             for field in asked:
                 if field not in known:
                     raise RequestError(
@@ -329,16 +410,3 @@ class Session:
             "budget": left_in_words(budget),
             "releases": ", ".join(done) or "none yet",
         }
-
-
-def _pattern(data: str, folder: pathlib.Path) -> str:
-    """The pattern of a folder's Parquet files; a file or pattern as it is."""
-    if "://" not in data and (folder / data).is_dir():
-        return os.path.join(glob.escape(data), "*.parquet")
-    return data
-
-
-def _folder_name(dataset: str) -> str:
-    """A dataset as the name of one folder."""
-    quoted = urllib.parse.quote(dataset, safe=" ")
-    return f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted

@@ -4,48 +4,41 @@ In: the name of a held table. Out: Arrow tables of moderate size; the first has 
 the name is pickled. Not covered: runners whose workers are other processes, which do not have the rows.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
-import apache_beam as beam
 import pyarrow as pa
 
 from dp_pipelines.jobs.sources import tables
 from dp_pipelines.jobs.sql import row_slices
-from dp_pipelines.transforms.read import BATCH_ROWS
+from dp_pipelines.steps.flow import Flow
+from dp_pipelines.steps.read_files import BATCH_ROWS
+from dp_pipelines.steps.step import Step
 
 
-@dataclasses.dataclass
-class ReadTable(beam.PTransform):
-    """Read a held table.
+def held_tables(start: Flow, name: str, columns: Sequence[str]) -> Flow:
+    """The rows of a held table: one table without rows, then all of them.
 
     Args:
+        start: where sources begin.
         name: what `tables.hold` gave.
         columns: to read.
     """
-
-    name: str
-    columns: Sequence[str]
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, pbegin: beam.pvalue.PBegin) -> "beam.PCollection[pa.Table]":
-        """One table without rows, then all of them."""
-        return (
-            pbegin
-            | "Table" >> beam.Create([self.name], reshuffle=False).with_output_types(str)
-            | "Rows" >> beam.ParDo(_Rows(tuple(self.columns))).with_output_types(pa.Table)
-        )
+    return start.known("Table", [name], str).each("Rows", HeldRows(tuple(columns)))
 
 
-class _Rows(beam.DoFn):
+class HeldRows(Step):
+    """The tables of a held table.
+
+    Args:
+        columns: to read.
+    """
+
     def __init__(self, columns: tuple[str, ...]) -> None:
-        super().__init__()
         self._columns = columns
 
     def process(self, element: str) -> Iterator[pa.Table]:
+        """Tables, the first one without rows."""
         rows = tables.held(element).read(self._columns)
         nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in rows.schema], schema=rows.schema)
         for batch in itertools.chain([nothing], rows.to_batches(max_chunksize=BATCH_ROWS)):

@@ -19,14 +19,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.terminal.silence import silence
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
+from dp_pipelines.kernels.columns.type_names import TYPES as TYPES
 
 Looked = TypeVar("Looked")
 
@@ -34,29 +36,10 @@ MOST_ERRORS = 20
 LOOKS_AT_ONCE = 16
 """Files of another file system that are looked at together: each takes some round trips."""
 
-_LOOK = "check the header line and the names in types:"
+IN_FILES = Content(data={})
+"""How a job file says things."""
 
-TYPES: Mapping[str, pa.DataType] = {
-    "string": pa.string(),
-    "bool": pa.bool_(),
-    "int": pa.int64(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float": pa.float64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", "UTC"),
-}
-"""Types that a CSV column can be declared to have."""
+_LOOK = "check the header line and the names in types:"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,6 +87,7 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
     if not found:
         message = f"matches no file: {pattern!r} under {str(folder) or '.'!r}"
         raise RequestError(field=field, message=message, hint="check the path; it is relative to the job file")
+    refuse_gzipped(found)
     for path in found:
         try:
             path.encode()
@@ -115,6 +99,22 @@ def find(pattern: str, folder: pathlib.Path, field: str = "source") -> tuple[str
                 field=f"file {path!r}", message="is not a file", hint="change the pattern so that it only matches files"
             )
     return tuple(found)
+
+
+def refuse_gzipped(paths: Sequence[str]) -> None:
+    """Refuse files that are gzipped by their names, in one message.
+
+    Raises:
+        RequestError: there is one.
+    """
+    packed = [path for path in paths if path.lower().endswith(".gz")]
+    if packed:
+        more = f" and {len(packed) - 1} more" if len(packed) > 1 else ""
+        raise RequestError(
+            field=f"file {packed[0]!r}{more}",
+            message="is gzipped; gzipped files are not read",
+            hint="unpack with gunzip",
+        )
 
 
 def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
@@ -136,6 +136,7 @@ def _find_elsewhere(pattern: str, field: str) -> tuple[str, ...]:
         message = f"cannot be listed: {pattern!r}"
         raise RequestError(field=field, message=message, hint=f"check that this user may list it at {scheme}") from None
     found = sorted({entry.path for entry in match.metadata_list if not entry.path.endswith("/")})
+    refuse_gzipped(found)
     if not found:
         raise RequestError(field=field, message=f"matches no file: {pattern!r}", hint="check the bucket and the path")
     return tuple(found)
@@ -202,13 +203,19 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
 
 
-def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bool = True) -> Source:
+def look_at_csv(
+    files: Sequence[str],
+    declared: Mapping[str, str],
+    form: CsvFormat = DEFAULT,
+    delimiter: Callable[[str], str] = IN_FILES.delimiter,
+) -> Source:
     """The declared schema of CSV files, checked against every header.
 
     Args:
         files: paths.
         declared: type of each column, by name.
-        quoted: whether cells may stand in quotation marks.
+        form: how the files are written.
+        delimiter: how somebody declares another separator.
 
     Raises:
         RequestError: a declared type is unknown, or a file has no header with the declared columns.
@@ -221,14 +228,21 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
         else:
             hint = nearest(kind, TYPES, "types")
             problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
-    for path, header in zip(files, _each(lambda path: _header(path, quoted), files), strict=True):
+    for path, header in zip(files, _each(lambda path: _header(path, form), files), strict=True):
         if header is None:
             message = "has no readable header line"
-            hint = "write CSV with column names, in UTF-8, each line ended by a line feed"
+            written = "UTF-8" if form.is_utf_8 else form.encoding
+            hint = f"write CSV with column names, in {written}, each line ended by a line feed"
             problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
             continue
         doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
         absent = [name for name in types if name not in header]
+        mark = csv_lines.other_separator(header, types)
+        if mark:
+            message = f"has a header of one column; its separator seems to be {SEPARATORS[mark]}"
+            hint = f"add {delimiter(mark)}"
+            problems.append(RequestError(field=f"file {path!r}", message=message, hint=hint))
+            continue
         if doubled:
             problems.append(
                 RequestError(field=f"file {path!r}", message=f"has column {doubled[0]!r} twice", hint="rename one")
@@ -246,42 +260,6 @@ def look_at_csv(files: Sequence[str], declared: Mapping[str, str], *, quoted: bo
     size = sum(_each(_size, files))
     share = {name: size // len(types) for name in types}
     return Source(files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={})
-
-
-def read_public(files: Sequence[str], *, csv_types: Mapping[str, str] | None, is_csv: bool, field: str) -> pa.Table:
-    """A small public table whole: a lookup table or a list of partitions.
-
-    Raises:
-        RequestError: it cannot be read.
-    """
-    try:
-        if is_csv:
-            kinds = {name: TYPES[kind] for name, kind in (csv_types or {}).items() if kind in TYPES}
-            tables = [_public_csv(path, kinds, field) for path in files]
-        else:
-            tables = [pa.parquet.ParquetFile(path).read() for path in files]
-        return pa.concat_tables(tables)
-    except RequestError:
-        raise
-    except (pa.ArrowException, OSError, ValueError):
-        listed = ", ".join(repr(path) for path in files[:3])
-        message = f"cannot be read as {'CSV' if is_csv else 'Parquet'}: {listed}"
-        raise RequestError(field=field, message=message, hint="check the file") from None
-
-
-def _public_csv(path: str, kinds: Mapping[str, pa.DataType], field: str) -> pa.Table:
-    """A public file, in which every line must be a row: an error gives the number of a line that is not."""
-    content = pathlib.Path(path).read_bytes()
-    if not content.strip():
-        raise ValueError("a file without a header")
-    number = csv_lines.not_rows(content)
-    if number is not None:
-        message = f"has a line {number} in {path!r} that does not fit the columns of the header"
-        hint = "a line feed ends a row, even inside quotation marks; give each row as many cells as the header"
-        raise RequestError(field=field, message=message, hint=hint)
-    whole = pa.csv.ReadOptions(block_size=min(len(content) + 1, 2**31 - 1))
-    convert = pa.csv.ConvertOptions(column_types=kinds)
-    return pa.csv.read_csv(pa.BufferReader(content), read_options=whole, convert_options=convert)
 
 
 def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
@@ -360,13 +338,13 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
             sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
 
 
-def _header(path: str, quoted: bool) -> tuple[str, ...] | None:
+def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
     """The names in the first line of a CSV file, or None."""
     try:
         with contextlib.ExitStack() as stack:
             readable = stack.enter_context(_readable(path))
             stream = stack.enter_context(open(path, "rb")) if readable == path else readable
-            found = csv_lines.header(csv_lines.start_of(stream), quoted=quoted)
+            found = csv_lines.header(csv_lines.start_of(stream), form)
     except (OSError, ValueError):
         return None
     return found.names if found is not None else None

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from dp_pipelines import checks
+from dp_pipelines.jobs.spec import example_parts
+from dp_pipelines.query.order_by import read_all
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[
@@ -36,10 +38,27 @@ NamesOrNone = Annotated[
 """The same, or an empty list."""
 
 
+def _one_spelling(texts: list[str]) -> list[str]:
+    return [column.text for column in read_all(texts)]
+
+
+SortColumns = Annotated[
+    list[str],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+    AfterValidator(_one_spelling),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+"""One column with `asc` or `desc`, or a list of them."""
+
+
 class JobModel(BaseModel):
     """Base of all parts of a job file: unknown keys are errors, nothing is converted, nothing changes."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # Deferred: a job file is checked by the schema of the whole job, which is built once, and not by each part's own.
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, defer_build=True, json_schema_extra=example_parts.into_schema
+    )
 
 
 class OverUnits(JobModel):

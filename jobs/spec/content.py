@@ -7,6 +7,7 @@ messages name a place in them. Holds: what no file could say is refused. Not cov
 import dataclasses
 import datetime
 import decimal
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,11 @@ class Content:
 
     data: Any
 
+    @property
+    def in_file(self) -> bool:
+        """Whether a job file says it, which a command can be given."""
+        return False
+
     def holds(self, path: Path) -> bool:
         """Whether something stands at a path.
 
@@ -53,6 +59,29 @@ class Content:
             field: the path in words.
         """
         return field
+
+    def inside(self, path: Path, field: str, offset: int | None, words: str) -> str:
+        """How a message names a place inside of a text.
+
+        Args:
+            path: where the text stands.
+            field: the path in words.
+            offset: of a character of the text, counted from 0; None is the whole text.
+            words: the same as line and column of the text, with a space before; empty for the whole text.
+        """
+        return self.named(path, field) + words
+
+    def delimiter(self, mark: str) -> str:
+        """How somebody declares what separates the cells of the source.
+
+        >>> Content(data={}).delimiter(";")
+        'delimiter: ";"'
+        """
+        return f"delimiter: {json.dumps(mark)}"
+
+    def takes_table(self, name: str) -> str:
+        """What is wrong with a name behind FROM; empty where it means the rows of the job."""
+        return "" if name.lower() == "source" else "write FROM source: the files stand under source: of the job"
 
 
 def plain(value: Any, path: Path = ()) -> Any:

@@ -126,6 +126,10 @@ class DeclaredFields(JobModel):
 class DeclaredModel(DeclaredFields, Generic[Held]):
     """A part of a job file that is a dataclass of the library."""
 
+    def __class_getitem__(cls, held: Any) -> Any:
+        """The class itself: what it holds is for type checkers. Pydantic would make, check and build a model of each."""
+        return cls
+
     @model_validator(mode="after")
     def _sound(self) -> "DeclaredModel[Held]":
         self.build()
@@ -215,10 +219,17 @@ def _field(field: DeclaredField) -> tuple[Any, Any]:
     if default is dataclasses.MISSING or (default is None and not may_be_none):
         return hint, Field(description=field.description)
     # Of each model its own list or mapping, and of a part of the library what a job file says.
-    made = functools.partial(TypeAdapter(hint).validate_python, said(default))
     if isinstance(default, tuple | Mapping):
-        return hint, Field(default_factory=made, description=field.description)
-    return hint, Field(default=default if said(default) is default else made(), description=field.description)
+        shown = {"default": said(default)} if default else {}
+        made = functools.partial(_validated, hint, said(default))
+        return hint, Field(default_factory=made, description=field.description, json_schema_extra=shown)
+    plain = said(default)
+    return hint, Field(default=default if plain is default else _validated(hint, plain), description=field.description)
+
+
+def _validated(hint: Any, value: Any) -> Any:
+    """What a job file says as the value of a field. Made on use: an adapter costs more than most models."""
+    return TypeAdapter(hint).validate_python(value)
 
 
 def in_job_file(hint: Any) -> Any:
@@ -271,6 +282,22 @@ def _of_mapping(model: type["DeclaredFields"], value: Any) -> Any:
         raise min(found, key=lambda problem: problem.message != "unknown key") from None
 
 
+class _AnyOf:
+    """The JSON schema of one of several types, made when a schema is asked for.
+
+    Args:
+        plain: a union of types.
+        models: parts of a job file.
+    """
+
+    def __init__(self, plain: Any, models: list[type[DeclaredFields]]) -> None:
+        self._plain, self._models = plain, models
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        plain = TypeAdapter(self._plain).json_schema()["anyOf"]
+        return {"anyOf": [*plain, *(model.model_json_schema() for model in self._models)]}
+
+
 def _one_of(members: tuple[Any, ...]) -> Any:
     """One of several types. Dataclasses without a model are for Python alone."""
     known = [in_job_file(member) for member in members if member in TYPES or not dataclasses.is_dataclass(member)]
@@ -279,8 +306,7 @@ def _one_of(members: tuple[Any, ...]) -> Any:
     if Literal[AUTO] in members:
         # The library says what is wrong with it. Checked here, a whole number would become a float.
         plain = functools.reduce(operator.or_, (member for member in known if member not in tagged))
-        listed = [*TypeAdapter(plain).json_schema()["anyOf"], *(model.model_json_schema() for model in tagged)]
-        taken: Any = Annotated[Any, WithJsonSchema({"anyOf": listed})]
+        taken: Any = Annotated[Any, _AnyOf(plain, tagged)]
         for model in tagged:
             taken = Annotated[taken, BeforeValidator(functools.partial(_of_mapping, model))]
         return taken

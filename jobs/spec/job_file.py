@@ -15,11 +15,12 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import validation_errors, yaml_lines
-from dp_pipelines.jobs.spec.base_models import JobModel, NamesOrNone, OverUnits, Positive, Scalar, Share
+from dp_pipelines.jobs.spec import select_stages, validation_errors, yaml_lines
+from dp_pipelines.jobs.spec.base_models import JobModel, NamesOrNone, OverUnits, Positive, Scalar, Share, SortColumns
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
+from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.best import Best
@@ -55,55 +56,6 @@ class EventWindow(JobModel):
     column: Annotated[str, Field(description="A column of dates or timestamps of the source.")]
     days: Annotated[int, Field(ge=1, le=36525, description="How many days a window has.")]
     param: Annotated[str, Field(description="A parameter of type date: the first day of the run's window.")]
-
-
-class _Files(JobModel):
-    parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
-    csv: Annotated[str | None, Field(description="A file name or glob of CSV files.")] = None
-    types: Annotated[dict[str, str] | None, Field(description="Of CSV: the type of each column that is used.")] = None
-
-    @model_validator(mode="after")
-    def _one_format(self) -> "_Files":
-        if (self.parquet is None) == (self.csv is None):
-            raise RequestError(
-                field="", message="must name files as either parquet: or csv:", hint="write one of the two"
-            )
-        if self.parquet is not None and self.types is not None:
-            raise RequestError(field="types", message="is for csv: only; Parquet files have types", hint="drop it")
-        return self
-
-    @property
-    def pattern(self) -> str:
-        """The file name or glob."""
-        pattern = self.parquet if self.parquet is not None else self.csv
-        assert pattern is not None
-        return pattern
-
-
-class SourceModel(_Files):
-    """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
-
-    quoted: Annotated[
-        bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
-    ] = True
-
-    @model_validator(mode="after")
-    def _csv_has_types(self) -> "SourceModel":
-        if self.csv is not None and not self.types:
-            raise RequestError(
-                field="",
-                message="must declare types: for csv:, since types must not follow from the data",
-                hint="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
-            )
-        if self.csv is None and not self.quoted:
-            raise RequestError(field="quoted", message="is for csv: only", hint="drop it")
-        return self
-
-
-class LookupModel(_Files):
-    """A public table whose columns are added to each row by the value of one column; its keys are unique."""
-
-    on: Annotated[str, Field(description="The column of rows and table by which they are joined.")]
 
 
 @made_of(ContributionBounds)
@@ -153,7 +105,7 @@ class KeptModel(DeclaredModel[Kept]):
     """What the bounds cut off, and how sound the rows are, for a share of the stage's budget."""
 
 
-@made_of(Query, leave_out=("privacy_unit", "row_id", "group"))
+@made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
 
@@ -163,6 +115,27 @@ class Stage(OverUnits, DeclaredFields):
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
     )
+    having: Annotated[
+        str | None,
+        Field(description="Which released rows are published, in SQL over the released columns, e.g. orders > 50."),
+    ] = None
+    order_by: Annotated[
+        SortColumns | None,
+        Field(description="Released columns by which rows are printed, each with asc or desc, e.g. orders desc."),
+    ] = None
+    limit: Annotated[
+        Annotated[int, Field(ge=1, le=10**9)] | None,
+        Field(description="How many rows are published: the first by order_by, which it needs."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _limit_of_an_order(self) -> "Stage":
+        if self.limit is not None and self.order_by is None:
+            raise RequestError(
+                field="limit", message="needs order_by, which says which rows are the first",
+                hint="add e.g. order_by: orders desc",
+            )  # fmt: skip
+        return self
 
     if TYPE_CHECKING:  # of `Query`, what other modules read by name
         bounds: Bounds
@@ -224,7 +197,9 @@ class Job(DeclaredFields):
         dict[str, str],
         Field(max_length=checks.MOST_DEFINED, description="Columns that are defined in SQL over one row, by name."),
     ] = Field(default_factory=dict)
-    lookup: Annotated[LookupModel | None, Field(description="A public table whose columns are added.")] = None
+    lookup: Annotated[
+        SomeLookups | None, Field(description="A public table whose columns are added, or several in their order.")
+    ] = None
     expect: Annotated[Expect | None, Field(description="A guess about a typical partition.")] = None
     tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
@@ -235,6 +210,26 @@ class Job(DeclaredFields):
     if TYPE_CHECKING:  # of `Query`
         privacy_unit: list[str]
         row_id: str | None
+
+    @property
+    def lookups(self) -> tuple[LookupModel, ...]:
+        """The public tables in their order."""
+        if self.lookup is None:
+            return ()
+        return tuple(self.lookup) if isinstance(self.lookup, list) else (self.lookup,)
+
+    def place_of_lookup(self, number: int) -> str:
+        """How messages call a table by its number.
+
+        Args:
+            number: from 0.
+        """
+        return f"lookup.{number}" if isinstance(self.lookup, list) else "lookup"
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of job files, with stages that are said as a statement."""
+    return select_stages.with_selected(Job.model_json_schema())
 
 
 class JobFile:
@@ -291,6 +286,7 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     Raises:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
+    document = select_stages.expanded(document)
     data, problems = _without_unknown_kinds(document)
     job = None
     try:

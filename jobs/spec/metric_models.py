@@ -7,12 +7,12 @@ has the fields, defaults and descriptions of its metric, which says itself what 
 import functools
 import operator
 import typing
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.spec import declared
+from dp_pipelines.jobs.spec import declared, example_parts
 from dp_pipelines.jobs.spec.declared import DeclaredModel
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
@@ -24,8 +24,18 @@ class BoundByPartition(DeclaredModel[LookupBound]):
     """A bound that differs by partition: a column of the job's public lookup table."""
 
 
+def _into_schema(schema: dict[str, Any], model: type["MetricModel"]) -> None:
+    """Examples as for all parts; a key that the metric always refuses is none that editors should offer."""
+    if not model.library.takes_stddev:
+        del schema["properties"]["stddev"]
+    example_parts.into_schema(schema, model)
+
+
 class MetricModel(DeclaredModel[Metric]):
     """Base of the models of metrics."""
+
+    library: ClassVar[type[Metric]]
+    model_config = ConfigDict(json_schema_extra=_into_schema)
 
     @staticmethod
     def given(held: Metric, field: str) -> Any:

@@ -6,26 +6,24 @@ part (`jobs.request.train_tasks`).
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from dp_pipelines.jobs.spec.base_models import OverUnits, Share
-from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, made_of
+from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, Held, made_of
 from dp_pipelines.query import train_model
 from dp_pipelines.query.train_model import TrainModel
 
-Feature = TypeVar("Feature", bound=train_model.Feature)
 
-
-class FeatureModel(DeclaredModel[Feature], Generic[Feature]):
+class FeatureModel(DeclaredModel[Held]):
     """Base of the models of features, which may leave out a column that has their name."""
 
     column: Annotated[str | None, Field(description="The column; left out: the one with the feature's name.")] = None
 
-    def build(self, name: str = "feature") -> Feature:
+    def build(self, name: str = "feature") -> Held:
         """The library's feature."""
-        made: Feature = self.library(**{**self.arguments(), "column": self.column or name})
+        made: Held = self.library(**{**self.arguments(), "column": self.column or name})
         return made
 
 

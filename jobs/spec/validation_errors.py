@@ -5,6 +5,7 @@ key comes with the nearest known one. Not covered: finding the errors (`job_file
 """
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.errors import nearest as nearest
 from dp_pipelines.jobs.spec.content import Content, Path
 
 
@@ -50,21 +52,20 @@ def raise_within(option: str, error: RequestError) -> NoReturn:
     raise (named[0] if len(named) == 1 else JobErrors(named)) from None
 
 
-def nearest(name: str, known: Iterable[str], what: str = "") -> str:
-    """A hint that names the nearest known name, or all of them where none is near.
-
-    >>> nearest("colum", ["column", "kind"])
-    "did you mean 'column'?"
-    >>> nearest("x", ["column", "kind"], "known keys")
-    'known keys: column, kind'
-    """
-    listed = [str(item) for item in known]
-    folded = {item.casefold(): item for item in listed}
-    close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {folded[close[0]]!r}?"
-    shown = ", ".join(listed[:12]) + (", ..." if len(listed) > 12 else "")
-    return f"{what or 'known'}: {shown}" if listed else ""
+ALIASES: Mapping[str, str] = {
+    "average": "mean",
+    "avg": "mean",
+    "count_distinct": "distinct_count",
+    "nunique": "distinct_count",
+    "users": "privacy_id_count",
+    "rows": "count",
+    "percentile": "quantile",
+    "percentiles": "quantiles",
+    "total": "sum",
+    "stddev": "variance",
+    "var": "variance",
+}
+"""What metrics are called elsewhere."""
 
 
 def place(path: Path, field: str, content: Content) -> tuple[str, Path]:
@@ -117,8 +118,8 @@ def by_line(problems: Iterable[RequestError]) -> list[RequestError]:
     """Errors in the order of the lines that stand in their fields."""
 
     def line(problem: RequestError) -> int:
-        number = problem.field.partition(": ")[0].rpartition(":")[2]
-        return int(number) if number.isdigit() else 0
+        number = re.search(r":([0-9]+)(?::[0-9]+)?$", problem.field.partition(": ")[0])
+        return int(number[1]) if number is not None else 0
 
     return sorted(problems, key=line)
 
@@ -157,11 +158,14 @@ def _plain(kind: Any) -> Any:
 
 
 def _member(members: Any, tag: int | str) -> Any:
-    """The member of a union whose `kind` is the tag."""
-    if isinstance(members, tuple):
-        for member in members:
-            if tag in typing.get_args(member.model_fields["kind"].annotation):
+    """The member of a union whose `kind` is the tag; of a mapping or a list of them the one that is given."""
+    for member in members if isinstance(members, tuple) else ():
+        fields = getattr(member, "model_fields", None)
+        if fields is None or "kind" not in fields:
+            if tag == ("list" if fields is None else "mapping"):
                 return member
+        elif tag in typing.get_args(fields["kind"].annotation):
+            return member
     return None
 
 
@@ -179,14 +183,20 @@ def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any])
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         known = around.model_fields if isinstance(around, type) and issubclass(around, BaseModel) else {}
+        if len(path) == 1 and _is_of_stages(path[0], around):
+            return "belongs into a stage", f"write it under stages: NAME: {path[0]}:"
         hint = nearest(str(path[-1]), known, "known keys")
         return "unknown key", hint if hint.startswith("did") else _elsewhere(str(path[-1]), others) + hint
     if kind == "missing":
         return "is missing", "add it"
     if kind in ("literal_error", "union_tag_invalid"):
         listed = str(context.get("expected") or context.get("expected_tags")).replace("'", "").replace(" or ", ", ")
-        hint = nearest(str(context.get("tag", "")), listed.split(", "))
-        return f"must be one of {listed}", hint if hint.startswith("did") else ""
+        tag = str(context.get("tag", ""))
+        hint = nearest(tag, listed.split(", "))
+        if not hint.startswith("did"):
+            other = difflib.get_close_matches(tag.casefold(), ALIASES, n=1)
+            hint = f"did you mean {ALIASES[other[0]]!r}?" if other and ALIASES[other[0]] in listed.split(", ") else ""
+        return f"must be one of {listed}", hint
     if kind == "union_tag_not_found":
         return "has no kind", "add e.g. kind: " + ("aggregate" if len(path) == 2 and path[0] == "stages" else "count")
     if kind == "string_pattern_mismatch" and path[:1] == ("stages",):
@@ -205,9 +215,18 @@ def _words(detail: ErrorDetails, path: Path, around: Any, others: Iterable[Any])
     return detail["msg"][:1].lower() + detail["msg"][1:], ""
 
 
+def _is_of_stages(key: int | str, job: Any) -> bool:
+    """Whether a key is one of stages."""
+    stages = _plain(_below(_plain(_below(job, "stages")), "NAME"))
+    return any(
+        key in getattr(kind, "model_fields", {}) for kind in (stages if isinstance(stages, tuple) else (stages,))
+    )
+
+
 def _elsewhere(key: str, others: Iterable[Any]) -> str:
     """A hint that a key belongs to one other kind, or to two."""
-    kinds = [typing.get_args(m.model_fields["kind"].annotation)[0] for m in others if key in m.model_fields]
+    known = [m.model_fields for m in others if "kind" in getattr(m, "model_fields", {})]
+    kinds = [typing.get_args(fields["kind"].annotation)[0] for fields in known if key in fields]
     return f"{key} is for {' and '.join(kinds)}; " if 0 < len(kinds) < 3 else ""
 
 

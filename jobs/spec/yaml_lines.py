@@ -28,10 +28,17 @@ class Document(Content):
         data: plain Python data.
         name: the file as the user wrote it; it stands in messages.
         lines: from a path of keys and indices to a line, counted from 1: of the key where there is one, else of the value.
+        text: of the file.
     """
 
     name: str
     lines: dict[Path, int]
+    text: str = dataclasses.field(default="", repr=False)
+
+    @property
+    def in_file(self) -> bool:
+        """A file says it."""
+        return True
 
     def where(self, path: Path) -> str:
         r"""`file:line` of a path, or of the nearest thing around it that is there.
@@ -46,6 +53,18 @@ class Document(Content):
     def named(self, path: Path, field: str) -> str:
         """How a message names a field: `file:line` and its path."""
         return f"{self.where(path)}: {field}"
+
+    def inside(self, path: Path, field: str, offset: int | None, words: str) -> str:
+        """As `file:line:column` of the file where the text stands there as it is, else as line and column of the text."""
+        value: Any = self.data
+        for step in path:
+            value = value[step]
+        span = None if offset is None else spans(self.text).get(path)
+        place = None if span is None or offset is None else place_inside(self.text, span, value, offset)
+        if place is None:
+            return f"{self.where(path)}: {field}{words}"
+        before = self.text[:place]
+        return f"{self.name}:{before.count(chr(10)) + 1}:{place - before.rfind(chr(10))}: {field}"
 
 
 class _Loader(yaml.SafeLoader):
@@ -101,7 +120,7 @@ def parse(text: str, name: str) -> Document:
         raise _refused(name, 1, "is empty", "write a job; `dp-pipelines run --help` shows one")
     reader = _Reader(name)
     data = reader.read(root, ())
-    return Document(name=name, data=data, lines=reader.lines)
+    return Document(name=name, data=data, lines=reader.lines, text=text)
 
 
 def spans(text: str) -> dict[Path, tuple[int, int]]:
@@ -130,6 +149,36 @@ def spans(text: str) -> dict[Path, tuple[int, int]]:
 
     walk(root, ())
     return found
+
+
+def place_inside(text: str, span: tuple[int, int], value: str, offset: int) -> int | None:
+    r"""Where a character of a value stands in the text that says it; None where it cannot be told.
+
+    Args:
+        text: of the file.
+        span: from where to before where the value stands, as `spans` tells it.
+        value: what it says.
+        offset: of the character in the value, counted from 0.
+
+    >>> place_inside("a: |\n  one\n  two\n", (3, 18), "one\ntwo\n", 5)
+    14
+    """
+    at, end = span
+    if text[at : at + 1] in ("|", ">"):
+        at = text.find("\n", at)
+    elif text[at : at + 1] in ("'", '"'):
+        at += 1
+    for index, sign in enumerate([*value, ""]):
+        while at < end and text[at].isspace() and (not sign.isspace() or (text[at] == "\n" and index == 0)):
+            at += 1  # what indents a line, or folds it
+        if index == offset:
+            return at if at < end else None
+        if text[at : at + 2] in ("''", '\\"', "\\\\") and text[span[0]] in ("'", '"'):
+            at += 1
+        if not (text[at : at + 1] == sign or (sign.isspace() and text[at : at + 1].isspace())):
+            return None
+        at += 1
+    return None
 
 
 class _Reader:

@@ -1,8 +1,8 @@
 """Evaluates an expression over one dictionary-encoded column once per entry instead of once per row.
 
-In: rows, an expression. Out: its values, or None where rows must be evaluated one by one. Holds: the same values: an expression
-is a function of its own row, and all that it reads of a row is the entry. A text of a megabyte that a file holds once and a
-million rows name is read once. Not covered: expressions of several columns, which `row_slices` cuts by bytes.
+In: rows, an expression. Out: its values, or None if rows must be evaluated one by one. Holds: the values are the same, since
+an expression depends on its own row alone, and reads only the entry of it. A text of one megabyte that a million rows refer to
+is read once. Not covered: expressions over several columns, which `row_slices` cuts by bytes.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.sql import row_calculator
 
 MOST_TEXT = 2**30
-"""Bytes of the values of all entries of one chunk."""
+"""The most bytes that the values of all entries of one chunk may take."""
 
 
 def values(
     calculator: row_calculator.Calculator, table: pa.Table, item: row_calculator.Item, params: Mapping[str, Value]
 ) -> pa.ChunkedArray | None:
-    """The value in each row; text as a dictionary without doubles and nulls.
+    """The value in each row; text as a dictionary without duplicates and nulls.
 
     Args:
-        calculator: evaluates.
-        table: rows.
+        calculator: evaluates expressions.
+        table: the rows.
         item: the expression.
-        params: values of the parameters.
+        params: the values of the parameters.
     """
     if len(item.columns) != 1 or not table.num_rows:
         return None
@@ -46,7 +46,7 @@ def values(
 
 
 def _of_rows(entries: pa.Array, indices: pa.Array) -> pa.Array:
-    """The values of rows, of which the last entry is that of null."""
+    """The values of rows; the last entry is the value for null."""
     places = pc.fill_null(indices.cast(pa.int64()), len(entries) - 1)
     if not (pa.types.is_string(entries.type) or pa.types.is_binary(entries.type)):
         return entries.take(places)

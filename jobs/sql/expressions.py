@@ -1,12 +1,14 @@
 """`where` and `columns` of a job file: checked and typed before a row is read, then evaluated batch by batch.
 
 In: SQL expressions over one row, the source's schema, parameters. Out: `RowExpressions`, which turns a table of source rows
-into a table of the rows that are kept with the defined columns. Holds: an expression is a function of its own row alone; it
-gives null where it fails; order is kept; the privacy unit and the source's columns cannot be defined or shadowed. Everything
-that is refused is refused by public facts: the text, the schema, the parameters. Not covered: what an expression means; a
-`where` that keeps one person only is still covered by the noise.
+into a table of the kept rows with the defined columns. Holds: an expression depends on its own row alone and gives null where
+it fails; row order is kept; nothing can redefine the privacy unit or shadow a column of the source. Refusals depend on public
+facts alone: the text, the schema, the parameters. Not covered: what an expression means; a `where` that keeps a single person
+is still covered by the noise.
 """
 
+import dataclasses
+import re
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +25,10 @@ from dp_pipelines.jobs.sql.row_expressions import Expression, RowExpressions
 from dp_pipelines.kernels import keys
 
 LONGEST = 20_000
-"""Characters of one expression."""
+"""The most characters of one expression."""
+
+
+_QUOTED = re.compile(r'"([^"]+)"')
 
 
 def bind(
@@ -38,15 +43,15 @@ def bind(
     """Check and type all expressions of a job.
 
     Args:
-        where: condition, or None.
-        columns: SQL by name of the defined column.
+        where: the condition, or None.
+        columns: the SQL of each defined column, by its name.
         schema: the source's schema.
         unit: the columns of the privacy unit.
-        values: values of the declared parameters; usable in `where` only.
-        absent: what is wrong with columns that only some files have.
+        values: the values of the declared parameters, which only `where` may use.
+        absent: the problem with each column that only some files have.
 
     Raises:
-        RequestError: all that is wrong, with fields `where` and `columns.NAME`.
+        RequestError: every problem, with the fields `where` and `columns.NAME`.
 
     >>> rows = bind("amount > 0", {"euros": "amount / 100"}, pa.schema([("amount", pa.int64())]), unit=["id"], values={})
     >>> rows.apply(pa.table({"amount": [250, -1]})).to_pylist()
@@ -59,9 +64,8 @@ def bind(
     condition = None
     if where is not None:
         try:
-            condition = _bind_one("where", where, schema, absent, columns, values, calculator.connection)
-            if condition.type != pa.bool_():
-                problems.append(_refused("where", f"must be true or false, not {condition.type}", "write a comparison"))
+            known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent, params=values)
+            condition = _condition("where", where, schema, known, values, calculator.connection)
         except RequestError as error:
             problems.append(error)
     defined = []
@@ -76,7 +80,8 @@ def bind(
             problems.append(_refused(field, "must be a name that does not start with two underscores", "rename it"))
         else:
             try:
-                defined.append(_bind_one(field, sql, schema, absent, columns, {}, calculator.connection))
+                known = whitelist.KnownNames(columns=schema.names, defined=columns, absent=absent)
+                defined.append(_bind_one(field, sql, schema, known, {}, calculator.connection))
             except RequestError as error:
                 problems.append(error)
             taken[name.casefold()] = name
@@ -89,12 +94,56 @@ def bind(
     return rows
 
 
+def over_released(
+    having: str, schema: pa.Schema, values: Mapping[str, Value], lists: Mapping[str, str] = types.MappingProxyType({})
+) -> RowExpressions:
+    """Check and type a condition over the rows of a released table.
+
+    Args:
+        having: the condition.
+        schema: the released columns.
+        values: values of the declared parameters.
+        lists: what is wrong with columns that hold no plain values.
+
+    Raises:
+        RequestError: what is wrong, without a field.
+
+    >>> rows = over_released("orders > 50", pa.schema([("orders", pa.float64())]), {})
+    >>> rows.apply(pa.table({"orders": [60.0, 40.0, None]})).to_pylist()
+    [{'orders': 60.0}]
+    """
+    plain = pa.schema([field for field in schema if field.name not in lists])
+    known = whitelist.KnownNames(columns=plain.names, absent=lists, params=values, released=True)
+    try:
+        condition = _condition("having", having, plain, known, values, row_calculator.Calculator().connection)
+    except RequestError as error:
+        raise _refused("", error.message, error.hint) from None
+    if len({name.casefold() for name in condition.columns}) != len(condition.columns):
+        message = "names columns whose names differ only in case: DuckDB would mix them up"
+        raise _refused("", message, "rename a metric, or use only one")
+    return RowExpressions(where=condition, defined=(), params=dict(values), schema=plain)
+
+
+def _condition(
+    field: str,
+    text: str,
+    schema: pa.Schema,
+    known: whitelist.KnownNames,
+    values: Mapping[str, Value],
+    connection: duckdb.DuckDBPyConnection,
+) -> Expression:
+    """As `_bind_one`, of an expression that is true or false."""
+    condition = _bind_one(field, text, schema, known, values, connection)
+    if condition.type != pa.bool_():
+        raise _refused(field, f"must be true or false, not {condition.type}", "write a comparison")
+    return condition
+
+
 def _bind_one(
     field: str,
     text: str,
     schema: pa.Schema,
-    absent: Mapping[str, str],
-    defined: Mapping[str, str],
+    known: whitelist.KnownNames,
     values: Mapping[str, Value],
     connection: duckdb.DuckDBPyConnection,
 ) -> Expression:
@@ -104,9 +153,7 @@ def _bind_one(
     sql, placeholders = job_parameters.into_sql(text, values)
     root = _tree(field, sql, connection, values)
     try:
-        uses = whitelist.check(
-            root, whitelist.KnownNames(columns=schema.names, defined=defined, absent=absent, params=values)
-        )
+        uses = whitelist.check(root, dataclasses.replace(known, quoted=_QUOTED.findall(text)))
     except RequestError as error:
         raise _refused(field, error.message, error.hint) from None
     if uses.params != placeholders:
@@ -150,11 +197,13 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
     if tree.get("error"):
         missing = job_parameters.undeclared(sql, declared)
         hint = "check the SQL; a column named like an SQL keyword needs double quotes"
-        if missing and field == "where":
+        if missing and field in ("where", "having"):
             hint = f"declare {{{missing[0]}}} in params:"
         elif missing:
-            hint = "parameters can only be used in source and where"
+            hint = "parameters can only be used in source, where and having"
         message = str(tree.get("error_message"))
+        if 'at or near ")"' in message and ")" not in sql:  # a bracket of the statement around it
+            message = "it ends before it is complete"
         if "depth" in message:
             raise _refused(field, "is nested too deeply", "split it")
         raise _refused(field, f"is not an SQL expression: {message.splitlines()[0]}", hint)
@@ -162,7 +211,7 @@ def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared:
         node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
     except RequestError as error:
         raise _refused(field, error.message, error.hint) from None
-    # Alone the text must mean the same: nothing of it may have closed a bracket and belonged to what stands around it.
+    # The text must mean the same on its own: no part of it may close our bracket and join the statement around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{sql}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
     if [_stripped(item) for item in items] != [_stripped(node)]:

@@ -1,9 +1,9 @@
 """The functions, operators and types that `where` and `columns` may use, as data.
 
-Holds: every function here is deterministic, looks at one row alone, reads no file, setting, clock or environment, and takes
-and gives at most a constant times what it gets, with the guards of `guards` (no repeat, no padding by a column; a function
-that is listed here needs hostile cases in tests/jobs/sql/test_hostile_rows.py). Arguments that
-decide how much work a row makes, or that hide a mistake, must be constants: patterns, replacements, formats, parts of dates.
+Holds: every function is deterministic, looks at one row alone, and reads no file, setting, clock or environment. With the
+rewrites of `guards`, its time and its result are at most a constant times its input (no repeat, no padding by a column). A new
+function needs hostile cases in tests/jobs/sql/test_hostile_rows.py. Arguments that decide the work for a row, or that could hide
+a mistake, must be constants: patterns, replacements, formats, parts of dates.
 
 May be imported by jobs.sql.whitelist; imports nothing.
 """
@@ -57,7 +57,7 @@ CONSTANT_ARGUMENTS: dict[str, tuple[int, ...]] = {
     "json_extract_string": (1,),
     "->>": (1,),
 }
-"""Positions that must be constants. All these functions are allowed too."""
+"""The argument positions that must be constants. All these functions are allowed."""
 
 PROBES = {
     "date_trunc": "date_trunc({0}, TIMESTAMP '2000-01-01')",
@@ -77,10 +77,17 @@ PROBES = {
     "lpad": "lpad('a', {0}, {1})",
     "rpad": "rpad('a', {0}, {1})",
 }
-"""Tried before any row is read: with a wrong constant every row would fail, and every value would be null."""
+"""Tried before any row is read: a wrong constant would fail on every row and make every value null."""
+
+_CHANCE = "random rand setseed uuid uuidv4 uuidv7 gen_random_uuid nextval currval"
+_CLOCK = "now today getdate current_date current_time current_timestamp localtime localtimestamp transaction_timestamp"
+_SETTINGS = "get_current_time get_current_timestamp current_user current_setting"
+
+NOT_DETERMINISTIC = frozenset(" ".join((_CHANCE, _CLOCK, _SETTINGS)).split())
+"""Functions whose value is not that of the row alone, which people try."""
 
 MOST_PADDING = 1000
-"""Where a constant says how long a text becomes."""
+"""Functions whose constant argument decides how long a text becomes."""
 
 FUNCTIONS = frozenset(" ".join((_NUMBERS, _TEXT, _TIME, _CHOICE, _OPERATORS)).split()) | frozenset(CONSTANT_ARGUMENTS)
 
@@ -97,6 +104,11 @@ OPERATORS = frozenset(_FORMS.split())
 COMPARISONS = frozenset(_COMPARISONS.split())
 TYPES = frozenset(_TYPES.split()) | {"TIMESTAMP WITH TIME ZONE"}
 
+AGGREGATES = frozenset(
+    ["avg", "count", "count_star", "max", "median", "min", "quantile_cont", "stddev", "sum", "variance"]
+)
+"""Functions of many rows, which a released table holds the results of."""
+
 NOT_OF_ONE_ROW = {
     "SUBQUERY": "a subquery, which reads more than one row",
     "WINDOW": "a window function, which reads other rows",
@@ -108,4 +120,4 @@ NOT_OF_ONE_ROW = {
     "PARAMETER": "a prepared parameter, which is not allowed (write {name})",
     "TYPE": "a type as a value, which is not allowed",
 }
-"""Words for forms that are refused."""
+"""How messages name the forms that are refused."""

@@ -1,8 +1,8 @@
 """Keeps the work for a row in proportion to its bytes: rewrites or refuses parts of expressions, and limits how texts grow.
 
 In: the tree of an expression that `whitelist` has let through, its constants. Out: the tree that runs, and a bound on the bytes
-of its value. Holds: what is refused is refused by the text alone; what is rewritten gives null on a row that would take more
-than time in proportion to its bytes, and is otherwise the same (tests/jobs/sql/test_hostile_rows.py measures every function).
+of its value. Holds: refusals depend on the text alone; a rewritten part gives null on a row that would take more than time
+proportional to its bytes, and is otherwise unchanged (tests/jobs/sql/test_hostile_rows.py measures every function).
 Not covered: which functions are allowed (`functions`).
 """
 
@@ -20,16 +20,16 @@ from dp_pipelines.jobs.sql import functions, row_calculator, whitelist
 from dp_pipelines.jobs.sql.whitelist import Node
 
 MOST_GROWTH = 4096
-"""How many times longer than what it reads a text may become."""
+"""How many times longer than its input a text may become."""
 
 LONGEST_REPLACED = 1024
-"""Bytes of a text in which a pattern of any length is replaced everywhere."""
+"""The longest text, in bytes, in which every match of any pattern is replaced."""
 
 LONGEST_PATTERN = 1000
-"""Characters of a regular expression."""
+"""The most characters of a regular expression."""
 
 _NUMBER, _DIGEST = 48, 64
-"""Bytes of a number or a time that is written out, and of a digest."""
+"""The most bytes of a number or a time written as text, and of a digest."""
 
 _DIGESTS = frozenset({"sha256", "md5"})
 _SEEN = "__dp_seen"
@@ -47,23 +47,23 @@ _TIMES: dict[str, int] = {
     **dict.fromkeys(_JSON, 6),
     "translate": 4,
 }
-"""How much longer some functions make a text, at most."""
+"""How many times longer some functions may make a text."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TypingContext:
-    """Where an expression's parts are typed and its constants evaluated.
+    """The connection that types the parts of an expression and evaluates its constants.
 
     Args:
-        connection: the columns that the expression names are registered there.
-        values: of the parameters.
+        connection: has the columns that the expression names registered.
+        values: the values of the parameters.
     """
 
     connection: duckdb.DuckDBPyConnection
     values: Mapping[str, Value]
 
     def text(self, node: Node) -> str:
-        """The value of a part without columns, as text."""
+        """The value of a constant part, as text."""
         sql = f"SELECT {row_calculator.unparse(self.connection, node)}"
         return str(row_calculator.query(self.connection, sql, self.values).column(0)[0].as_py())
 
@@ -77,11 +77,11 @@ def guarded(root: Node, bound: TypingContext) -> Node:
     """The tree that runs instead.
 
     Args:
-        root: as `whitelist.check` has let it through.
-        bound: what it is bound to.
+        root: a tree that `whitelist.check` accepted.
+        bound: types its parts.
 
     Raises:
-        RequestError: with an empty field; a pattern or a path whose work no row's length bounds.
+        RequestError: with an empty field; the work of a pattern or a path is not bounded by a row's length.
     """
     found: Node = _guarded(root, bound)
     return found
@@ -116,9 +116,9 @@ def _everywhere(arguments: list[Node], bound: TypingContext) -> bool:
 
 
 def _looks_far(pattern: str) -> bool:
-    r"""Whether each of many matches may read the text to its end.
+    r"""Whether each of many matches may read to the end of the text.
 
-    Not where matches have a largest length; and one class of characters that repeats reads no further than it matches.
+    Not so if matches have a largest length; and a single repeated class of characters reads no further than its match.
 
     >>> [_looks_far(pattern) for pattern in (r"\s+", "[,;]", "<.*?>|<")]
     [False, False, True]
@@ -127,7 +127,7 @@ def _looks_far(pattern: str) -> bool:
 
 
 def _inside(template: str, node: Node) -> Node:
-    """The function over its first argument, which is null where the template does not keep it."""
+    """The function over its first argument, which becomes null where the template rejects it."""
     first, *others = node["arguments"]
     return {**node, "arguments": [{**first, "expression": _put(_parsed(template), first["expression"])}, *others]}
 
@@ -140,7 +140,7 @@ def _parsed(template: str) -> Node:
 
 
 def _put(template: Any, node: Node) -> Any:
-    """The template with a node in the place of its column."""
+    """The template with a node in place of its column."""
     if isinstance(template, list):
         return [_put(item, node) for item in template]
     if not isinstance(template, dict):
@@ -152,7 +152,7 @@ def _put(template: Any, node: Node) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A bound on the bytes of a value: `times` those of the row, and `more`."""
+    """A bound on the bytes of a value: `times` the bytes of the row, plus `more`."""
 
     times: int
     more: int
@@ -168,7 +168,7 @@ def growth(node: Node, bound: TypingContext) -> Growth:
     """How long the value of an expression may be.
 
     Raises:
-        RequestError: with an empty field; it may be more than `MOST_GROWTH` times what it reads.
+        RequestError: with an empty field; the value may be more than `MOST_GROWTH` times longer than its input.
     """
     found = _growth(node, bound)
     if found.times > MOST_GROWTH:

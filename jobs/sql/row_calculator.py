@@ -7,9 +7,11 @@ that row its value and nothing else, and no text of such a failure is shown. Not
 (`whitelist`); functions whose work is more than a row's bytes (`guards`).
 """
 
+import collections
 import dataclasses
 import json
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +26,7 @@ from dp_pipelines.kernels import keys
 
 TABLE = "__dp_rows"
 EMPTY = "__dp_nothing"
-"""Name of a column of nulls that stands in where an expression names no column."""
+"""The name of a column of nulls, used if an expression names no column."""
 
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
@@ -43,20 +45,20 @@ _SETTINGS = (
 _PARAMETERS = re.compile(re.escape(f"${SQL_PREFIX}") + r"(\w+)")
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
 _FIRST, _LAST = -9_223_372_022_400_000_000, 2**63 - 2
-"""Microseconds of the first day that DuckDB's calendar has (in 290309 BC), and of the last moment before its infinity."""
+"""In microseconds: the first day of DuckDB's calendar (in 290309 BC), and the last moment before its infinity."""
 
 LONGEST_RESULT = 2**20
-"""Bytes of a text or bytes that an expression gives; a longer one is null."""
+"""The most bytes of a text or of bytes that an expression gives; a longer value becomes null."""
 
 RESULTS, MOST_GROWTH = 4, 256
-"""Slices get smaller where the texts that they give may grow more than so many times, down to a `RESULTS / MOST_GROWTH`th."""
+"""If texts may grow by more than this factor, slices shrink, down to a `RESULTS / MOST_GROWTH`th."""
 
 _DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
     """A new database in memory, locked."""
-    # A value for which a function fails that DuckDB holds to be sound (as a cast of a time before its calendar) would end the
+    # A value that makes a function fail which DuckDB considers safe (such as a cast of a time before its calendar) would end the
     # whole database. Nothing is stored in it that could be damaged, and a new one takes 0.1 s.
     connection = duckdb.connect(":memory:", config={"threads": "1", "disable_database_invalidation": "true"})
     for setting in _SETTINGS:
@@ -65,7 +67,7 @@ def connect() -> duckdb.DuckDBPyConnection:
 
 
 def parse(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """DuckDB's own parse tree of a statement; {"error": True, "error_message": ..} where it does not parse."""
+    """DuckDB's own parse tree of a statement, or {"error": True, "error_message": ..} if it does not parse."""
     ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
     tree: dict[str, Any] = json.loads(text)
     return tree
@@ -92,9 +94,9 @@ class Item:
 
     Args:
         sql: its text.
-        type: of its values.
-        columns: that it names.
-        growth: how many times longer its text may be than what it reads.
+        type: the type of its values.
+        columns: the columns that it names.
+        growth: how many times longer its text may be than its input.
     """
 
     sql: str
@@ -104,12 +106,12 @@ class Item:
 
 
 def growth(kind: pa.DataType, times: int, more: int) -> int:
-    """How many times longer than what a row takes a value of a type may be, if a text has `times` its bytes and `more`."""
+    """How many times longer than its row a value of a type may be, if a text has `times` the bytes of the row, plus `more`."""
     return max(1, times + (-(-more // row_slices.ROW_BYTES) if _is_text(kind) else 0))
 
 
 def read_by(items: Sequence[Item]) -> tuple[list[str], int]:
-    """The columns that expressions read, and how many of their bytes are evaluated at once."""
+    """The columns that expressions read, and how many bytes of them are evaluated at once."""
     longer = sum(item.growth for item in items if _is_text(item.type))
     longer = max([longer, 1, *(item.growth for item in items)])
     names = dict.fromkeys(name for item in items for name in item.columns)
@@ -117,7 +119,7 @@ def read_by(items: Sequence[Item]) -> tuple[list[str], int]:
 
 
 def clean(column: pa.ChunkedArray) -> pa.Array:
-    """A column as expressions see it: plain, NaN and invalid text null, times in microseconds, what is out of range null.
+    """A column as expressions see it: plain; times in microseconds; NaN, invalid text and times out of range are null.
 
     >>> clean(pa.chunked_array([pa.array([1.0, float("nan")])])).to_pylist()
     [1.0, None]
@@ -139,14 +141,14 @@ def _clean(array: pa.Array) -> pa.Array:
 
 
 def _held(array: pa.Array) -> pa.Array:
-    """Large text without values that no array of plain text holds."""
+    """Large text, without the values that are too long for an array of plain text."""
     if array.type not in (pa.large_string(), pa.large_binary()) or array.nbytes < 2**30:
         return array
     return pc.if_else(pc.less_equal(pc.binary_length(array), 2**30), array, pa.scalar(None, array.type))
 
 
 def _in_range(array: pa.Array) -> pa.Array:
-    """A plain array of one level, times as DuckDB's calendar has them."""
+    """A plain, flat array, with times in the range of DuckDB's calendar."""
     kind = array.type
     if pa.types.is_timestamp(kind) and kind.unit in _MICROSECONDS:
         factor = _MICROSECONDS[kind.unit]
@@ -165,7 +167,7 @@ def _in_range(array: pa.Array) -> pa.Array:
 
 
 def _times_inside(array: pa.Array) -> pa.Array:
-    """The same for what lies inside lists and structures."""
+    """The same for the values inside lists and structs."""
     kind = array.type
     if pa.types.is_nested(kind) and not _holds_time(kind):
         return array
@@ -190,7 +192,7 @@ def _holds_time(kind: pa.DataType) -> bool:
 
 
 def _deeply_plain(array: pa.Array) -> pa.Array:
-    """A nested array whose inner values are plain too: how a writer has coded them must not decide what a row gives."""
+    """A nested array whose inner values are plain too: how a writer encoded them must not decide a row's value."""
     kind = _deeply_plain_type(array.type)
     try:
         return array if array.type == kind else array.cast(kind)
@@ -232,12 +234,12 @@ def _within(array: pa.Array, low: int, high: int) -> pa.Array:
 
 
 def _valid(array: pa.Array) -> pa.Array:
-    """The array with null where a value breaks the rules of its own type, as damaged files have them."""
+    """The array with null for each value that breaks the rules of its own type, as in damaged files."""
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
         sound = pa.array([_is_valid(array.take(pa.array([index]))) for index in range(len(array))], pa.bool_())
-        # Not if_else, which would touch what is damaged: take builds nulls from null indices.
+        # Not if_else, which would read the damaged values: take builds nulls from null indices.
         indices = pc.if_else(sound, pa.array(range(len(array)), pa.int64()), pa.scalar(None, pa.int64()))
         return array.take(indices)
     return array
@@ -248,14 +250,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:
-    """The column in one piece, which later steps filter sooner, unless it is large."""
+    """The column in one piece, which later steps filter faster, unless it is large."""
     if column.num_chunks > 1 and column.nbytes <= row_slices.SLICE_BYTES:
         return [pa.concat_arrays(column.chunks)]
     return list(column.chunks)
 
 
 def _sound(array: pa.Array) -> pa.Array:
-    """Values without NaN, which a failed logarithm gives in one version and null in another, and without overlong text."""
+    """Values without overlong text, and without NaN, since a failed logarithm is NaN in one version and null in another."""
     kind = array.type
     if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(array), pa.scalar(None, kind), array)
@@ -275,37 +277,56 @@ def _is_valid(one: pa.Array) -> bool:
 
 
 class Calculator:
-    """Evaluates expressions over tables; connects when first used and after a failure, and is pickled without connection."""
+    """Evaluates expressions over tables, in any number of threads, each with a connection of its own while it does.
+
+    Connects on first use and after a failure; is pickled without its connections.
+    """
 
     def __init__(self) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._free: collections.deque[duckdb.DuckDBPyConnection] = collections.deque()
+        self._of_thread = threading.local()
 
     def __reduce__(self) -> tuple[type["Calculator"], tuple[()]]:
         return (Calculator, ())
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The open connection."""
-        if self._connection is None:
-            self._connection = connect()
-        return self._connection
+        """The open connection of this thread."""
+        found: duckdb.DuckDBPyConnection | None = getattr(self._of_thread, "connection", None)
+        if found is None:
+            try:
+                found = self._free.pop()
+            except IndexError:
+                found = connect()
+            self._of_thread.connection = found
+        return found
+
+    def _hand_back(self) -> None:
+        """Leave the connection to other threads: those of an engine come and go."""
+        found = getattr(self._of_thread, "connection", None)
+        self._of_thread.connection = None
+        if found is not None:
+            self._free.append(found)
 
     def evaluate(self, table: pa.Table, items: Sequence[Item], params: Mapping[str, Value]) -> list[pa.ChunkedArray]:
         """The value of each expression in each row, null where it fails, in chunks of some megabytes.
 
         Args:
-            table: rows; only the columns that an expression names are handed to DuckDB.
+            table: the rows; DuckDB gets only the columns that an expression names.
             items: the expressions.
-            params: values of prepared parameters.
+            params: the values of prepared parameters.
         """
         if not items:
             return []
         names, most = read_by(items)
         found: list[list[pa.Array]] = [[] for _ in items]
-        for start, stop in row_slices.cut(table, names, most):
-            columns = {name: clean(table.column(name).slice(start, stop - start)) for name in names}
-            for chunks, more in zip(found, self._values(columns, stop - start, items, params), strict=True):
-                chunks += more
+        try:
+            for start, stop in row_slices.cut(table, names, most):
+                columns = {name: clean(table.column(name).slice(start, stop - start)) for name in names}
+                for chunks, more in zip(found, self._values(columns, stop - start, items, params), strict=True):
+                    chunks += more
+        finally:
+            self._hand_back()
         return [pa.chunked_array(chunks, item.type) for chunks, item in zip(found, items, strict=True)]
 
     def _values(
@@ -317,13 +338,13 @@ class Calculator:
             return self._run(columns, rows, items, params)
         except Exception:  # what a row did must not be seen, whatever it was
             self._renew()
-        # Something in the rows broke them all. One expression after the other, so that each loses its own rows only.
+        # Something in the rows broke them all. Evaluate one expression at a time, so that each loses only its own rows.
         return [self._search({name: _valid(columns[name]) for name in i.columns}, rows, i, params) for i in items]
 
     def _search(
         self, columns: Mapping[str, pa.Array], rows: int, item: Item, params: Mapping[str, Value]
     ) -> list[pa.Array]:
-        """The values in pieces: a piece that fails is halved, a single row that fails is null."""
+        """The values in pieces: a piece that fails is halved; a single row that fails is null."""
         try:
             (found,) = self._run(columns, rows, [item], params)
             return found
@@ -352,7 +373,7 @@ class Calculator:
         return [[_sound(piece) for piece in _pieces(column.cast(item.type))] for column, item in both]
 
     def _renew(self) -> None:
-        """Take a new connection where this one refuses everything else, as it does after a fatal error."""
+        """Open a new connection if this one refuses everything, as it does after a fatal error."""
         try:
             self.connection.execute("SELECT 1").fetchall()
         except Exception:
@@ -360,13 +381,14 @@ class Calculator:
 
     def _reset(self) -> None:
         """Drop the connection: after a fatal error DuckDB refuses everything else on it."""
-        connection, self._connection = self._connection, None
+        connection = getattr(self._of_thread, "connection", None)
+        self._of_thread.connection = None
         if connection is not None:
             connection.close()
 
 
 def statement(expressions: Sequence[str]) -> str:
-    r"""The one form of statement that is ever run over rows. The line breaks end what an expression may open as a comment.
+    r"""The only form of statement that is ever run over rows. The line breaks end any comment that an expression opens.
 
     >>> statement(["a + 1"])
     'SELECT TRY((\na + 1\n)) AS c0 FROM __dp_rows'

@@ -1,8 +1,8 @@
 """Applies the checked condition and defined columns of a job to rows.
 
-In: expressions that `expressions.bind` has checked; tables of rows. Out: the rows that stay, with the defined columns. Holds:
-picklable; DuckDB is loaded only where there is something to evaluate, so that a job without SQL never loads it. Not covered:
-what may be written (`whitelist`).
+In: expressions that `expressions.bind` has checked; tables of rows. Out: the kept rows, with the defined columns. Holds:
+it is picklable; DuckDB is loaded only if there is something to evaluate, so a job without SQL never loads it. Not covered:
+which expressions are allowed (`whitelist`).
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ class Expression:
 
     Args:
         name: the column that it defines; "where" for the condition.
-        sql: its text, in which parameters are prepared parameters.
+        sql: its text, with job parameters as prepared parameters.
         type: the Arrow type of its values.
         columns: the source's columns that it names.
-        growth: how many times longer its text may be than what it reads.
+        growth: how many times longer its text may be than its input.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Expression:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowExpressions:
-    """A condition and defined columns over the rows of one source; picklable, and connected only where it runs.
+    """A condition and defined columns over the rows of one source. Picklable; it connects only where it runs.
 
     Args:
-        where: keeps the rows for which it is true, or None.
+        where: the condition; rows for which it is true are kept. None keeps all.
         defined: the defined columns.
-        params: values of the parameters.
+        params: the values of the parameters.
         schema: the source's schema.
     """
 
@@ -79,20 +79,20 @@ class RowExpressions:
         return pa.schema([*self.schema, *(pa.field(item.name, item.type) for item in self.defined)])
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The rows that are kept, with the defined columns after the others, all in one table of as many chunks as it takes.
+        """The kept rows, with the defined columns after the others, in one table of as many chunks as needed.
 
         Args:
-            table: rows with at least the `input_columns`.
+            table: rows that have at least the `input_columns`.
 
         Returns:
-            the same columns and the defined ones; rows in the same order.
+            the same columns and the defined ones, with rows in the same order.
         """
         return _one_schema(list(self.tables(table)))
 
     def tables(self, table: pa.Table) -> Iterator[pa.Table]:
-        """As `apply`, in tables that hold as few rows as their texts are long; at least one.
+        """As `apply`, in one or more tables: the longer their texts, the fewer rows each holds.
 
-        A defined text is plain, or a dictionary of what the entries of a dictionary have become.
+        A defined text is plain, or a dictionary made from the entries of a dictionary.
         """
         if self.where is None and not self.defined:
             yield table
@@ -128,7 +128,7 @@ class RowExpressions:
 
 
 def _one_schema(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables as one, chunk by chunk, without a copy; a text that is a dictionary in some of them is one in all."""
+    """Joins tables chunk by chunk, without a copy; a text column that is a dictionary in one of them becomes one in all."""
     coded = {name for rows in tables for name, kind in _kinds(rows) if pa.types.is_dictionary(kind)}
     alike = []
     for rows in tables:

@@ -1,9 +1,8 @@
 """Splits rows by bytes, so that no step over text comes near the 2 GiB limit of Arrow's 32-bit offsets.
 
 In: a table, the columns that a step reads. Out: ranges of rows whose values take at most `SLICE_BYTES` once dictionaries are
-decoded; a row that is larger stands alone. Holds: sizes are computed from lengths, nothing is decoded to find them; where a cut
-falls depends on all rows, so what follows must be a function of each row alone.
-Not covered: what a step makes of the rows (`guards` bounds that).
+decoded; a larger row gets a range of its own. Holds: sizes are computed from lengths, without decoding. Where a cut falls depends
+on all rows, so the next step must be a function of each row alone. Not covered: the size of that step's results (`guards`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,19 +15,19 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.int64]
 
 SLICE_BYTES = 64 * 2**20
-"""What the decoded values of a slice take at most, unless one row is larger."""
+"""The most bytes of the decoded values of a slice, unless a single row is larger."""
 
 _FIXED, ROW_BYTES = 8, 16
-"""Bytes that every value and every row is taken to need beside its text."""
+"""Bytes counted for every value and every row besides its text."""
 
 
 def cut(table: pa.Table, names: Sequence[str], most: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, in order; of a table without rows one, which is empty.
+    """Ranges of rows, in order; one empty range for a table without rows.
 
     Args:
-        table: rows.
-        names: the columns that count.
-        most: bytes of a range; left out, `SLICE_BYTES`.
+        table: the rows.
+        names: the columns whose bytes count.
+        most: the most bytes of a range; `SLICE_BYTES` by default.
 
     >>> rows = pa.table({"note": pa.DictionaryArray.from_arrays([0, 0, 0, 0, 0], ["x" * 40])})
     >>> list(cut(rows, ["note"], 140))
@@ -49,12 +48,12 @@ def cut(table: pa.Table, names: Sequence[str], most: int | None = None) -> Itera
 
 
 def decoded_bytes(column: pa.ChunkedArray) -> int:
-    """What a column takes once its dictionaries stand in each row."""
+    """The bytes of each value of a column, with dictionaries decoded."""
     return int(sum(int(text_bytes(chunk).sum()) for chunk in column.chunks))
 
 
 def text_bytes(array: pa.Array) -> Bytes:
-    """The bytes of each value, decoded: of text, of bytes and of what lies inside lists and structures.
+    """The bytes of each value, decoded: of text, of bytes, and of the values inside lists and structs.
 
     >>> text_bytes(pa.array([["ab", "c"], None, []])).tolist()
     [27, 8, 8]
@@ -107,7 +106,7 @@ def _of_text(array: pa.Array) -> Bytes:
 
 
 def _of_views(array: pa.Array) -> Bytes:
-    """Lengths of text in views, which lie in the first four bytes of each view's sixteen."""
+    """Lengths of texts in views: the first four of each view's sixteen bytes."""
     if len(array) == 0:
         return np.zeros(0, np.int64)
     views = np.frombuffer(array.buffers()[1], np.int32, 4 * len(array), 16 * array.offset)

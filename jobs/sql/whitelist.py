@@ -1,8 +1,8 @@
 """Decides which expressions are allowed: a whitelist over DuckDB's own parse tree.
 
-In: the tree that DuckDB's parser made of the very statement that will run. Out: what it uses (columns, parameters, constant
-parts), or an error. Holds: what is not plainly allowed is refused, down to the fields of a node, so that a form that a later
-DuckDB adds is refused too; parser and evaluator are one, so they cannot understand a text differently. Not covered: types
+In: DuckDB's parse tree of the very statement that will run. Out: what it uses (columns, parameters, constant parts), or an
+error. Holds: whatever is not explicitly allowed is refused, down to the fields of a node, so forms that a later DuckDB adds are
+refused too. Parser and evaluator are the same, so they cannot read a text differently. Not covered: types
 (`expressions` lets DuckDB bind the statement).
 """
 
@@ -43,7 +43,7 @@ _TYPES: Mapping[str, Collection[str]] = {
     "COLUMN_REF": {"COLUMN_REF"},
     "PARAMETER": {"VALUE_PARAMETER"},
 }
-# What else a node may hold: the only value that a field may have, or None where `_Walk` looks at it.
+# The other fields of a node: the only value that each may have, or None if `_Walk` looks at it.
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
     "CAST": {"try_cast": None, "cast_type": None, "type_expr": None},
     "FUNCTION": {
@@ -68,10 +68,10 @@ class Uses:
     """What an expression uses.
 
     Args:
-        columns: names of columns as the schema spells them, in order of first use.
-        params: how often each parameter stands there.
-        constants: parts without columns that do something, and may therefore fail.
-        probes: (function, its constant arguments): tried before a row is read.
+        columns: the columns' names as the schema spells them, in order of first use.
+        params: how often each parameter appears.
+        constants: constant parts that compute something, and may therefore fail.
+        probes: (function, its constant arguments), tried before a row is read.
         compared: (column, text literal): the literal must fit the column's type.
     """
 
@@ -86,7 +86,7 @@ def select_items(tree: Any, table: str, aliases: list[str]) -> list[Node]:
     """The expressions of `SELECT TRY(..) AS alias, .. FROM table`, if the statement is exactly that.
 
     Raises:
-        RequestError: the text of an expression reached beyond its place.
+        RequestError: the text of an expression reaches beyond its brackets.
     """
     statements = tree.get("statements", [])
     node = statements[0].get("node", {}) if len(statements) == 1 else {}
@@ -120,19 +120,23 @@ class KnownNames:
 
     Args:
         columns: the columns, as the source spells them.
-        defined: columns that the job file defines; for a better message only.
-        absent: what is wrong with columns that only some files have.
+        defined: columns that the job file defines; only used for a better message.
+        absent: the problem with each column that only some files have.
         params: the declared parameters.
+        released: whether they are columns of a released table, not of a source.
+        quoted: what stands in double quotes, which name columns; for a better message only.
     """
 
     columns: Collection[str]
     defined: Collection[str] = ()
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     params: Collection[str] = ()
+    released: bool = False
+    quoted: Collection[str] = ()
 
 
 def check(root: Node, names: KnownNames) -> Uses:
-    """Refuse what is not allowed, and say what the rest uses.
+    """Refuse what is not allowed, and list what the rest uses.
 
     Raises:
         RequestError: with an empty field; the caller knows where the expression stands.
@@ -198,11 +202,12 @@ class _Walk:
         self.uses.columns.setdefault(column)
 
     def _resolve(self, name: str) -> str:
-        """The column that a name means: exactly, or but for the case of letters where only one fits, as in SQL."""
+        """The column that a name means: an exact match, or the only match that ignores case, as in SQL."""
         if name in self.names.columns:
             return name
         if name in self.names.absent:
-            raise _refused(f"names column {name!r}: {self.names.absent[name]}", "give all files the same columns")
+            hint = "leave it out" if self.names.released else "give all files the same columns"
+            raise _refused(f"names column {name!r}: {self.names.absent[name]}", hint)
         alike = [column for column in self.names.columns if column.casefold() == name.casefold()]
         if len(alike) == 1:
             return alike[0]
@@ -211,8 +216,11 @@ class _Walk:
         elif alike:
             hint = "choose one of these, spelled exactly: " + ", ".join(map(repr, alike))
         else:
-            hint = nearest(name, self.names.columns, "columns")
-        raise _refused(f"names column {name!r}, which the source does not have", hint)
+            hint = nearest(name, self.names.columns, "released columns" if self.names.released else "columns")
+        if name in self.names.quoted and not hint.startswith("did"):
+            hint = "text takes single quotes, and double quotes name a column; " + hint
+        missing = "this stage does not release" if self.names.released else "the source does not have"
+        raise _refused(f"names column {name!r}, which {missing}", hint)
 
     def _look_parameter(self, node: Node) -> None:
         name = node["identifier"].removeprefix(SQL_PREFIX)
@@ -236,8 +244,13 @@ class _Walk:
         path = node.get("qualified_name", {"path": [name]}).get("path")
         if node.get("schema") not in ("", "main") or [str(step).lower() for step in path or []][-1:] != [name]:
             raise _refused("calls a function with a schema prefix", "write only the name of the function")
+        if name in functions.NOT_DETERMINISTIC:
+            message = f"uses {name!r}, but functions must be deterministic: the same row always gives the same value"
+            raise _refused(message, "use a column; in where also a parameter (params:)")
         if name not in functions.FUNCTIONS:
             hint = nearest(name, functions.FUNCTIONS)
+            if self.names.released and name in functions.AGGREGATES:
+                hint = "did you mean the metric? Name it as the stage does, e.g. orders > 50"
             hint = (
                 hint if hint.startswith("did") else "only use functions of one row, such as lower, round or date_trunc"
             )
@@ -274,7 +287,7 @@ class _Walk:
             self._note_compared(node["children"])
 
     def _note_compared(self, sides: list[Node]) -> None:
-        """A text beside a bare column must be a value of the column's type, or every row would fail."""
+        """Note text literals compared with a bare column: if one is not a value of the column's type, every row would fail."""
         bare = [s for s in sides if s.get("class") == "COLUMN_REF" and len(s.get("column_names", [])) == 1]
         texts = [s for s in sides if _is_text(s)]
         if len(bare) == 1 and len(bare) + len(texts) == len(sides):
@@ -292,7 +305,7 @@ def _is_text(node: Node) -> bool:
 
 
 def _whole(parts: list[Node]) -> float:
-    """The value of a whole number that is written out; infinity for anything else."""
+    """The value of a literal whole number; infinity for anything else."""
     node = parts[0] if parts else {}
     literal = node.get("literal", {})
     if literal.get("kind") == "INTEGER":
@@ -308,7 +321,7 @@ def cast_to(node: Node) -> str:
 
 
 def parts(node: Node) -> list[Node]:
-    """The expressions directly below a node that `check` has let through."""
+    """The expressions directly below a node that `check` accepted."""
     return _parts(node, node["class"])
 
 

@@ -1,10 +1,13 @@
-"""Progress on a terminal: the steps of a run and the number of files, never rows, users or partitions.
+"""Progress of a run: its steps and the number of files, never rows, users or partitions.
 
-In: public facts about the run. Out: one line that is rewritten; nothing if standard error is not a terminal. Holds: the
-job determines everything shown except how fast it moves. Not covered: that speed.
+In: public facts about the run. Out: on a terminal one line that is rewritten; elsewhere, as in a log file, a line every ten
+seconds. Holds: the job determines everything shown except how fast it moves. Not covered: that speed, which the number of
+lines in a log shows too.
 """
 
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TextIO
@@ -16,12 +19,59 @@ READING = "reading"
 """The words of the reading step; shown as a number of files."""
 
 
+LOG_SECONDS = 10.0
+"""How often a log gets a line. A run that is faster leaves none."""
+
+ENVIRONMENT = "DP_PIPELINES_PROGRESS_SECONDS"
+"""The variable that sets other seconds than `LOG_SECONDS`; 0 keeps logs empty, e.g. where cron sends mail for each line."""
+
+
 class _Console(Console):
     """A console that survives a closed pipe, where rich would end the process."""
 
     def on_broken_pipe(self) -> None:
         """Print nothing more."""
         self.quiet = True
+
+
+class _Log:
+    """Repeats the last text every `LOG_SECONDS`, where there is no terminal.
+
+    Args:
+        stream: of the log.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._text, self._over = stream, "", threading.Event()
+        self._seconds = _seconds()
+        self._thread = threading.Thread(target=self._repeat, name="progress", daemon=True)
+
+    def start(self) -> None:
+        if self._seconds > 0:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def update(self, text: str) -> None:
+        self._text = text
+
+    def _repeat(self) -> None:
+        while not self._over.wait(self._seconds):
+            if self._text:
+                with contextlib.suppress(OSError, ValueError):  # the log may be closed
+                    print(f"progress: {self._text}", file=self._stream, flush=True)
+
+
+def _seconds() -> float:
+    """The seconds between two lines of a log."""
+    try:
+        given = float(os.environ.get(ENVIRONMENT, ""))
+    except ValueError:
+        return LOG_SECONDS
+    return given if 0 <= given <= threading.TIMEOUT_MAX else LOG_SECONDS
 
 
 class Progress:
@@ -37,29 +87,26 @@ class Progress:
 
     def __init__(self, stream: TextIO) -> None:
         console = _Console(file=stream)
-        self._status = Status("", console=console) if console.is_terminal else None
+        self._status = Status("", console=console) if console.is_terminal else _Log(stream)
         self._total, self._files, self._begun = 0, 0, 0
         self._words = ""
         self._done: dict[str, None] = {}
         self._reads: set[str] = set()
 
     def __enter__(self) -> "Progress":
-        if self._status is not None:
-            self._status.start()
+        self._status.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._status is not None:
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                self._status.stop()
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            self._status.stop()
 
     def show(self, text: str) -> None:
         """Show what is being done."""
-        if self._status is not None:
-            with contextlib.suppress(OSError):
-                self._status.update(text)
+        with contextlib.suppress(OSError):
+            self._status.update(text)
 
     def begin(self, total: int, files: int = 0) -> None:
         """A pipeline of `total` steps over so many files starts."""

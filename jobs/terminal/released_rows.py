@@ -16,8 +16,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from dp_pipelines.metrics.base import RAW
-from dp_pipelines.release import verdicts
-from dp_pipelines.report import kept_text, released_table
+from dp_pipelines.release import shown_rows, verdicts
+from dp_pipelines.report import clamp_warnings, kept_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
@@ -38,6 +38,8 @@ class FirstRows:
         ranked: whether this column ranks, so that the first are not called the largest.
         said: names with a line on each: verdicts on metrics, what was chosen in the run.
         remark: what must be known to read these lines.
+        groups: how many were released; None where all of them are published.
+        chosen: what must be known of rows that the job has chosen by released numbers.
     """
 
     keys: tuple[str, ...]
@@ -48,6 +50,8 @@ class FirstRows:
     ranked: bool = False
     said: tuple[tuple[str, str], ...] = ()
     remark: str = ""
+    groups: int | None = None
+    chosen: tuple[str, ...] = ()
 
     @property
     def is_total(self) -> bool:
@@ -57,7 +61,11 @@ class FirstRows:
     @property
     def title(self) -> str:
         """What they are rows of."""
-        return "total" if self.is_total else f"{self.rows:,} partition{'' if self.rows == 1 else 's'}"
+        if self.is_total:
+            return "total"
+        count = self.rows if self.groups is None else self.groups
+        part = "" if self.groups is None else f"{self.rows:,} of "
+        return f"{part}{count:,} partition{'' if count == 1 else 's'}"
 
     @property
     def note(self) -> str:
@@ -83,13 +91,15 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
     published = released_table.read_published(path, partition_by_of(stage))
     entries = {name: entry for name, entry in _mapping(stage.get("metrics")).items() if isinstance(entry, Mapping)}
     best = "candidates" in _mapping(stage.get("selection"))
+    part = shown_rows.read_part(stage)
     order = released_table.printed_order(
-        published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best
-    )
+        published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best,
+        order_by=() if part is None else part.order_by,
+    )  # fmt: skip
     metrics = published.in_order
     columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
     columns += [_cells(metric.taken(order.rows), verdicts.range_of(entries.get(metric.name, {}))) for metric in metrics]
-    found = verdicts.of_stage(published.table, stage)
+    found = verdicts.told(published.table, stage)
     nothing = verdicts.nothing_published(stage) if published.table.num_rows == 0 else ""
     return FirstRows(
         keys=tuple(key.name for key in published.keys),
@@ -97,9 +107,11 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
         rows=published.table.num_rows,
         cells=tuple(zip(*columns, strict=True)),
         ordered_by=order.by,
-        ranked=best,
+        ranked=not order.largest,
         said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
         remark=nothing or verdicts.note(found, stage),
+        groups=part.groups if part is not None and part.rows < part.groups else None,
+        chosen=() if part is None else part.words,
     )
 
 
@@ -134,6 +146,8 @@ def print_stage(path: pathlib.Path, out: Console, stage: Mapping[str, Any], note
     width = max((len(shown(name)) for name, _ in rows.said), default=0)
     for name, words in rows.said:
         out.print(f"  {escape(shown(name).ljust(width))}  {escape(shown(words))}")
+    for words in rows.chosen:
+        out.print(f"  {escape(shown(words))}")
     if rows.remark:
         out.print(f"  {escape(shown(rows.remark))}")
     for note in notes:
@@ -145,7 +159,7 @@ def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
     """What stands below the first rows of a stage: which metrics are shrunk, its limits in words, and what these cut off."""
     unit = str(manifest.get("privacy_unit") or "unit")
     said: Mapping[str, Any] = next((e for e in manifest.get("stages", []) if e.get("name") == stage), {})
-    limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit))
+    limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit), *clamp_warnings.lines(said))
     return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, limits)]
 
 

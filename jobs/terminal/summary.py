@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from dp_pipelines.accounting.group_privacy import USELESS_DELTA
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.accounting.record_kinds import kind_of
 from dp_pipelines.accounting.shown_costs import left_number as left_number
@@ -59,6 +60,8 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             f"split      {plan['split']}: the numbers below are for the first run; the last has {plan['last_round_noise']:.3g} "
             "times its noise (except for noise that a metric fixes with stddev)"
         )
+    if "group" in plan:
+        out.print(_of_group(plan["group"]))
     for stage in plan["stages"]:
         out.print()
         share = f" · share {stage['share']:.0%}" if len(plan["stages"]) > 1 and "share" in stage else ""
@@ -131,6 +134,20 @@ def print_explanation(plan: "Plan | Mapping[str, Any]", stream: TextIO) -> None:
 
 def _for_runs(runs: int) -> str:
     return f" for all {runs} runs together" if runs > 1 else ""
+
+
+def _of_group(group: Mapping[str, Any]) -> str:
+    """What several units together are guaranteed.
+
+    >>> _of_group({"units": 4, "epsilon": 4.5871, "delta": 1e-6})
+    'group      4 units together: epsilon 4.588, delta 1e-06'
+    >>> _of_group({"units": 100, "epsilon": 100.0, "delta": 1.0})
+    'group      100 units together have no useful guarantee under this plan'
+    """
+    together = f"group      {group['units']} units together"
+    if group["epsilon"] is None or group["delta"] >= USELESS_DELTA:
+        return f"{together} have no useful guarantee under this plan"
+    return f"{together}: epsilon {spent_number(group['epsilon'])}, delta {spent_number(group['delta'])}"
 
 
 def _is_private(stage: Mapping[str, Any]) -> bool:
@@ -246,10 +263,14 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         stream: where to.
         again: whether it had been published before.
     """
-    from dp_pipelines.release.manifest import read_manifest, spent_so_far
+    from dp_pipelines.release.manifest import read_made_up, read_manifest, spent_so_far
 
     out = console(stream)
-    manifest = read_manifest(folder) or {}
+    manifest = read_manifest(folder) or read_made_up(folder) or {}
+    made_up = manifest.get("synthetic") or {}
+    if made_up:
+        out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
+        out.print()
     if again:
         out.print("This run was already published; its release is unchanged.")
     files = sorted(manifest.get("files", {}))
@@ -262,9 +283,10 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         if name.endswith("/evaluation.json"):
             _print_model(folder / name, out)
     budget, spent = manifest.get("budget", {}), manifest.get("accounted_one_run", {})
+    heading = "would cost" if made_up else "spent     "
     this_run = " in this run, out" if budget.get("runs", 1) > 1 else ""
     out.print(
-        f"spent      epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))}{this_run} of "
+        f"{heading} epsilon {spent_number(spent.get('epsilon'))}, delta {spent_number(spent.get('delta'))}{this_run} of "
         f"epsilon {spent_number(budget.get('epsilon'))}, delta {spent_number(budget.get('delta'))}"
         + _for_runs(budget.get("runs", 1))
     )
@@ -272,6 +294,12 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         out.print(f"so far     {so_far}")
     for words in dict.fromkeys(str(look.get("words")) for look in manifest.get("tuned", [])):
         out.print(f"tuned      {escape(words)}")
+    if made_up:
+        for words in made_up.get("assumed", []):
+            out.print(f"assumed    {escape(shown(str(words)))}")
+        out.print(f"files      {escape(str(folder))}")
+        out.print(f"[bold]{escape(str(made_up.get('words')).upper())}[/bold]")
+        return
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(str(folder))}")
@@ -312,5 +340,5 @@ def release_json(folder: pathlib.Path, manifest: Mapping[str, Any], *, again: bo
         "accounted": manifest.get("accounted"),
         "accounted_one_run": manifest.get("accounted_one_run"),
         "files": {name: str(folder / name) for name in names},
-        **({"tuned": manifest["tuned"]} if "tuned" in manifest else {}),
+        **{name: manifest[name] for name in ("tuned", "synthetic") if name in manifest},
     }

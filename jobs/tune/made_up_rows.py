@@ -23,7 +23,6 @@ from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import column_types as kinds
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.tuning import synthetic
 from dp_pipelines.tuning.configuration import supported
@@ -156,8 +155,7 @@ def _keys(assumed: Assumptions, query: Query, types: dict[str, pa.DataType]) -> 
     """The values of all partitions, by partition column."""
     names = query.partition_columns
     if isinstance(query.partitions, PublicPartitions):
-        listed = zip(*query.partitions.keys, strict=True)
-        return [kinds.public_column(name, types[name], values) for name, values in zip(names, listed, strict=True)]
+        return query.partitions.columns.typed(names, [types[name] for name in names])
     return synthetic.made_keys(assumed.partitions, [types[name] for name in names])
 
 

@@ -48,7 +48,7 @@ def text_with(
     for path, value in changes.items():
         around = wanted
         for step in path[:-1]:
-            if isinstance(around, dict) and not isinstance(around.get(step), dict):
+            if isinstance(around, dict) and not isinstance(around.get(step), (dict, list)):
                 around[step] = {}
             around = around[step]
         around[path[-1]] = value
@@ -74,12 +74,16 @@ def _says(text: str, wanted: Any) -> bool:
 def paths(file: JobFile) -> dict[Path, str]:
     """The files that a job names relative to its own folder, with that folder before them."""
     folder, found = file.path.parent.resolve(), {}
-    places: list[Path] = [(part, kind) for part in ("source", "lookup") for kind in ("parquet", "csv")]
+    parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
+    places: list[Path] = [(*part, kind) for part in parts for kind in ("parquet", "csv")]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data
         for step in path:
-            held = held.get(step) if isinstance(held, Mapping) else None
+            if isinstance(step, int):
+                held = held[step] if isinstance(held, list) else None
+            else:
+                held = held.get(step) if isinstance(held, Mapping) else None
         if isinstance(held, str) and "://" not in held and not pathlib.Path(held).is_absolute():
             # A public list is one file; the others are globs, in which a folder's own name stands for itself.
             found[path] = str(folder / held if path[-1] == "public_file" else source_files.glob_under(folder, held))

@@ -16,14 +16,13 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import ledger_account
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_tuning
@@ -126,7 +125,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         raise RequestError(field="--runner dataflow", message="cannot keep private output on your machine", hint=hint)
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
-        progress.show("loading Beam")
+        progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 
         engine = until_the_end.enter_context(engines.engine(given.runner, arguments))
@@ -240,13 +239,7 @@ def _keep(folder: pathlib.Path, target: pathlib.Path) -> None:
     """
     for path in folder.iterdir():
         path.chmod(0o600)
-    try:
-        if os.path.lexists(target):
-            raise FileExistsError
-        folder.rename(target)
-    except OSError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise PublishError(f"output {str(target)!r}: appeared while the command ran; nothing was written") from None
+    staging.give_name(folder, target)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -46,3 +46,19 @@ def test_one_line_of_the_program_is_changed(load) -> None:
     assert [other.split("  #")[0] for _, other in lines] == ["from dp_pipelines.transforms import pipeline_dp"]
     with pytest.raises(ValueError, match="in exactly one line"):
         changed.changed(after)
+
+
+def test_whole_programs_are_judged_with_and_without_their_own_reading(load) -> None:
+    runs = load("films_runs")
+    seconds = {runs.ORIGINAL: 40.0, runs.DROP_IN: 10.0, runs.NOTHING: 8.0}
+    found = {
+        (program, library): runs.Spent(cpu=cpu, wall=2 * cpu)
+        for program in runs.PROGRAMS
+        for library, cpu in seconds.items()
+    }
+    assert runs.ratio(found, "local") == 4.0
+    assert runs.ratio(found, "local", own=True, wall=True) == 16.0
+    assert all(gate.holds for gate in runs.gates(found))
+    found["local", runs.DROP_IN] = runs.Spent(cpu=17.0, wall=34.0)
+    assert [gate.holds for gate in runs.gates(found)] == [True, True, True, True, False, False]
+    assert "| 40.0 (80.0) | 17.0 (34.0) | 8.0 (16.0) | 2.4x (2.4x) | 5.0x | 3.6x (3.6x) |" in runs.section(found)

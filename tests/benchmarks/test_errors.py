@@ -4,6 +4,7 @@ import doctest
 
 import numpy as np
 import pytest
+from scipy import stats
 
 
 def test_the_error_of_a_run_is_over_the_asked_partitions_only(load):
@@ -46,3 +47,11 @@ def test_the_examples_run(load, name):
     result = doctest.testmod(load(name), globs={**vars(load(name)), "np": np}, optionflags=doctest.ELLIPSIS)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_a_wider_interval_misses_more_rarely(load):
+    errors, values = load("errors"), np.array([1.0, 2.0, 4.0, 7.0])
+    usual, wide = errors.mean_interval(values), errors.mean_interval(values, outside=1e-10)
+    assert usual == errors.mean_interval(values, outside=0.05)
+    assert usual.value == wide.value
+    assert stats.t.sf((wide.high - 3.5) / (values.std(ddof=1) / 2), 3) == pytest.approx(0.5e-10)

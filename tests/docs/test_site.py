@@ -47,7 +47,8 @@ def test_the_site_is_made_without_a_warning_and_has_every_page(site: pathlib.Pat
 @needs_sphinx
 @pytest.mark.slow
 def test_a_link_to_nowhere_is_found(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "conf.py").write_text((ROOT / "docs" / "conf.py").read_text())
+    for name in ("conf.py", "job_file_keys.py"):
+        (tmp_path / name).write_text((ROOT / "docs" / name).read_text())
     (tmp_path / "index.md").write_text("# A page\n\n[nowhere](nothing.md)\n")
     done = build(tmp_path, tmp_path / "out")
     assert done.returncode == 1
@@ -64,9 +65,11 @@ def test_the_reference_has_the_help_of_every_command_and_every_public_name(site:
     assert choices
     assert [name for name in choices if f"usage: dp-pipelines {name}" not in text] == []
     api = (site / "reference" / "api.html").read_text()
-    public = [name for name, value in vars(dp_pipelines).items() if isinstance(value, type)]
+    public = [name for name in dp_pipelines.__all__ if isinstance(getattr(dp_pipelines, name), type)]
     assert public
     assert [name for name in public if f'id="dp_pipelines.{name}"' not in api] == []
+    keys = (site / "reference" / "job_file.html").read_text()
+    assert [name for name in ("bounds-max-contributions", "sum-column") if f'id="{name}"' not in keys] == []
 
 
 @needs_sphinx

@@ -5,7 +5,6 @@ Not covered: Ta Feng, which the tutorial's own test fetches as its reader does.
 """
 
 import datetime
-import json
 import pathlib
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dp_pipelines.jobs.spec import yaml_lines
 from tests.docs.blocks import blocks
 from tests.helpers.source import ROOT
 
@@ -61,17 +59,42 @@ def shop(folder: pathlib.Path) -> None:
     pq.write_table(pa.table(events), folder / "events" / "one.parquet")
 
 
-def weekly(folder: pathlib.Path) -> None:
-    """The shop, and the README's job file as it is for one report a week; the same for people of whom each week is a unit."""
+WEEKLY_JOB = """
+dataset: shop
+params: {week: {type: date}}
+privacy_unit: CUSTOMER_ID
+budget: {epsilon: 1.0, delta: 1.0e-6, runs: 52}
+source: {parquet: "data/*.parquet"}
+where: "date_trunc('week', SOLD_AT) = {week}"
+columns: {week: "date_trunc('week', SOLD_AT)"}
+stages:
+  weekly:
+    kind: aggregate
+    partition_by: [PRODUCT, week]
+    bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
+    metrics:
+      orders: {kind: count}
+      buyers: {kind: privacy_id_count}
+      revenue: {kind: sum, column: PRICE, min_value: 0, max_value: 1000}
+      price: {kind: mean, column: PRICE, min_value: 0, max_value: 1000, nullable: false}
+"""
+
+
+def readme(folder: pathlib.Path) -> None:
+    """What a reader copies from examples/shop, and the rows of a Beam pipeline."""
     shop(folder)
-    text = (ROOT / "README.md").read_text()
-    whole, scheduled = [
-        yaml_lines.parse(block.text, "README.md").data for block in blocks(text) if block.language == "yaml"
-    ][:2]
-    (folder / "weekly.yaml").write_text(json.dumps({**whole, **scheduled}))
+    shutil.rmtree(folder / "data")
+    for name in ("make_rows.py", "weekly.yaml"):
+        shutil.copy(ROOT / "examples" / "shop" / name, folder)
+
+
+def weekly(folder: pathlib.Path) -> None:
+    """The shop, and a job file for one report a week; the same for people of whom each week is a unit."""
+    shop(folder)
+    (folder / "weekly.yaml").write_text(WEEKLY_JOB)
     shutil.copytree(folder / "data", folder / "windows")
-    other = {"parquet": "windows/*.parquet"}
-    (folder / "windows.yaml").write_text(json.dumps({**whole, **scheduled, "dataset": "windows", "source": other}))
+    other = WEEKLY_JOB.replace("data/", "windows/").replace("dataset: shop", "dataset: windows")
+    (folder / "windows.yaml").write_text(other)
 
 
 MODEL_JOB = """
@@ -123,13 +146,14 @@ def ta_feng(folder: pathlib.Path) -> None:
 
 
 WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
-    "README.md": shop,
+    "README.md": readme,
     "docs/jobs.md": weekly,
     "docs/training.md": weekly,
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,
     "docs/session.md": shop,
+    "docs/sql.md": shop,
     "docs/models.md": a_model,
     "docs/sample_and_aggregate.md": an_analysis,
     "docs/tutorial.md": ta_feng,
@@ -144,6 +168,8 @@ import pyarrow as pa
 pipeline = beam.Pipeline(runner="FnApiRunner")
 rows = pipeline | beam.Create([{"weekday": 1, "price": 2.5}])
 examples = pa.table({"weekday": [1, 2], "price": [2.5, 300.0]})
-"""
+""",
+    # The first block, which the others go on from, without its pipeline.
+    "docs/beam.md": blocks((ROOT / "docs" / "beam.md").read_text())[0].text.partition("plan = ")[0],
 }
 """Names that a page's Python takes from its reader's program."""

@@ -1,11 +1,11 @@
 """What the direct runner computes for each case, once for all that is compared with it.
 
-In: `cases`. Out: the fixtures `job_of` and `expected`. Holds: all runners read the very same files.
+In: `cases`. Out: the fixtures `compute` and `expected`. Holds: all runners read the very same files.
 """
 
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,7 +16,18 @@ from tests.engines import exact
 from tests.engines.cases import Case
 from tests.engines.exact import Dump
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For processes of Java that live for a minute: without the optimizing compiler they take two thirds of the processors' time."""
+
 Compute = Callable[[Case, Engine], Dump]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java() -> Iterator[None]:
+    """Every process of Java that a test starts, a cluster's and a job server's, begins quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", QUICK_JAVA)
+        yield
 
 
 @pytest.fixture(scope="session")

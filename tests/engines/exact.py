@@ -27,8 +27,8 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.transforms import private_aggregate
-from dp_pipelines.transforms.release import DrawRelease
+from dp_pipelines.steps import release_stage
+from dp_pipelines.steps.draw_release import DrawRelease
 
 SALT = 0x5EED
 SHARDS = 7
@@ -75,7 +75,7 @@ def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.
     asked, plan = _planned(job)
     found: Dump = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(private_aggregate, "DrawRelease", WriteTotals)
+        patch.setattr(release_stage, "DrawRelease", WriteTotals)
         patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
         patch.setattr(build, "num_shards", lambda *given: SHARDS)
         if plan is not None:

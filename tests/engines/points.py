@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.transforms import aggregate, examples, publish, read, release
+from dp_pipelines.steps import aggregate, draw_release, read_files, write_examples, write_stage
 from tests.engines import deaths
 
 VARIABLE = "DP_TEST_POINTS"
@@ -45,26 +45,26 @@ def plant(place: str) -> None:
         place: the folder.
     """
     folder = pathlib.Path(place)
-    _before(read._ReadRowGroups, "in_a_bundle", functools.partial(_reached, folder, "read"))
+    _before(read_files.ReadRowGroups, "process", functools.partial(_reached, folder, "read"))
     _before(aggregate.ToShards, "compute", functools.partial(_reached, folder, "shard"))
     _before(aggregate.ToPartials, "compute", functools.partial(_reached, folder, "bound"))
-    _before(release.DrawRelease, "totals", functools.partial(_reached, folder, "sum"))
-    _before(examples._WriteShard, "process", functools.partial(_reached, folder, "examples"))
-    drawing, writing = release.DrawRelease.process, publish._Write.process
+    _before(draw_release.DrawRelease, "totals", functools.partial(_reached, folder, "sum"))
+    _before(write_examples.WriteShard, "process", functools.partial(_reached, folder, "examples"))
+    drawing, writing = draw_release.DrawRelease.process, write_stage.WriteStage.process
 
-    def drawn(self: release.DrawRelease, element: tuple[int, Any]) -> Iterator[tuple[int, pa.Table]]:
+    def drawn(self: draw_release.DrawRelease, element: tuple[int, Any]) -> Iterator[tuple[int, pa.Table]]:
         for key, table in drawing(self, element):
             _record(folder, self._stage.name, element[0], table)
             _reached(folder, "release")
             yield key, table
 
-    def written(self: publish._Write, element: Any) -> Iterator[str]:
+    def written(self: write_stage.WriteStage, element: Any) -> Iterator[str]:
         for path in writing(self, element):
             _reached(folder, "write")
             yield path
 
-    release.DrawRelease.process = drawn  # type: ignore[method-assign]
-    publish._Write.process = written  # type: ignore[method-assign]
+    draw_release.DrawRelease.process = drawn  # type: ignore[method-assign]
+    write_stage.WriteStage.process = written  # type: ignore[method-assign]
 
 
 def _before(owner: type, name: str, call: Callable[[], None]) -> None:

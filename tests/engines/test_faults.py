@@ -35,10 +35,17 @@ pytestmark = pytest.mark.slow
 
 PATIENCE = 300.0
 
+DEATHS = [
+    pytest.param("Python worker", STEPS, id="Python worker in every step"),
+    pytest.param("task manager", ("bound", "write"), id="task manager before and after the draws"),
+    pytest.param("task manager", STEPS, id="task manager in every step", marks=pytest.mark.long),
+]
+
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
-    with cluster(setups.built(setups.FLINK_JAR)) as made:
+    # A job begins again after a death in every step, and after some that the engine adds.
+    with cluster(setups.built(setups.FLINK_JAR), attempts=30) as made:
         yield made
 
 
@@ -127,17 +134,17 @@ def began_anew(running: Cluster, since: float) -> float:
     return found[-1]
 
 
-@pytest.mark.parametrize("what", ["Python worker", "task manager"])
-def test_a_run_outlives_the_death_of_one_in_the_middle_of_every_step(
-    what: str, running: Cluster, tmp_path: pathlib.Path
+@pytest.mark.parametrize(("what", "steps"), DEATHS)
+def test_a_run_outlives_the_death_of_one_in_the_middle_of_a_step(
+    what: str, steps: tuple[str, ...], running: Cluster, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "points").mkdir()
     watched, left, again = Points(tmp_path / "points"), [], dict[str, float]()
     a_job(tmp_path)
     with setups.worker_script(**{points.VARIABLE: watched.folder}) as options:
         with at_work(tmp_path, [*setups.on(running, 2), *options]) as driver:
-            watched.arm(STEPS[0])
-            for step, following in itertools.zip_longest(STEPS, STEPS[1:]):
+            watched.arm(steps[0])
+            for step, following in itertools.zip_longest(steps, steps[1:]):
                 left.append(standing(watched, step, driver))
                 # What the engine has ended itself by now was no death in the middle of this step: another one is awaited.
                 while not killed(watched, step, left[-1], running if what == "task manager" else None):
@@ -154,7 +161,7 @@ def test_a_run_outlives_the_death_of_one_in_the_middle_of_every_step(
         assert driver.returncode == 0, said
         released(tmp_path, attempts=1)
         # After each death came a new attempt, and in it the same step.
-        assert {step: watched.begun_since(step, again[step]) for step in STEPS} == dict.fromkeys(STEPS, True)
+        assert {step: watched.begun_since(step, again[step]) for step in steps} == dict.fromkeys(steps, True)
         draws = watched.draws("weekly")
         table = pyarrow.parquet.read_table(tmp_path / "out" / "weekly.parquet")
         assert points.mixed(table, draws, ["product"]) == []

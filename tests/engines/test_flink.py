@@ -23,7 +23,7 @@ from dp_pipelines.jobs.runners import engines, error_masking
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.transforms import release
+from dp_pipelines.steps import draw_release
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
@@ -99,7 +99,7 @@ def test_neither_logs_nor_pages_of_the_cluster_quote_the_row_on_which_a_step_fai
     def quoting(*given: object) -> NoReturn:
         raise ValueError(row)
 
-    monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
+    monkeypatch.setattr(draw_release, "draw_release", quoting)  # in workers too: they are threads of this process
     if not guard:
         monkeypatch.setattr(error_masking, "guard", lambda pipeline: None)
     before = set(jobs(running))

@@ -16,9 +16,10 @@ import pytest
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.run.pipelines import RunFailed
 from dp_pipelines.jobs.runners import engines, error_masking
+from dp_pipelines.jobs.runners.beam_engine import BeamEngine
 from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.transforms import release
+from dp_pipelines.steps import draw_release
 from tests.engines import cases, exact, setups
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
@@ -73,9 +74,9 @@ def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
 ) -> None:
     """What Beam says is what a runner's logs and pages show. Without the guard it would be the row."""
     said: list[str] = []
-    real = Engine.run
+    real = BeamEngine.run
 
-    def listening(self: Engine, *given: Any) -> None:
+    def listening(self: BeamEngine, *given: Any) -> None:
         try:
             real(self, *given)
         except Exception as error:
@@ -85,8 +86,8 @@ def test_an_error_that_quotes_a_row_reaches_neither_the_runner_nor_the_user(
     def quoting(*given: object) -> NoReturn:
         raise ValueError("row 4711")
 
-    monkeypatch.setattr(Engine, "run", listening)
-    monkeypatch.setattr(release, "draw_release", quoting)  # in workers too: they are threads of this process
+    monkeypatch.setattr(BeamEngine, "run", listening)
+    monkeypatch.setattr(draw_release, "draw_release", quoting)  # in workers too: they are threads of this process
     if not guard:
         monkeypatch.setattr(error_masking, "guard", lambda pipeline: None)
     file = job_file.load(str(cases.empty_shards(tmp_path)))

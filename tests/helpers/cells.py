@@ -170,7 +170,7 @@ def expected_counts(table: pa.Table, layout: Layout, statistic: Statistic, salt:
     found: Counter[Any] = Counter()
     columns = [keys.plain(table.column(name)).to_pylist() for name in layout.partitions]
     units = [keys.plain_unit(table.column(name)).to_pylist() for name in layout.units]
-    listed = set(zip(*layout.public, strict=True)) if layout.public is not None else None
+    listed = set(layout.public) if layout.public is not None else None
     for key, unit, value in zip(zip(*columns, strict=True), zip(*units, strict=True), values, strict=True):
         cell = cell_of(statistic, value)
         if cell is not None and None not in unit and (listed is None or key in listed):

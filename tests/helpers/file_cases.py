@@ -5,6 +5,7 @@ In: nothing. Out: lists of cases. Holds: each column of `hostile` is read by som
 
 from typing import Any
 
+from tests.helpers import hostile
 from tests.helpers.file_pairs import Case
 
 KEYS = [
@@ -90,7 +91,19 @@ def of_kinds(csv: bool) -> list[Case]:
         "clamps": {"lookup": {"parquet": "stores.parquet", "on": "shop"}, "stage": count("shop", "text", **clamps)},
         "lookup of csv": {"lookup": {"csv": "stores.csv", "on": "shop"}, "where": "shop > 0", "stage": count("city")},
     }
+    stores = {"parquet": "stores.parquet", "on": {"shop": "shop"}}
+    towns = {"csv": "towns.csv", "on": ["city", "flag"], "max_rows_per_key": 3}
+    jobs["lookups, exploded"] = {"lookup": [stores, towns], "stage": count("ward", total={"kind": "sum", **SPREAD})}
+    jobs["exploded, rows in all"] = {
+        "lookup": [stores, towns],
+        "row_id": "text",
+        "stage": {**count("city"), "bounds": {"max_contributions": 3}},
+    }
     if csv:
+        german = {"encoding": "cp1252", "decimal": ",", "thousands": ".", "formats": {"at": ["%d.%m.%Y", "iso8601"]}}
+        jobs["german"] = {"source": {**german, "nulls": ["", "-"]}, "stage": count("text", "at", **spread)}
+        marks = {"delimiter": "|", "quote": "'", "header": False, "names": list(hostile.CSV_TYPES)}
+        jobs["no header, other marks"] = {"source": marks, "stage": count("text")}
         jobs["unquoted"] = {"source": {"quoted": False}, "stage": count("text", **spread)}
         jobs["unquoted, listed"] = {"source": {"quoted": False}, "stage": {**count("text"), "partitions": LISTED}}
     else:

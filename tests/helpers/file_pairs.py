@@ -27,9 +27,9 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import staging
-from dp_pipelines.transforms import private_aggregate, read, stage_rows
-from dp_pipelines.transforms.aggregate import ToPartials, ToShards
-from dp_pipelines.transforms.release import DrawRelease
+from dp_pipelines.steps import read_files, release_stage, stage_rows
+from dp_pipelines.steps.aggregate import ToPartials, ToShards
+from dp_pipelines.steps.draw_release import DrawRelease
 from tests.helpers import hostile, neighbours
 
 SALT, SHARDS, PLACES = 0x5EED, 3, 2
@@ -58,6 +58,9 @@ class Case:
         pa.parquet.write_table(stores, folder / "stores.parquet")
         (folder / "stores.csv").write_text(
             'shop,city,size,most\n1,Oslo,1.5,4\n2,"Bonn, am Rhein",,1e9\n9223372036854775807,Rome,-2,0.5\n'
+        )
+        (folder / "towns.csv").write_text(
+            "city,flag,ward\nOslo,true,north\nOslo,true,south\nRome,false,east\nOslo,true,north\nBonn,true,west\n"
         )
         stage = {
             "kind": "aggregate",
@@ -167,8 +170,10 @@ class Runs:
         draw, released = DrawRelease(stage, PLACES), []
         for element in of_place.items():
             released += draw.process(element)
-        join = request.lookup.apply if request.lookup is not None else None
-        (whole,) = private_aggregate._Ungroup(stage, join).process((0, [table for _, table in released]))
+        clamping = [column for scale in stage.query.scales for column in scale.lookups]
+        joined = request.lookup.of(clamping) if request.lookup is not None else None
+        join = joined.apply if joined is not None else None
+        (whole,) = release_stage.Ungroup(stage, join).process((0, [table for _, table in released]))
         staging.write_release(whole, staged, stage.query.partition_columns)
         return tuple(draw.totals(element) for element in of_place.items())
 
@@ -186,10 +191,10 @@ def _read(request: Request) -> Iterable[pa.Table]:
     (path,) = request.source.files
     if request.source.types is not None:
         types = {name: request.source.types[name] for name in request.columns}
-        yield from read._ReadCsvFile(types, request.file.job.source.quoted, block=2**12).process(path)
+        yield from read_files.ReadCsvFile(types, request.file.job.source.form, block=2**12).process(path)
         return
-    for element in read._RowGroups().process(path):
-        yield from read._ReadRowGroups(list(request.columns)).in_a_bundle(element)
+    for element in read_files.RowGroups().process(path):
+        yield from read_files.ReadRowGroups(list(request.columns)).process(element)
 
 
 def layout_of(path: pathlib.Path, *, listed: bool) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.query import kept
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
-from dp_pipelines.transforms import per_unit
+from dp_pipelines.steps import unit_rows
 from tests.helpers import neighbours as nb
 
 Counts = NDArray[np.int64]
@@ -46,9 +46,7 @@ def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = N
             max_partitions_contributed=layout.max_partitions,
             max_contributions_per_partition=layout.max_rows_per_partition,
         )
-    listed = (
-        {} if layout.public is None else {"partitions": PublicPartitions(keys=list(zip(*layout.public, strict=True)))}
-    )
+    listed = {} if layout.public is None else {"partitions": PublicPartitions(keys=list(layout.public))}
     return Query(
         privacy_unit=layout.units, partition_by=layout.partitions, bounds=bounds, metrics=metrics,
         row_id=layout.row_id, kept=Kept(share=0.1, up_to=up_to), **listed,
@@ -57,8 +55,8 @@ def query_of(pair: nb.Neighbours, metrics: dict[str, Any], up_to: int | None = N
 
 def of_shards(table: pa.Table, query: Query, way: nb.Way) -> list[list[pa.Table]]:
     """What meets in each shard: the steps of `FactsOfRows` and `UnitsToShards`, batch by batch."""
-    counted = per_unit._CountedToShards.of(query, way.shards, nb.SALT)
-    first = per_unit._FirstToShards(len(query.unit_columns), way.shards, nb.SALT)
+    counted = unit_rows.CountedToShards.of(query, way.shards, nb.SALT)
+    first = unit_rows.FirstToShards(len(query.unit_columns), way.shards, nb.SALT)
     expressions = RowExpressions(where=None, defined=(), params={}, schema=table.schema)
     facts = FactsOfRows(query, None, expressions, None, nb.SALT)
     found: dict[int, list[pa.Table]] = {}
@@ -71,7 +69,7 @@ def of_shards(table: pa.Table, query: Query, way: nb.Way) -> list[list[pa.Table]
 
 def made_rows(table: pa.Table, query: Query, way: nb.Way = nb.STRAIGHT) -> pa.Table:
     """What the stage of the counts reads."""
-    last = per_unit.UnitsToPartials(query, stage_of(query), nb.SALT)
+    last = unit_rows.UnitsToPartials(query, stage_of(query), nb.SALT)
     made = [rows for tables in of_shards(table, query, way) for rows in last.rows(tables)]
     return pa.concat_tables(made, promote_options="permissive")
 
@@ -96,7 +94,7 @@ def stage_of(query: Query, steps: int = 1000) -> StagePlan:
 
 def released(table: pa.Table, query: Query, stage: StagePlan, way: nb.Way = nb.STRAIGHT) -> Counts:
     """The totals of a table's units before their noise, in steps of the release."""
-    last = per_unit.UnitsToPartials(query, stage, nb.SALT)
+    last = unit_rows.UnitsToPartials(query, stage, nb.SALT)
     partials = [part for tables in of_shards(table, query, way) for _, part in last.compute((0, tables))]
     merged = accumulate.merge_public(partials, stage.layout, stage.statistics, 0, 1)
     place = next(i for i, statistic in enumerate(stage.statistics) if statistic.vectors is not None)

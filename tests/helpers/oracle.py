@@ -116,7 +116,7 @@ def pairs(table: pa.Table, layout: Layout, salt: int) -> list[Pair]:
 def sums(table: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int) -> dict[Key, tuple[int, ...]]:
     """Partition to its exact statistics; partitions as representations of their values."""
     found = pairs(table, layout, salt)
-    listed = zip(*layout.public, strict=True) if layout.public is not None else (pair.partition for pair in found)
+    listed = layout.public if layout.public is not None else (pair.partition for pair in found)
     totals: dict[Key, list[int]] = {tuple(map(repr, key)): [0] * len(statistics) for key in listed}
     partitions_of: dict[Key, int] = defaultdict(int)
     for pair in found:

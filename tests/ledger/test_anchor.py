@@ -13,6 +13,7 @@ from dp_pipelines.ledger import events
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.ledger import Ledger
 from tests.helpers import ledgers
+from tests.helpers.small_disks import SmallDisk
 
 
 def head_file(folder: pathlib.Path, ledger: Ledger) -> pathlib.Path:
@@ -140,7 +141,7 @@ def test_what_was_begun_may_be_finished_without_an_anchor_and_says_so(sqlite: st
     run, attempt = ledgers.start(ledger, ledgers.admit(ledger, "r"))
     shutil.rmtree(folder)
     folder.write_text("now a file: nothing can be written")
-    with pytest.raises(LedgerError, match=r"anchor .*; the ledger itself is unchanged"):
+    with pytest.raises(LedgerError, match=r"anchor .*; the ledger has taken this step"):
         ledger.staged(run, attempt=attempt, files={})
     assert ledger.state.runs[ledgers.ACCOUNT, "r"].state == "staged"
     with pytest.raises(LedgerError):
@@ -232,3 +233,38 @@ def test_removing_events_by_hand_is_found(sqlite: str) -> None:
     connection.close()
     with pytest.raises(LedgerError, match="older than its anchor"):
         Ledger.open(sqlite)
+
+
+def test_a_chosen_anchor_on_a_full_or_read_only_disk_says_so_and_what_the_ledger_has(
+    sqlite: str, small_disk: SmallDisk
+) -> None:
+    anchor = str(small_disk.path / "second")
+    ledger = ledgers.with_account(sqlite, anchor=anchor)
+    for number, (stop, mend, reason) in enumerate(
+        (
+            (small_disk.fill, small_disk.free, "the disk is full; .*; free some space on it, then"),
+            (small_disk.read_only, small_disk.writable, "the disk is read-only; .*; mount it for writing, then"),
+        )
+    ):
+        stop()
+        with pytest.raises(LedgerError, match=f"^anchor .*: cannot be written: {reason}") as raised:
+            ledgers.admit(ledger, f"r{number}", asked=f"{number}")
+        assert "the ledger has taken this step, and is not charged for it again" in str(raised.value)
+        mend()
+        spent = Ledger.open(sqlite).account(ledgers.ACCOUNT).spent
+        ledger = Ledger.open(sqlite)
+        ledgers.admit(ledger, f"r{number}", asked=f"{number}")
+        assert ledger.account(ledgers.ACCOUNT).spent == spent
+        ledgers.admit(ledger, f"s{number}", asked=f"s{number}")
+    assert os.listdir(small_disk.path) == ["second"]
+    assert not [name for name in os.listdir(anchor) if name.startswith(".")]
+
+
+def test_an_anchor_that_nobody_chose_is_missed_and_told(sqlite: str, own_state: pathlib.Path) -> None:
+    ledger = ledgers.with_account(sqlite)
+    assert ledger.anchor_trouble == ""
+    shutil.rmtree(own_state)
+    own_state.write_text("a file")
+    ledgers.admit(ledger, "r")
+    assert ledger.anchor_trouble.startswith(f"anchor {own_state}")
+    assert "cannot be written" in ledger.anchor_trouble

@@ -130,6 +130,7 @@ def test_tables_whose_definition_is_damaged_are_refused_in_our_words(sqlite: str
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_1500_flipped_bits_change_nothing_unnoticed(quick: pathlib.Path, seed: int) -> None:
     refused, _ = flip(quick, 1500, random.Random(seed))
     assert refused > 375

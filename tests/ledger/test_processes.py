@@ -98,6 +98,7 @@ def test_a_process_that_is_killed_at_any_moment_loses_nothing(url: str, spawn, t
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_sixty_kills_lose_nothing(url: str, spawn, tmp_path: pathlib.Path) -> None:
     kill_at_random(url, spawn, tmp_path, 60)
 

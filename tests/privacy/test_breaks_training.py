@@ -65,7 +65,7 @@ def test_a_day_that_no_calendar_has_is_a_category_and_no_error(days: int) -> Non
 
 LONG_TEXTS = """
 import numpy as np, pyarrow as pa
-from dp_pipelines.transforms.whole_units import canonical
+from dp_pipelines.steps.whole_units import canonical
 rows = {rows}
 text = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * 2**20]))
 canonical(pa.table({{"u": np.zeros(rows, np.int64), "c": text}}), ["u", "c"], ["u"])

@@ -16,10 +16,11 @@ from dp_pipelines.kernels import contributions
 from dp_pipelines.kernels.columns import long_text
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.query.train_model import BinaryLabel, Number, TrainModel
+from dp_pipelines.steps.aggregate import BoundedWire, ToShards
+from dp_pipelines.steps.read_files import ReadRowGroups
+from dp_pipelines.steps.write_examples import SpillToShards, examples_of
 from dp_pipelines.training.examples.split import COLUMN, answers_of, split
-from dp_pipelines.transforms.aggregate import BoundedWire, ToShards
-from dp_pipelines.transforms.examples import BoundedExamples, _SpillToShards, examples_of
-from dp_pipelines.transforms.read import _ReadRowGroups
+from dp_pipelines.transforms.examples import BoundedExamples
 from tests.helpers import neighbours as nb
 
 SIZES = [1, 10, 60, 64, 65, 100, 256, 257, 300, 4000, 4096, 4097, 5000]
@@ -55,12 +56,12 @@ def test_the_groups_of_a_plan_are_those_of_the_names_themselves_in_every_run(kin
     rows = pa.table({"who": column, "x": np.linspace(0, 1, len(names)), "y": [True] * len(names)})
     expected = dict(zip(ids(), split([names], key=b"plan", held_out=0.3).tolist(), strict=True))
     for shards, salt in ((1, 1), (5, 2)):
-        cut = _SpillToShards(
+        cut = SpillToShards(
             ("who", "x", "y"), ("who",), 9, shards, salt, folder=str(tmp_path), key=b"plan", held_out=0.3
         )
         found = {}
         for begin in range(0, rows.num_rows, 100):
-            for _, piece in super(_SpillToShards, cut).compute(rows.slice(begin, 100)):
+            for _, piece in super(SpillToShards, cut).compute(rows.slice(begin, 100)):
                 examples = examples_of([piece], task, 9, None, salt)
                 answers = answers_of(examples, ["who"], key=b"plan", held_out=0.3)
                 found |= dict(zip(examples["who"].to_pylist(), answers.tolist(), strict=True))
@@ -160,7 +161,7 @@ def test_a_long_text_that_a_file_holds_once_is_never_decoded_for_its_rows(tmp_pa
     column = pa.DictionaryArray.from_arrays(codes, values)
     pyarrow.parquet.write_table(pa.table({"who": column}), path, row_group_size=2**20, store_schema=False)
     before, largest = pa.total_allocated_bytes(), 0
-    for table in _ReadRowGroups(["who"]).in_a_bundle(((path, -1), 1)):
+    for table in ReadRowGroups(["who"]).process(((path, -1), 1)):
         largest = max(largest, table.nbytes, pa.total_allocated_bytes() - before)
     assert largest < 200 * 2**20
 

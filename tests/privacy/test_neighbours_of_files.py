@@ -1,6 +1,6 @@
 """Files that differ by all rows of one unit, Eve, whatever she writes: everything but the noisy numbers is the same.
 
-In: 68 jobs (`file_cases`), rows of a dozen other units, and Eve's (`hostile`). Out: for each pair, what the world would see:
+In: 74 jobs (`file_cases`), rows of a dozen other units, and Eve's (`hostile`). Out: for each pair, what the world would see:
 failures, log lines, warnings, names of files, layout of the staged Parquet file, listed partitions. Holds: most pairs go
 through the pipeline's own steps in this process (`file_pairs`), some through the command line. Where sums are known before the
 noise, Eve moves none by more than her bounds: no row of others has another place or value. Not covered: noise.
@@ -19,8 +19,9 @@ import yaml
 
 from dp_pipelines.jobs.cli import main
 from dp_pipelines.kernels.columns import csv_lines
+from dp_pipelines.kernels.columns.csv_format import CsvFormat
 from dp_pipelines.release import verdicts
-from dp_pipelines.transforms.aggregate import ToShards
+from dp_pipelines.steps.aggregate import ToShards
 from tests.helpers import file_cases, file_pairs, hostile
 
 CASES = file_cases.CASES
@@ -180,10 +181,12 @@ def test_three_hundred_whole_runs_say_the_same_whatever_one_unit_writes(
 def by_arrow(encoding: str) -> Callable[..., Iterator[pa.Table]]:
     """The reader as it once was: Arrow's, with line breaks in cells and a handler that it calls with decoded lines."""
 
-    def read(stream: object, columns: list[str], *, quoted: bool, block: int) -> Iterator[pa.Table]:
+    def read(stream: object, columns: list[str], form: CsvFormat, *, block: int) -> Iterator[pa.Table]:
         options = {
             "read_options": pa.csv.ReadOptions(encoding=encoding),
-            "parse_options": pa.csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=lambda row: "skip"),
+            "parse_options": pa.csv.ParseOptions(
+                newlines_in_values=form.quote is not None, invalid_row_handler=lambda row: "skip"
+            ),
             "convert_options": pa.csv.ConvertOptions(
                 include_columns=columns, column_types=dict.fromkeys(columns, pa.binary())
             ),

@@ -138,7 +138,7 @@ def stages(draw: st.DrawFn, pair: nb.Neighbours) -> StagePlan:
             max_partitions_contributed=layout.max_partitions,
             max_contributions_per_partition=layout.max_rows_per_partition,
         )
-    public = layout.public and PublicPartitions(keys=list(zip(*layout.public, strict=True)))
+    public = layout.public and PublicPartitions(keys=list(layout.public))
     query = Query(
         privacy_unit=layout.units,
         partition_by=layout.partitions,

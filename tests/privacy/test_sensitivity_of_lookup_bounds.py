@@ -18,7 +18,7 @@ from dp_pipelines.jobs.sources import lookup
 from dp_pipelines.kernels.lattice import Floats, Integers, Lattice
 from dp_pipelines.metrics.lookup_bound import LookupBound, PartitionScale
 from dp_pipelines.metrics.sums import Mean, Sum, Variance
-from dp_pipelines.transforms.stage_rows import ScaleValues
+from dp_pipelines.steps.stage_rows import ScaleValues
 from tests.helpers import neighbours as nb
 from tests.helpers.examples import examples
 

@@ -91,8 +91,11 @@ def test_it_is_the_posterior_of_the_noisy_statistics() -> None:
     found = published(drawn, stage)
     for column, wanted in zip(("basket", "basket_stddev"), metric.over_all(noisy, basis), strict=True):
         assert found[column].to_pylist() == wanted.tolist()
-    for column, wanted in zip(("basket_raw", "basket_raw_stddev"), metric.finish(noisy, basis), strict=True):
-        assert found[column].to_pylist() == wanted.tolist()
+    raw, raw_stddev = metric.finish(noisy, basis)
+    assert found["basket_raw"].to_pylist() == raw.tolist()
+    # No deviation that is published is above half of the range, which noise in few rows may exceed.
+    half = (metric.max_value - metric.min_value) / 2
+    assert found["basket_raw_stddev"].to_pylist() == np.minimum(raw_stddev, half).tolist()
 
 
 def test_how_partitions_were_split_and_in_which_order_they_came_changes_no_bit() -> None:

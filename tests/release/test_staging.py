@@ -42,3 +42,12 @@ def test_neither_metadata_of_a_table_nor_of_its_columns_are_written(tmp_path: Pa
     assert secret not in path.read_bytes() + hidden
     assert pq.read_schema(path).metadata is None
     assert pq.read_table(path).to_pydict() == {"key": ["a", "b"], "rows": [2, 1]}
+
+
+def test_a_file_of_made_up_rows_says_so_in_its_metadata_and_keeps_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "stage.parquet"
+    staging.write_release(pa.table({"key": ["b", "a"], "rows": [1, 2]}), path, ["key"])
+    staging.mark_made_up(path)
+    assert pq.read_schema(path).metadata == {b"dp_pipelines": b"made-up rows"}
+    assert pq.read_table(path).to_pydict() == {"key": ["a", "b"], "rows": [2, 1]}
+    assert [one.name for one in tmp_path.iterdir()] == ["stage.parquet"]

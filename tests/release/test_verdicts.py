@@ -118,7 +118,7 @@ def test_where_partitions_were_selected_the_chance_figure_says_what_it_is() -> N
 
 
 def test_a_stage_that_published_nothing_says_how_large_a_group_must_be() -> None:
-    said = "no group was published: a group needs about 66 units"
+    said = f"no group was published: a group needs about 66 units. {verdicts.WHAT_HELPS}"
     assert verdicts.nothing_published(stage(selection={"strategy": "laplace", "half_keep_users": 65.2})) == said
     assert verdicts.nothing_published({}) == "no group was published"
 

@@ -25,10 +25,12 @@ from dp_pipelines.kernels import shard as sharding
 from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.query.train_model import BinaryLabel, Category, Number, TrainModel
 from dp_pipelines.release.staging import UNFINISHED
+from dp_pipelines.steps import whole_units
+from dp_pipelines.steps.whole_units import bounded, canonical
+from dp_pipelines.steps.write_examples import examples_of
 from dp_pipelines.training.examples import bounded_examples
 from dp_pipelines.training.examples.split import COLUMN, with_answers
-from dp_pipelines.transforms import whole_units
-from dp_pipelines.transforms.examples import BoundedExamples, bounded, canonical, examples_of
+from dp_pipelines.transforms.examples import BoundedExamples
 from tests.helpers import graph
 
 SALT = 0x5EED

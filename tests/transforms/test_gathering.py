@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.transforms import prefetch
+from dp_pipelines.steps import step
+from dp_pipelines.transforms.beam_flow import StepDoFn
 
 
-class Gather(prefetch.GatheringDoFn):
+class Gather(step.GatheringStep):
     """Hands out which tables were put together."""
 
     def compute(self, element):
@@ -24,16 +25,16 @@ class Gather(prefetch.GatheringDoFn):
 
 def bundles(enough, *given):
     """What a worker makes of bundles of tables, one after another; a bundle that ends with None has failed there."""
-    step, found = Gather(enough), []
-    step.setup()
+    function, found = StepDoFn(Gather(enough)), []
+    function.setup()
     try:
         for tables in given:
-            step.start_bundle()
-            out = [made for table in tables if table is not None for made in step.process(table)]
+            function.start_bundle()
+            out = [made for table in tables if table is not None for made in function.process(table)]
             if None not in tables:
-                found.append(out + [made.value for made in step.finish_bundle()])
+                found.append(out + [made.value for made in function.finish_bundle()])
     finally:
-        step.teardown()
+        function.teardown()
     return found
 
 
@@ -64,7 +65,7 @@ def test_texts_that_are_read_as_codes_count_as_long_as_they_will_stand_in_rows()
     assert read.nbytes < 20_000
     assert bundles(70_000, [read] * 3) == [[[0], [0], [0]]]
     long = pa.DictionaryArray.from_arrays(codes.indices, pa.array([f"{number:05000}" for number in range(10)]))
-    assert prefetch.plain_bytes(read.set_column(0, "who", long)) < 65 * 1000 + 10 * 5000 + 20_000
+    assert step.plain_bytes(read.set_column(0, "who", long)) < 65 * 1000 + 10 * 5000 + 20_000
     assert bundles(100_000, [read.set_column(0, "who", codes.indices)] * 3) == [[[0, 0, 0]]]
 
 
@@ -73,13 +74,13 @@ def test_codes_of_any_kind_with_nulls_and_without_rows_have_a_size(kind):
     values = pa.array(["1", None], pa.string()).cast(kind)
     codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1], pa.int8()), values)
     for read in (pa.table({"who": codes}), pa.table({"who": pa.chunked_array([], codes.type)})):
-        assert prefetch.plain_bytes(read) >= read.nbytes
+        assert step.plain_bytes(read) >= read.nbytes
 
 
 FAULTS = """
 import resource, sys
 import numpy as np
-from dp_pipelines.transforms.prefetch import keep_freed_memory
+from dp_pipelines.steps.freed_memory import keep_freed_memory
 keep_freed_memory() if sys.argv[1] == "keep" else None
 def faults(rounds):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

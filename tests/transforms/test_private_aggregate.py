@@ -23,7 +23,8 @@ from dp_pipelines import (
     Variance,
 )
 from dp_pipelines.release import staging
-from dp_pipelines.transforms import FromRows, PrivateAggregate, PrivateCount, PublishRelease, SelectPartitions, read
+from dp_pipelines.steps import read_files
+from dp_pipelines.transforms import FromRows, PrivateAggregate, PrivateCount, PublishRelease, SelectPartitions
 from tests.helpers.pipelines import comparable, one_stage, publish
 from tests.helpers.quiet import silence
 
@@ -218,7 +219,7 @@ def test_text_inside_lists_is_read_alike_whatever_the_rows_hold(tmp_path):
         pa.parquet.write_table(pa.table({"tags": pa.array(tags, pa.list_(pa.string()))}), path)
         types |= {
             table.schema.field("tags").type.value_type
-            for table in read._ReadRowGroups(None).in_a_bundle(((str(path), 0), 1))
+            for table in read_files.ReadRowGroups(None).process(((str(path), 0), 1))
         }
     assert types == {pa.string()}
 
@@ -229,7 +230,7 @@ def test_a_csv_cell_with_line_breaks_takes_no_other_rows_with_it(tmp_path):
     for extra in ([], ['9999,"' + "a\n" * 3000 + '"']):
         path = tmp_path / f"{len(extra)}.csv"
         path.write_text("\n".join(["unit,key", *lines[:1000], *extra, *lines[1000:]]) + "\n")
-        tables = read._ReadCsvFile({"unit": pa.int64(), "key": pa.string()}, block=2**14).process(str(path))
+        tables = read_files.ReadCsvFile({"unit": pa.int64(), "key": pa.string()}, block=2**14).process(str(path))
         counts.append(sum(int(pa.compute.sum(t["unit"].to_numpy() < 9999).as_py() or 0) for t in tables if t.num_rows))
     assert counts == [5000, 5000]
 
@@ -274,7 +275,7 @@ def test_what_is_no_batch_of_tables_is_refused_when_the_pipeline_is_built(tmp_pa
     tables = pipeline | beam.Create([events(rows=1)]).with_output_types(pa.Table)
     with pytest.raises(RequestError, match="windowed"):
         tables | "W" >> beam.WindowInto(window.FixedWindows(60)) | "A" >> PrivateAggregate(stage)
-    with pytest.raises(RequestError, match="FromRows"):
+    with pytest.raises(RequestError, match="elements of type int, whose values have no column names"):
         pipeline | "N" >> beam.Create([1, 2]).with_output_types(int) | "B" >> PrivateAggregate(stage)
     with pytest.raises(RequestError, match="unbounded"):
         unbounded = pipeline | "U" >> beam.Create([events(rows=1)]).with_output_types(pa.Table)

@@ -3,6 +3,7 @@
 In: small files. Out: the rows that the reader gives.
 """
 
+import datetime
 import pathlib
 
 import apache_beam as beam
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from dp_pipelines import DamagedInputError, RequestError
-from dp_pipelines.transforms import ReadCsv, read
+from dp_pipelines.steps import read_files
+from dp_pipelines.transforms import CsvFormat, ReadCsv
 
 TYPES = {"customer": pa.string(), "amount": pa.int64()}
 
@@ -18,7 +20,7 @@ TYPES = {"customer": pa.string(), "amount": pa.int64()}
 def rows(path: pathlib.Path, content: str, *, quoted: bool = True) -> list[dict[str, object]]:
     """The rows of a file."""
     path.write_text(content, newline="")
-    tables = list(read._ReadCsvFile(TYPES, quoted).process(str(path)))
+    tables = list(read_files.ReadCsvFile(TYPES, CsvFormat(quote='"' if quoted else None)).process(str(path)))
     assert all(table.schema == pa.schema(TYPES) for table in tables)
     return pa.concat_tables(tables).to_pylist()
 
@@ -56,7 +58,7 @@ def test_with_quotation_a_mark_that_nobody_closes_takes_in_its_own_line_alone(tm
 def test_a_line_that_is_neither_text_nor_a_row_decides_nothing(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"customer,amount\neve,caf\xe9, tea\nanna,1\n\xff,2\n")
-    (_, table) = read._ReadCsvFile(TYPES).process(str(path))
+    (_, table) = read_files.ReadCsvFile(TYPES).process(str(path))
     assert table.to_pylist() == [{"customer": "anna", "amount": 1}, {"customer": None, "amount": 2}]
 
 
@@ -78,3 +80,28 @@ def test_the_option_reaches_the_reader(tmp_path: pathlib.Path) -> None:
 
 def _same(found: int, expected: int) -> None:
     assert found == expected
+
+
+def test_a_file_of_another_format_is_read_as_it_is_declared(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("anna;1.234,5;05.01.2026 10:11\nJos\xe9;-;2026-01-05T10:11:00+01:00\nbert;1\n".encode("latin-1"))
+    types = {"at": pa.timestamp("us"), "customer": pa.string(), "paid": pa.float64()}
+    form = CsvFormat(
+        delimiter=";",
+        decimal=",",
+        thousands=".",
+        nulls=["-"],
+        names=["customer", "paid", "at"],
+        encoding="latin-1",
+        timestamp_formats=["%d.%m.%Y %H:%M", "iso8601"],
+    )
+    found = pa.concat_tables(read_files.ReadCsvFile(types, form).process(str(path))).to_pylist()
+    assert found == [
+        {"at": datetime.datetime(2026, 1, 5, 10, 11), "customer": "anna", "paid": 1234.5},
+        {"at": datetime.datetime(2026, 1, 5, 9, 11), "customer": "José", "paid": None},
+    ]
+
+
+def test_a_format_that_is_none_is_refused() -> None:
+    with pytest.raises(RequestError, match="format: must be a CsvFormat"):
+        ReadCsv("a.csv", TYPES, format="excel")  # type: ignore[arg-type]

@@ -8,7 +8,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.userstate import is_stateful_dofn
 
 from dp_pipelines.jobs.runners import error_masking
-from dp_pipelines.transforms import ReadParquet, read
+from dp_pipelines.steps import read_files
+from dp_pipelines.transforms import ReadParquet
+from dp_pipelines.transforms.beam_flow import AloneDoFn
 
 
 @pytest.fixture
@@ -22,12 +24,12 @@ def files(tmp_path):
 
 @pytest.mark.parametrize("together", [1, 300, 2**40], ids=["each row group", "some", "a whole file"])
 def test_every_row_group_is_in_one_element_and_types_come_once_a_file(together, files, monkeypatch):
-    monkeypatch.setattr(read, "TOGETHER_BYTES", together)
+    monkeypatch.setattr(read_files, "TOGETHER_BYTES", together)
     elements, tables = [], []
     for path in sorted(map(str, files.glob("*.parquet"))):
-        made = list(read._RowGroups().process(path))
+        made = list(read_files.RowGroups().process(path))
         elements += made
-        tables += [table for element in made for table in read._ReadRowGroups(None).in_a_bundle(element)]
+        tables += [table for element in made for table in read_files.ReadRowGroups(None).process(element)]
     assert len({key for key, _ in elements}) == len(elements) == {1: 12, 300: len(elements), 2**40: 3}[together]
     assert [table.num_rows for table in tables].count(0) == 3
     assert pa.concat_tables(tables).column("x").to_pylist() == [*range(95), *range(10)]
@@ -58,4 +60,4 @@ def test_the_step_that_reads_asks_for_state_guarded_or_not(guard, files):
 
 
 def test_the_common_guard_would_lose_it():
-    assert not is_stateful_dofn(error_masking.Guarded(read._ReadRowGroups(None)))
+    assert not is_stateful_dofn(error_masking.Guarded(AloneDoFn(read_files.ReadRowGroups(None))))

@@ -1,6 +1,7 @@
 """One pass for all configurations: two shuffles, no pickles, and the same sums however the rows are cut."""
 
 import dataclasses
+import functools
 import pathlib
 
 import apache_beam as beam
@@ -13,7 +14,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines import ContributionBounds, Count, Mean, Plan, PublicPartitions, Query
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.transforms.tune import TallyErrors
+from dp_pipelines.steps.tally_errors import Tallied, errors_tallied
+from dp_pipelines.transforms.beam_flow import Wired
 from dp_pipelines.tuning import tally
 from dp_pipelines.tuning.configuration import Configuration, configuration
 from tests.helpers import graph
@@ -43,11 +45,23 @@ def rows(count: int) -> pa.Table:
     return pa.table({"who": made.integers(0, 60, count), "where": where, "price": made.random(count) * 7})
 
 
+def tallying(stage: StagePlan, path: pathlib.Path, shards: int) -> Wired:
+    of = Tallied(
+        layout=stage.layout,
+        columns=COLUMNS,
+        configurations=configurations(stage),
+        path=str(path),
+        num_shards=shards,
+        salt=9,
+    )
+    return Wired(functools.partial(errors_tallied, of=of))
+
+
 def written(stage: StagePlan, tables: list[pa.Table], folder: pathlib.Path, shards: int = 3) -> pa.Table:
     path = folder / f"sums-{shards}-{len(tables)}.parquet"
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         events = pipeline | beam.Create(tables).with_output_types(pa.Table)
-        events | TallyErrors(stage.layout, COLUMNS, configurations(stage), str(path), num_shards=shards, salt=9)
+        events | "TallyErrors" >> tallying(stage, path, shards)
     return pa.parquet.read_table(path)
 
 
@@ -55,7 +69,7 @@ def test_any_number_of_configurations_takes_two_shuffles_and_no_pickle(tmp_path:
     stage = planned()
     pipeline = beam.Pipeline(runner=FnApiRunner())
     events = pipeline | beam.Create([rows(3)]).with_output_types(pa.Table)
-    events | TallyErrors(stage.layout, COLUMNS, configurations(stage), str(tmp_path / "x"), num_shards=3, salt=9)
+    events | "TallyErrors" >> tallying(stage, tmp_path / "x", 3)
     gathered = {"TallyErrors/Gather"}
     assert {name for name in graph.shuffles(pipeline) if name.startswith("Tally")} - gathered == {
         "TallyErrors/ByShard",

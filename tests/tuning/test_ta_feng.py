@@ -1,4 +1,8 @@
-"""Real data: predictions beside 30 releases of Ta Feng's weekly report, and what the recommendation gains there."""
+"""Real data: predictions beside 30 releases of Ta Feng's weekly report, and what the recommendation gains there.
+
+In: the rows of examples/ta_feng. Out: failures. Holds: the releases draw with a seed, and limits come from the law of many
+releases with other draws. Not covered: other bounds than those of `GRID`; the cost (benchmarks/tune.py).
+"""
 
 import pathlib
 import subprocess
@@ -9,6 +13,7 @@ import pytest
 
 from dp_pipelines.jobs.tune import tune_grid
 from dp_pipelines.tuning import goal
+from tests.helpers import seeded
 from tests.helpers.source import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -21,7 +26,14 @@ GRID = [
     "metrics.revenue.max_value,metrics.mean_price.max_value=100,200",
 ]
 RUNS = 30
-OFF = 0.10
+LIMITS = {"orders": 0.05, "customers": 0.05, "revenue": 0.1, "mean_price": 0.2}
+"""By which a prediction and the root mean square error of 30 releases may differ, relative to the latter.
+
+The noise repeats (`seeded`), so a run of this test raises no false alarm. Other draws, as after a change of their order, would
+raise one with a probability below 1e-11: Chernoff's bound for the mean of 30, by the law of 570 releases of each configuration,
+whose standard errors came to 0.5, 0.5, 1.0 and 1.7%. The last hangs on few dear partitions and has a long tail (skewness 4)."""
+LOSS_OFF = 0.008
+"""The loss of 30 releases has a standard deviation of 0.0006; its mean is within 0.001 of the one told: eleven deviations."""
 
 
 @pytest.fixture(scope="module")
@@ -32,32 +44,31 @@ def shop():
     assert pathlib.Path(ROOT / "data" / "ta_feng").is_dir()
     import tune
 
+    tune.say = lambda text: None  # a line for each release would drown what failed
     return tune.TaFeng()
 
 
-def test_predictions_are_within_a_tenth_and_the_recommendation_is_better(shop) -> None:
+def test_predictions_are_those_of_real_releases_and_the_recommendation_is_better(shop) -> None:
     options = tune_grid.options(shop.request, "weekly", tune_grid.read(GRID))
     results = shop.predicted(options)
     wanted = goal.read([], results.metrics)
     found = goal.recommend(results, wanted, [1.0] * len(options), 1.0)
     own = next(option.number for option in options if option.query == shop.request.queries["weekly"])
     first = next(o.number for o in options if dict(o.setting).get("bounds.max_partitions_contributed") == 1)
+    told = results.measure(wanted.minimized)
     losses = {}
     for number in (own, found.number):
-        released = shop.released(options[number], RUNS)
+        released = shop.released(options[number], RUNS, seeded.release(number))
         losses[number] = shop.loss(released)
+        assert np.isclose(told[number], losses[number], rtol=0, atol=LOSS_OFF)
         for place, metric in enumerate(results.metrics):
-            whole, interval = shop.measured(released, metric)
-            # A quarter of a 95% interval is about one standard error: below 1%, for the mean of prices, which hangs on few
-            # dear partitions, up to 4%. With 6.2 of them a false alarm has a probability below 1e-9.
-            error = (interval.high - interval.low) / 4 / whole
-            assert error < (0.05 if metric == "mean_price" else 0.012), metric
-            off = abs(results.of_metrics("error")[number, place] / whole - 1)
-            assert off < max(OFF, 0.02 + 6.2 * error), metric
-            if metric == "orders":
-                # The twin: another configuration's prediction is not taken for this one's.
-                assert abs(results.of_metrics("error")[first, place] / whole - 1) > OFF
+            errors = results.of_metrics("error")[:, place]
+            whole, _ = shop.measured(released, metric)
+            assert abs(errors[number] / whole - 1) < LIMITS[metric], metric
+            # The twins: neither a prediction that is a third too small or too large nor another configuration's is taken for it.
+            wrong = [errors[number] * 2 / 3, errors[number] * 4 / 3]
+            wrong += [errors[first]] * (metric != "mean_price")  # which is nearly the same in all configurations
+            assert all(abs(error / whole - 1) > LIMITS[metric] for error in wrong), metric
+    assert abs(told[first] - losses[own]) > 2 * LOSS_OFF
     assert found.number != own
-    assert losses[found.number] < losses[own]
-    told = results.measure(wanted.minimized)
-    assert np.isclose(told[own], losses[own], atol=0.02)
+    assert losses[found.number] < losses[own]  # by 0.006, which is eight standard deviations

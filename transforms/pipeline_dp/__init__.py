@@ -8,6 +8,7 @@ are ours. docs/pipeline_dp.md says what maps to what, what differs and what is r
 """
 
 import importlib.util
+import sys
 
 if importlib.util.find_spec("pipeline_dp") is None:
     raise ModuleNotFoundError(
@@ -15,6 +16,11 @@ if importlib.util.find_spec("pipeline_dp") is None:
         "install dp-pipelines[pipeline-dp] (Python 3.11 to 3.13)",
         name="pipeline_dp",
     )
+
+if "pipeline_dp" not in sys.modules:
+    from dp_pipelines.transforms.pipeline_dp import later_imports
+
+    later_imports.load_pipeline_dp()
 
 from pipeline_dp import AddDPNoiseParams as AddDPNoiseParams
 from pipeline_dp import AggregateParams as AggregateParams
@@ -30,18 +36,23 @@ from pipeline_dp import PartitionSelectionStrategy as PartitionSelectionStrategy
 from pipeline_dp import PipelineBackend as PipelineBackend
 from pipeline_dp import PreAggregateExtractors as PreAggregateExtractors
 from pipeline_dp import PrivacyIdCountParams as PrivacyIdCountParams
+from pipeline_dp import PrivateContributionBounds as PrivateContributionBounds
 from pipeline_dp import SelectPartitionsParams as SelectPartitionsParams
 from pipeline_dp import SparkRDDBackend as SparkRDDBackend
 from pipeline_dp import SumParams as SumParams
 from pipeline_dp import VarianceParams as VarianceParams
-from pipeline_dp import aggregate_params as aggregate_params
 from pipeline_dp.aggregate_params import NormKind as NormKind
 
-from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant as BudgetAccountant
-from dp_pipelines.transforms.pipeline_dp.accounting import NaiveBudgetAccountant as NaiveBudgetAccountant
-from dp_pipelines.transforms.pipeline_dp.accounting import PLDBudgetAccountant as PLDBudgetAccountant
-from dp_pipelines.transforms.pipeline_dp.engine import DPEngine as DPEngine
-from dp_pipelines.transforms.pipeline_dp.engine import check_row as check_row
+from dp_pipelines.transforms.pipeline_dp import private_beam as private_beam
+from dp_pipelines.transforms.pipeline_dp import report_generator as report_generator
+from dp_pipelines.transforms.pipeline_dp import submodules as submodules
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant as BudgetAccountant
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import NaiveBudgetAccountant as NaiveBudgetAccountant
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import PLDBudgetAccountant as PLDBudgetAccountant
+from dp_pipelines.transforms.pipeline_dp.dp_engine import DPEngine as DPEngine
+from dp_pipelines.transforms.pipeline_dp.dp_engine import check_row as check_row
 from dp_pipelines.transforms.pipeline_dp.private_beam import MakePrivate as MakePrivate
 from dp_pipelines.transforms.pipeline_dp.private_beam import PrivatePCollection as PrivatePCollection
 from dp_pipelines.transforms.pipeline_dp.report_generator import ExplainComputationReport as ExplainComputationReport
+
+submodules.install(__name__)

@@ -19,11 +19,14 @@ import pyarrow as pa
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps.aggregate import ToPartials, ToShards
+from dp_pipelines.steps.draw_release import DrawRelease
+from dp_pipelines.steps.release_stage import StageSteps, wired
+from dp_pipelines.steps.step import Sharded, Step
 from dp_pipelines.transforms import once
-from dp_pipelines.transforms.aggregate import ToPartials, ToShards
-from dp_pipelines.transforms.pipeline_dp.accounting import Planned
-from dp_pipelines.transforms.private_aggregate import StageSteps, check_input, wired
-from dp_pipelines.transforms.release import DrawRelease
+from dp_pipelines.transforms.beam_flow import BeamFlow, collection_of
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import Planned
+from dp_pipelines.transforms.rows.input_tables import check_tables
 
 SHARDS = 16
 """Groups of units; it changes no result."""
@@ -31,7 +34,7 @@ SHARDS = 16
 PLACES = sizes.places(SHARDS)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class DeferredRelease(beam.PTransform):
     """Release a stage that is not planned yet, from tables.
 
@@ -46,27 +49,30 @@ class DeferredRelease(beam.PTransform):
 
     def expand(self, pcoll: beam.PCollection[pa.Table]) -> beam.PCollection[pa.Table]:
         """As `PrivateAggregate` does."""
-        check_input(pcoll)
-        once.note(
-            pcoll.pipeline, lambda: self.planned.stage
-        )  # called when the pipeline runs: budgets must be computed by then
+        check_tables(pcoll)
+        planned = self.planned
+        once.note(pcoll, lambda: planned.stage)  # called when the pipeline runs: budgets must be computed by then
         salt = int(entropy.words(1)[0])
 
-        def of(name: str) -> beam.ParDo:
-            return beam.ParDo(
-                _Deferred(self.planned, lambda stage: getattr(StageSteps.of(stage, SHARDS, salt, PLACES), name))
+        def of(name: str, gives: Any) -> Step:
+            return _Deferred(
+                self.planned, lambda stage: getattr(StageSteps.of(stage, SHARDS, salt, PLACES), name), gives
             )
 
-        names = (field.name for field in dataclasses.fields(StageSteps))
-        return wired(pcoll, {name: of(name) for name in names}, PLACES)
+        steps = StageSteps(
+            to_shards=of("to_shards", Sharded),
+            to_partials=of("to_partials", Sharded),
+            draw=of("draw", Sharded),
+            ungroup=of("ungroup", pa.Table),
+        )
+        return collection_of(wired(BeamFlow(pcoll), steps, PLACES))
 
 
-class _Deferred(beam.DoFn):
-    """Turns into the function made from the stage when it is pickled, if the stage is ready."""
+class _Deferred(Step):
+    """Turns into the step made from the stage when it is pickled, if the stage is ready."""
 
-    def __init__(self, planned: Planned, make: Callable[[StagePlan], beam.DoFn]) -> None:
-        super().__init__()
-        self.planned, self._make = planned, make
+    def __init__(self, planned: Planned, make: Callable[[StagePlan], Step], gives: Any) -> None:
+        self.planned, self._make, self.gives = planned, make, gives  # type: ignore[misc]
 
     def process(self, element: Any) -> Iterable[Any]:
         raise AssertionError("workers get the function itself")

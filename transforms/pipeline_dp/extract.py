@@ -9,6 +9,7 @@ beside returning (printing, writing, warning, changing rows that they are not gi
 
 import dataclasses
 import decimal
+import itertools
 import numbers
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -16,15 +17,19 @@ from typing import Any, Literal
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
 from dp_pipelines.transforms.pipeline_dp import keys
-from dp_pipelines.transforms.row_batches import tables_of
 
 UNIT, PARTITION, VALUE = "privacy_id", "partition_key", "value"
 
 BATCH_ROWS = 2**16
+
+CHUNK_ROWS = 2**9
+"""Rows that are kept until extractors are called. Few, so that they die young: Python's collector looks at what lives."""
 
 BATCH_NUMBERS = 2**20
 """Numbers in a table whose values are vectors."""
@@ -64,42 +69,94 @@ class RowReader:
         """Rows of a table."""
         return BATCH_ROWS if self.size is None else max(1, min(BATCH_ROWS, BATCH_NUMBERS // self.size))
 
-    def tables(self, rows: list[Any]) -> Iterator[pa.Table]:
+    @property
+    def chunk(self) -> int:
+        """Rows that are kept until extractors are called."""
+        return min(CHUNK_ROWS, self.most)
+
+    def tables(self, rows: Iterable[Any]) -> Iterator[pa.Table]:
         """The tables of some rows: at least one."""
-        found = self._found(rows)
+        columns, waiting, empty = Columns(self), iter(rows), True
+        while found := list(itertools.islice(waiting, self.chunk)):
+            for table in columns.added(found):
+                empty = False
+                yield table
+        if len(columns) or empty:
+            yield columns.taken()
+
+
+class Columns:
+    """What extractors gave of rows, until there is enough for a table; the rows themselves are let go.
+
+    Args:
+        reader: what is asked of a row.
+    """
+
+    def __init__(self, reader: RowReader) -> None:
+        self._reader, self._most = reader, reader.most
+        self._units: list[Any] = []
+        self._partitions: list[Any] = []
+        self._values: list[Any] = []
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def added(self, rows: list[Any]) -> Iterator[pa.Table]:
+        """Take up some rows; the tables that are full, however many the rows' functions make of them."""
+        unit = self._reader.unit
+        with _quiet():
+            units = [None] * len(rows) if unit is None else _each(unit, rows)
+        found = self._after(self._reader.steps, units, rows)
         while True:
-            with np.errstate(all="ignore"):  # else rows decide what NumPy warns of
-                table = next(found, None)
-            if table is None:
+            with _quiet():
+                full = next(found, None)
+            if full is None:
                 return
-            yield table
+            yield full
 
-    def _found(self, rows: list[Any]) -> Iterator[pa.Table]:
-        units = _own_units(len(rows)) if self.unit is None else keys.encoded(_each(self.unit, rows), units=True)
-        yield from self._after(self.steps, units, rows)
-
-    def _after(self, steps: tuple[Step, ...], units: pa.Array, rows: list[Any]) -> Iterator[pa.Table]:
-        if not steps:
-            for begin in range(0, max(len(rows), 1), self.most):
-                yield self._table(units.slice(begin, self.most), rows[begin : begin + self.most])
+    def _after(self, steps: tuple[Step, ...], units: list[Any], rows: list[Any]) -> Iterator[pa.Table]:
+        if steps:
+            for found, origins in _stepped(*steps[0], rows, self._most):
+                yield from self._after(steps[1:], [units[origin] for origin in origins], found)
             return
-        for found, origins in _stepped(*steps[0], rows, self.most):
-            yield from self._after(steps[1:], gather.take(units, np.array(origins, np.int64)), found)
+        for begin in range(0, len(rows), self._most):
+            end = begin + self._most
+            self._units += units[begin:end]
+            self._partitions += _each(self._reader.partition, rows[begin:end])
+            if self._reader.value is not None:
+                self._values += _each(self._reader.value, rows[begin:end])
+            if len(self._partitions) >= self._most:
+                yield self._first()
 
-    def _table(self, units: pa.Array, found: list[Any]) -> pa.Table:
-        partitions = keys.encoded(_each(self.partition, found))
+    def taken(self) -> pa.Table:
+        """A table of what is there, possibly without rows."""
+        with _quiet():
+            return self._first()
+
+    def _first(self) -> pa.Table:
+        """A table of the first rows, `most` of them."""
+        most, reader = self._most, self._reader
+        given, self._units = self._units[:most], self._units[most:]
+        asked, self._partitions = self._partitions[:most], self._partitions[most:]
+        values, self._values = self._values[:most], self._values[most:]
+        units = _own_units(len(given)) if reader.unit is None else keys.encoded(given, units=True)
+        partitions = keys.encoded(asked)
         if partitions.null_count:
             # A row without a key is treated like one without a unit: it is dropped.
             units = gather.replaced(units, partitions.is_null().to_numpy(zero_copy_only=False), None)
             partitions = partitions.fill_null(b"n")
         columns = {UNIT: units, PARTITION: partitions}
-        if self.value is not None:
-            values = _each(self.value, found)
-            columns[VALUE] = _numbers(values) if self.size is None else _vectors(values, self.size)
+        if reader.value is not None:
+            columns[VALUE] = _numbers(values) if reader.size is None else _vectors(values, reader.size)
         return pa.table(columns)
 
 
-@dataclasses.dataclass
+def _quiet() -> np.errstate:
+    """While functions of rows run: else rows decide what NumPy warns of."""
+    return np.errstate(all="ignore")
+
+
+@dataclasses.dataclass(eq=False)
 class ReadRows(beam.PTransform):
     """Turn the rows of a PCollection into tables; one of them is without rows, so that types are known where there are none."""
 
@@ -109,20 +166,62 @@ class ReadRows(beam.PTransform):
         super().__init__()
 
     def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
-        """Buffer the rows of a bundle."""
-        return tables_of(pcoll, self.reader.tables, self.reader.most)
+        """Gather the rows of a bundle."""
+        made = pcoll | "ToTables" >> beam.ParDo(_Gather(self.reader)).with_output_types(pa.Table)
+        types = beam.Create(list(self.reader.tables([])), reshuffle=False).with_output_types(pa.Table)
+        return (made, pcoll.pipeline | "Types" >> types) | "Tables" >> beam.Flatten()
+
+
+class _Gather(beam.DoFn):
+    """Rows of a bundle to tables. Rows are kept for a moment only: those that live long are looked at again and again."""
+
+    def __init__(self, reader: RowReader) -> None:
+        super().__init__()
+        self._reader, self._chunk = reader, reader.chunk
+
+    def start_bundle(self) -> None:
+        self._rows: list[Any] = []
+        self._columns = Columns(self._reader)
+
+    def process(self, element: Any) -> Iterable[pa.Table]:
+        # Not a generator: a row costs an append.
+        self._rows.append(element)
+        return () if len(self._rows) < self._chunk else self._added()
+
+    def _added(self) -> Iterable[pa.Table]:
+        rows, self._rows = self._rows, []
+        return self._columns.added(rows)
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for table in self._added():
+            yield _in_global_window(table)
+        if len(self._columns):
+            yield _in_global_window(self._columns.taken())
+
+
+def _in_global_window(table: pa.Table) -> WindowedValue:
+    return WindowedValue(table, GlobalWindow().max_timestamp(), [GlobalWindow()])
+
+
+def pairs(unit: Callable[[Any], Any], steps: tuple[Step, ...], row: Any) -> list[tuple[Any, Any]]:
+    """What follows of one row, each with the row's id; nothing where a function raises.
+
+    >>> pairs(lambda row: row[0], (("flat_map", lambda row: row[1:]),), ("ann", 3, 4))
+    [('ann', 3), ('ann', 4)]
+    """
+    with np.errstate(all="ignore"):
+        (found,), rows = _each(unit, [row]), [row]
+        if found is _FAILED:
+            return []
+        for kind, function in steps:
+            rows = [one for made, _ in _stepped(kind, function, rows, BATCH_ROWS) for one in made]
+    return [(found, one) for one in rows]
 
 
 def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
     """The same without Beam."""
     yield from reader.tables([])
-    waiting = []
-    for row in rows:
-        waiting.append(row)
-        if len(waiting) == reader.most:
-            yield from reader.tables(waiting)
-            waiting = []
-    yield from reader.tables(waiting)
+    yield from reader.tables(rows)
 
 
 def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
@@ -130,15 +229,18 @@ def _each(function: Callable[[Any], Any], rows: list[Any]) -> list[Any]:
 
     It is called once for a row, since it may change it: else one row that raises would cost rows of others.
     """
-    found = []
-    for row in rows:
+    found: list[Any] = []
+    made = map(function, rows)
+    while True:
         try:
-            found.append(function(row))
+            found.extend(made)  # keeps what comes before a row that raises; the next call goes on behind that row
+            if len(found) == len(rows):
+                return found
         except KeyboardInterrupt:
             raise
-        except BaseException:  # in words that may quote the row; `exit()` too
-            found.append(_FAILED)
-    return found
+        except BaseException:  # noqa: S110 - in words that may quote the row; `exit()` too
+            pass
+        found.append(_FAILED)  # where it raised; StopIteration ends `extend` without an error
 
 
 def _all_of(function: Callable[[Any], Iterable[Any]], row: Any) -> list[Any]:

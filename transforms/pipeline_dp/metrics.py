@@ -2,7 +2,7 @@
 
 In: AggregateParams or SelectPartitionsParams, whether there are public partitions. Out: a `dp_pipelines.Query`; for each released
 row the pair (partition key, MetricsTuple) with the fields that PipelineDP gives, in its order. Holds: what has no counterpart
-is refused by field, message and hint before a row is read. Not covered: what it costs (accounting.py).
+is refused by field, message and hint before a row is read. Not covered: what it costs (budget_accounting.py).
 """
 
 import collections

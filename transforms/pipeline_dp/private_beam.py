@@ -2,84 +2,29 @@
 
 In: a PCollection, a budget accountant, a function that gives the privacy id. Out: a `PrivatePCollection`, from which only
 released numbers come out. How: `Map` and `FlatMap` add no step to the pipeline; their functions run where rows become tables.
-Holds: as `engine`; the names of steps depend on the pipeline alone, not on what ran before in the process. Not covered:
+Holds: as `dp_engine`; the names of steps depend on the pipeline alone, not on what ran before in the process. Not covered:
 `CombinePerKey`.
 """
 
-import abc
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import apache_beam as beam
+import pipeline_dp as original
 from apache_beam.transforms import ptransform
 from pipeline_dp.private_beam import CombinePerKeyParams as CombinePerKeyParams
 from pipeline_dp.private_beam import PrivateCombineFn as PrivateCombineFn
 
-from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import metrics
-from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.engine import ReleaseRows, listed
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, refuse_foreign
+from dp_pipelines.transforms.pipeline_dp.dp_engine import ReleaseRows, check_batch
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, Step
+from dp_pipelines.transforms.pipeline_dp.private_collection import PrivatePCollection as PrivatePCollection
+from dp_pipelines.transforms.pipeline_dp.private_collection import PrivatePTransform as PrivatePTransform
+from dp_pipelines.transforms.pipeline_dp.private_collection import PrivateRows, WrongTypeError, free_label
+from dp_pipelines.transforms.pipeline_dp.public_partitions import listed
 from dp_pipelines.transforms.pipeline_dp.report_generator import Explanation
-
-
-@dataclasses.dataclass(frozen=True)
-class _Rows:
-    """What stands behind a private collection."""
-
-    pcoll: beam.PCollection[Any]
-    accountant: BudgetAccountant
-    unit: Callable[[Any], Any]
-    steps: tuple[Step, ...] = ()
-
-
-class PrivatePCollection:
-    """A collection from which only differentially private numbers can be taken, by the transforms of this module."""
-
-    def __init__(self, rows: _Rows) -> None:
-        self._rows = rows
-
-    def __or__(self, transform: Any) -> Any:
-        if not isinstance(transform, PrivatePTransform):
-            raise RequestError(
-                field="private collection",
-                message=f"cannot be passed to {type(transform).__name__}",
-                hint="use the transforms of dp_pipelines.transforms.pipeline_dp.private_beam",
-            )
-        return transform.of(self._rows)
-
-
-class PrivatePTransform(ptransform.PTransform):
-    """Base of the transforms of a private collection.
-
-    Args:
-        label: of the step.
-    """
-
-    label: str
-
-    def __init__(self, label: str | None = None) -> None:
-        super().__init__(label or type(self).__name__)
-
-    def __rrshift__(self, label: str) -> "PrivatePTransform":
-        self.label = label
-        return self
-
-    @abc.abstractmethod
-    def of(self, rows: _Rows) -> Any:
-        """What this transform makes of a private collection."""
-
-    def expand(self, pcoll: Any) -> Any:
-        """Only private collections have what is needed.
-
-        Raises:
-            RequestError: always.
-        """
-        raise RequestError(
-            field=self.label, message="works on private collections", hint="put MakePrivate(...) before it"
-        )
 
 
 class MakePrivate(ptransform.PTransform):
@@ -100,41 +45,34 @@ class MakePrivate(ptransform.PTransform):
         label: str | None = None,
     ) -> None:
         refuse_foreign(budget_accountant)
-        super().__init__(_free(budget_accountant, label or type(self).__name__))
+        super().__init__(free_label(budget_accountant, label or type(self).__name__))
         self._accountant, self._extractor = budget_accountant, privacy_id_extractor
 
     def __rrshift__(self, label: str) -> "MakePrivate":
-        self.label = _free(self._accountant, label)
+        self.label = free_label(self._accountant, label)
         return self
 
     def expand(self, pcoll: Any) -> Any:
         """A private collection; no step in the pipeline."""
-        return PrivatePCollection(_Rows(pcoll, self._accountant, self._extractor))
+        return PrivatePCollection.of(PrivateRows(pcoll, self._accountant, self._extractor))
 
 
 class _Metric(PrivatePTransform):
-    """A transform that releases one number for each partition.
+    """A transform that releases one number for each partition."""
 
-    Args:
-        params: parameters with a partition extractor.
-        label: of the step.
-        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
-        out_explain_computaton_report: gets the report.
-    """
+    takes: Any
 
-    field = ""
+    def __init__(self, field: str, params: Any, label: str | None, public_partitions: Any, report: Any) -> None:
+        super().__init__(True, label)
+        if not isinstance(params, self.takes):
+            raise WrongTypeError(
+                field=field,
+                message=f"must be {self.takes.__name__}",
+                hint=f"write pipeline_dp.{self.takes.__name__}(...)",
+            )
+        self._params, self._public, self._report = params, public_partitions, report
 
-    def __init__(
-        self,
-        params: Any,
-        label: str | None = None,
-        public_partitions: Any = None,
-        out_explain_computaton_report: Any = None,
-    ) -> None:
-        super().__init__(label)
-        self._params, self._public, self._report = params, public_partitions, out_explain_computaton_report
-
-    def of(self, rows: _Rows) -> beam.PCollection[Any]:
+    def of_rows(self, rows: PrivateRows) -> beam.PCollection[Any]:
         """Pairs of partition key and number."""
         params = self._params.to_aggregate_params()
         public = None if self._public is None else listed(self._public)
@@ -145,33 +83,115 @@ class _Metric(PrivatePTransform):
 
 
 class Variance(_Metric):
-    """The variance of values by partition; takes VarianceParams."""
+    """The variance of values by partition.
 
-    field = "variance"
+    Args:
+        variance_params: VarianceParams.
+        label: of the step.
+        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+        out_explain_computaton_report: gets the report.
+    """
+
+    takes = original.VarianceParams
+
+    def __init__(
+        self,
+        variance_params: original.VarianceParams,
+        label: str | None = None,
+        public_partitions: Any = None,
+        out_explain_computaton_report: Any = None,
+    ) -> None:
+        super().__init__("variance_params", variance_params, label, public_partitions, out_explain_computaton_report)
 
 
 class Mean(_Metric):
-    """The mean of values by partition; takes MeanParams."""
+    """The mean of values by partition.
 
-    field = "mean"
+    Args:
+        mean_params: MeanParams.
+        label: of the step.
+        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+        out_explain_computaton_report: gets the report.
+    """
+
+    takes = original.MeanParams
+
+    def __init__(
+        self,
+        mean_params: original.MeanParams,
+        label: str | None = None,
+        public_partitions: Any = None,
+        out_explain_computaton_report: Any = None,
+    ) -> None:
+        super().__init__("mean_params", mean_params, label, public_partitions, out_explain_computaton_report)
 
 
 class Sum(_Metric):
-    """The sum of values by partition; takes SumParams."""
+    """The sum of values by partition.
 
-    field = "sum"
+    Args:
+        sum_params: SumParams.
+        label: of the step.
+        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+        out_explain_computaton_report: gets the report.
+    """
+
+    takes = original.SumParams
+
+    def __init__(
+        self,
+        sum_params: original.SumParams,
+        label: str | None = None,
+        public_partitions: Any = None,
+        out_explain_computaton_report: Any = None,
+    ) -> None:
+        super().__init__("sum_params", sum_params, label, public_partitions, out_explain_computaton_report)
 
 
 class Count(_Metric):
-    """The number of rows by partition; takes CountParams."""
+    """The number of rows by partition.
 
-    field = "count"
+    Args:
+        count_params: CountParams.
+        label: of the step.
+        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+        out_explain_computaton_report: gets the report.
+    """
+
+    takes = original.CountParams
+
+    def __init__(
+        self,
+        count_params: original.CountParams,
+        label: str | None = None,
+        public_partitions: Any = None,
+        out_explain_computaton_report: Any = None,
+    ) -> None:
+        super().__init__("count_params", count_params, label, public_partitions, out_explain_computaton_report)
 
 
 class PrivacyIdCount(_Metric):
-    """The number of privacy ids by partition; takes PrivacyIdCountParams."""
+    """The number of privacy ids by partition.
 
-    field = "privacy_id_count"
+    Args:
+        privacy_id_count_params: PrivacyIdCountParams.
+        label: of the step.
+        public_partitions: the partitions that are released, as an iterable; None: they are selected privately.
+        out_explain_computaton_report: gets the report.
+    """
+
+    takes = original.PrivacyIdCountParams
+
+    def __init__(
+        self,
+        privacy_id_count_params: original.PrivacyIdCountParams,
+        label: str | None = None,
+        public_partitions: Any = None,
+        out_explain_computaton_report: Any = None,
+    ) -> None:
+        super().__init__(
+            "privacy_id_count_params", privacy_id_count_params, label, public_partitions, out_explain_computaton_report
+        )
 
 
 class SelectPartitions(PrivatePTransform):
@@ -186,10 +206,10 @@ class SelectPartitions(PrivatePTransform):
     def __init__(
         self, select_partitions_params: Any, partition_extractor: Callable[[Any], Any], label: str | None = None
     ) -> None:
-        super().__init__(label)
+        super().__init__(True, label)
         self._params, self._extractor = select_partitions_params, partition_extractor
 
-    def of(self, rows: _Rows) -> beam.PCollection[Any]:
+    def of_rows(self, rows: PrivateRows) -> beam.PCollection[Any]:
         """Partition keys."""
         asked = metrics.selected(self._params, has_ids=True)
         reader = RowReader(unit=rows.unit, steps=rows.steps, partition=self._extractor)
@@ -205,12 +225,12 @@ class Map(PrivatePTransform):
     """
 
     def __init__(self, fn: Callable[[Any], Any], label: str | None = None) -> None:
-        super().__init__(label)
+        super().__init__(False, label)
         self._step: Step = ("map", fn)
 
-    def of(self, rows: _Rows) -> PrivatePCollection:
+    def of_rows(self, rows: PrivateRows) -> PrivatePCollection:
         """A private collection of what the function gives."""
-        return PrivatePCollection(dataclasses.replace(rows, steps=(*rows.steps, self._step)))
+        return PrivatePCollection.of(dataclasses.replace(rows, steps=(*rows.steps, self._step)))
 
 
 class FlatMap(Map):
@@ -232,13 +252,13 @@ class CombinePerKey(PrivatePTransform):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         metrics.refuse_combiners("CombinePerKey")
 
-    def of(self, rows: _Rows) -> Any:
+    def of_rows(self, rows: PrivateRows) -> Any:
         """Never reached."""
         raise NotImplementedError
 
 
 def _released(
-    rows: _Rows,
+    rows: PrivateRows,
     label: str,
     asked: metrics.Asked,
     reader: RowReader,
@@ -246,15 +266,8 @@ def _released(
     public: bool | None,
     report: Any = None,
 ) -> beam.PCollection[Any]:
+    check_batch(rows.pcoll)
     planned = rows.accountant.register(asked.query, params.budget_weight)
     Explanation(params, public, planned, rows.accountant, report)
-    return rows.pcoll | _free(rows.pcoll.pipeline, label) >> ReleaseRows(planned, reader, asked)
-
-
-def _free(among: beam.Pipeline | BudgetAccountant, label: str) -> str:
-    """A label that no other of these transforms has in a pipeline, or for an accountant."""
-    taken: set[str] = among.__dict__.setdefault("_dp_pipelines_labels", set())
-    numbered = (f"{label}_{number}" for number in itertools.count(1))
-    found = next(name for name in itertools.chain([label], numbered) if name not in taken)
-    taken.add(found)
-    return found
+    release = ReleaseRows(planned, reader, asked, params, original.BeamBackend())
+    return rows.pcoll | free_label(rows.pcoll.pipeline, label) >> release

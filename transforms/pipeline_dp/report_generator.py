@@ -8,7 +8,7 @@ from typing import Any
 from pipeline_dp.aggregate_params import parameters_to_readable_string
 
 from dp_pipelines.accounting.shown_costs import spent_number
-from dp_pipelines.transforms.pipeline_dp.accounting import BudgetAccountant, Planned
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, Planned
 
 
 class ExplainComputationReport:

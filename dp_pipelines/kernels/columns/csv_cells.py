@@ -31,10 +31,22 @@ _DIGITS = {"s": "", "ms": r"(?:\.\d{1,3})?", "us": r"(?:\.\d{1,6})?", "ns": r"(?
 def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     """Cells of text (as bytes) as values of a type; what does not fit, or is not UTF-8, is null.
 
+    A timestamp without a zone is the time that the cell says; where the cell says `Z` or an offset, that instant in UTC.
+
     >>> cells_as(pa.array([b"1", b"x", None, b" 3"]), pa.int64()).to_pylist()
     [1, None, None, 3]
+    >>> cells_as(pa.array([b"2026-01-05T10:00:00+01:00"]), pa.timestamp("us")).to_pylist()
+    [datetime.datetime(2026, 1, 5, 9, 0)]
     """
-    text = _text(cells)
+    return text_as(text_of(cells), kind)
+
+
+def text_as(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same for text.
+
+    >>> text_as(pa.array(["2026-01-05", "5 Jan"]), pa.date32()).to_pylist()
+    [datetime.date(2026, 1, 5), None]
+    """
     if pa.types.is_string(kind):
         return text
     pattern = _pattern(kind)
@@ -42,14 +54,32 @@ def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
         try:
             return text.cast(kind)
         except pa.ArrowException:
-            text = pc.utf8_trim_whitespace(text)
-            text = pc.if_else(pc.match_substring_regex(text, pattern), text, None)
+            if pa.types.is_timestamp(kind) and kind.tz is None:
+                return _times(text, kind)
+            text = _fitting(pc.utf8_trim_whitespace(text), kind)
     else:
         text = pc.utf8_trim_whitespace(text)
     return _converted(text, kind)
 
 
-def _text(cells: pa.Array) -> pa.Array:
+def _times(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Timestamps without a zone, some of which say one: those are instants, written in UTC."""
+    zoned = pa.timestamp(kind.unit, "UTC")
+    try:
+        return text.cast(zoned).cast(kind)
+    except pa.ArrowException:
+        text = pc.utf8_trim_whitespace(text)
+        instants = _converted(_fitting(text, zoned), zoned).cast(kind)
+        return pc.if_else(pc.is_valid(instants), instants, _converted(_fitting(text, kind), kind))
+
+
+def _fitting(text: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The texts that Arrow parses as a type, null in place of others."""
+    return pc.if_else(pc.match_substring_regex(text, _pattern(kind)), text, None)
+
+
+def text_of(cells: pa.Array) -> pa.Array:
+    """Cells as text; what is not UTF-8 is null."""
     try:
         return cells.cast(pa.string())
     except pa.ArrowException:

@@ -1,21 +1,23 @@
 """CSV files, one line a row: no byte of a line changes how another line is read.
 
-In: a stream of bytes, the columns to read. Out: Arrow tables of cells as bytes. Holds: the byte 0x0A alone ends a line, in
-quotation marks too; a line that has not as many cells as the header, that leaves a quotation mark open, that is too long or
-has a carriage return outside of quotation marks is no row; whether a line is one depends on that line alone. A header that
-cannot be read is an error; nothing else is. Not covered: other separators.
+In: a stream of bytes, its format, the columns to read. Out: Arrow tables of cells as bytes. Holds: the byte 0x0A alone ends a
+line, in quotation marks too; a line that has not as many cells as the header, that leaves a quotation mark open, that is too
+long or has a carriage return outside of quotation marks is no row; whether a line is one depends on that line alone. A header
+that cannot be read is an error; nothing else is. Not covered: what cells mean (`csv_values`).
 """
 
 import contextlib
 import csv
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, TypeAlias
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
+
+from dp_pipelines.kernels.columns.csv_format import DEFAULT, SEPARATORS, CsvFormat
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Flags: TypeAlias = npt.NDArray[np.bool_]
@@ -34,7 +36,7 @@ LONG = 2**20
 """Lines beyond so many bytes are judged one by one, so that one of separators alone takes no memory for each of them."""
 
 BOM = b"\xef\xbb\xbf"
-COMMA, QUOTE, END, RETURN = b',"\n\r'
+END, RETURN = b"\n\r"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,41 +53,46 @@ class Header:
     begin: int
 
 
-def header(start: bytes, *, quoted: bool) -> Header | None:
-    r"""The first line that is not empty, or None where it cannot be read.
+def header(start: bytes, form: CsvFormat = DEFAULT) -> Header | None:
+    r"""The first line that is not empty, or None where it cannot be read; the declared names of a file without one.
 
     Args:
         start: the file's first bytes, `LONGEST_HEADER + 1` of them unless it is shorter.
-        quoted: whether cells may stand in quotation marks.
+        form: of the file.
 
-    >>> header(b"customer,amount\n1,2\n", quoted=True)
+    >>> header(b"customer,amount\n1,2\n")
     Header(names=('customer', 'amount'), begin=16)
-    >>> header(b"customer\ramount\r", quoted=True) is None
+    >>> header(b"customer\ramount\r") is None
     True
     """
-    begin = len(BOM) if start.startswith(BOM) else 0
+    begin = len(BOM) if form.is_utf_8 and start.startswith(BOM) else 0
+    if form.names is not None:
+        return Header(names=tuple(form.names), begin=begin)
     begin += len(start) - begin - len(start[begin:].lstrip(b"\r\n"))
     end = start.find(END, begin)
     if end < 0:
         end = len(start)
     line = start[begin:end].rstrip(b"\r")
-    if end > LONGEST_HEADER or not _cells_of(line, quoted):
+    if end > LONGEST_HEADER or not _cells_of(line, form):
         return None
-    text = line.decode(errors="replace")
+    text = line.decode(form.codec, errors="replace")
+    plain: dict[str, Any] = {"quoting": csv.QUOTE_NONE} if form.quote is None else {"quotechar": form.quote}
     try:
-        (names,) = csv.reader([text], quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+        (names,) = csv.reader([text], delimiter=form.delimiter, **plain)
     except (csv.Error, ValueError):
         return None
     return Header(names=tuple(names), begin=min(end + 1, len(start))) if any(names) else None
 
 
-def read(stream: BinaryIO, columns: Sequence[str], *, quoted: bool, block: int = BLOCK) -> Iterator[pa.Table]:
+def read(
+    stream: BinaryIO, columns: Sequence[str], form: CsvFormat = DEFAULT, *, block: int = BLOCK
+) -> Iterator[pa.Table]:
     r"""The rows of a file, cells as bytes, null where they say so.
 
     Args:
         stream: where the file begins.
         columns: names in the header, each once.
-        quoted: whether cells may stand in quotation marks.
+        form: of the file.
         block: bytes that are read at once. It changes no row.
 
     Raises:
@@ -93,37 +100,52 @@ def read(stream: BinaryIO, columns: Sequence[str], *, quoted: bool, block: int =
 
     >>> import io
     >>> file = io.BytesIO(b'customer,amount\nanna,1\n"bert,2\ncleo,3\n')
-    >>> [table.to_pylist() for table in read(file, ["amount"], quoted=True)]
+    >>> [table.to_pylist() for table in read(file, ["amount"])]
     [[{'amount': b'1'}, {'amount': b'3'}]]
     """
     start = start_of(stream)
-    first = header(start, quoted=quoted)
+    first = header(start, form)
     if first is None:
         raise ValueError("no header")
     places = [first.names.index(name) for name in columns]
     parsed = (
-        _parsed(rows, places, len(first.names), quoted).rename_columns(list(columns))
+        _parsed(rows, places, len(first.names), form).rename_columns(list(columns))
         for lines in _whole_lines(start[first.begin :], stream, block)
-        if (rows := b"".join(_rows(lines, len(first.names), quoted)))
+        if (rows := b"".join(_rows(lines, len(first.names), form)))
     )
     return parsed if places else iter(())
 
 
-def not_rows(content: bytes, *, quoted: bool = True) -> int | None:
+def not_rows(content: bytes, form: CsvFormat = DEFAULT) -> int | None:
     r"""The first line of a public file that is neither empty nor a row, counted from one, or None.
 
     >>> not_rows(b"a,b\n1,2\n1,2,3\n")
     3
     """
-    first = header(content[: LONGEST_HEADER + 1], quoted=quoted)
+    first = header(content[: LONGEST_HEADER + 1], form)
     if first is None:
         return 1
     for number, line in enumerate(content[first.begin :].split(b"\n"), 1 + content[: first.begin].count(b"\n")):
         # Judged without what may follow the line's end; the header is line 1 and has ended here.
         bare = line.rstrip(b"\r")
-        if bare and (len(line) > LONGEST_LINE or _cells_of(bare, quoted) != len(first.names)):
+        if bare and (len(line) > LONGEST_LINE or _cells_of(bare, form) != len(first.names)):
             return number
     return None
+
+
+def other_separator(names: Sequence[str], declared: Collection[str]) -> str:
+    r"""What separates the columns of a header that seems to have one column; empty where nothing does.
+
+    A line of one cell may be somebody's row. It counts as a header if a declared name is found by splitting it.
+
+    >>> other_separator(["customer;amount"], ["amount"]), other_separator(["anna;7"], ["amount"])
+    (';', '')
+    """
+    if len(names) == 1:
+        for separator in SEPARATORS:
+            if not {name.strip(' "') for name in names[0].split(separator)}.isdisjoint(declared):
+                return separator if separator in names[0] else ""
+    return ""
 
 
 def start_of(stream: BinaryIO) -> bytes:
@@ -168,7 +190,7 @@ def _pieces(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
         yield data
 
 
-def _rows(lines: bytes, cells: int, quoted: bool) -> Iterable[bytes | memoryview]:
+def _rows(lines: bytes, cells: int, form: CsvFormat) -> Iterable[bytes | memoryview]:
     """The lines that are rows, in their order, in as few pieces as can be."""
     octets = np.frombuffer(lines, np.uint8)
     ends = np.flatnonzero(octets == END) + 1
@@ -176,23 +198,20 @@ def _rows(lines: bytes, cells: int, quoted: bool) -> Iterable[bytes | memoryview
     long = np.flatnonzero(ends - starts > LONG)
     whole, begin = memoryview(lines), 0
     for number in long.tolist():
-        yield from _short_rows(whole[begin : starts[number]], cells, quoted)
+        yield from _short_rows(whole[begin : starts[number]], cells, form)
         begin = int(ends[number])
         line = lines[starts[number] : begin - 1]
-        if len(line) <= LONGEST_LINE and _cells_of(line.rstrip(b"\r"), quoted) == cells:
+        if len(line) <= LONGEST_LINE and _cells_of(line.rstrip(b"\r"), form) == cells:
             yield whole[starts[number] : begin]
-    yield from _short_rows(whole[begin:], cells, quoted)
+    yield from _short_rows(whole[begin:], cells, form)
 
 
-def _short_rows(lines: memoryview, cells: int, quoted: bool) -> Iterator[memoryview]:
+def _short_rows(lines: memoryview, cells: int, form: CsvFormat) -> Iterator[memoryview]:
     if not lines:
         return
     octets = np.frombuffer(lines, np.uint8)
-    if quoted and bytes(lines).find(QUOTE) >= 0:
-        ends, good, unsure = _judged_quoted(octets, cells)
-    else:
-        ends, good, unsure = _judged(octets, cells)
-        quoted = False
+    quoted = form.mark is not None and bytes(lines).find(form.mark) >= 0
+    ends, good, unsure = (_judged_quoted if quoted else _judged)(octets, cells, form)
     starts = np.concatenate(([0], ends[:-1]))
     stray = _stray_returns(octets)
     if stray.size:
@@ -201,7 +220,7 @@ def _short_rows(lines: memoryview, cells: int, quoted: bool) -> Iterator[memoryv
         unsure = np.union1d(unsure, at) if quoted else unsure
     for number in unsure.tolist():
         line = bytes(lines[starts[number] : ends[number] - 1])
-        good[number] = _cells_of(line.rstrip(b"\r"), quoted) == cells
+        good[number] = _cells_of(line.rstrip(b"\r"), form) == cells
     if good.all():
         yield lines
         return
@@ -211,22 +230,22 @@ def _short_rows(lines: memoryview, cells: int, quoted: bool) -> Iterator[memoryv
         yield lines[first:last]
 
 
-def _judged(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
+def _judged(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, Flags, Places]:
     """Where each line ends, and whether it has the right number of cells: no quotation mark means anything here."""
-    marks = np.flatnonzero((octets == END) | (octets == COMMA))
+    marks = np.flatnonzero((octets == END) | (octets == form.separator))
     last = np.flatnonzero(octets[marks] == END)
     return marks[last] + 1, np.diff(last, prepend=-1) == cells, np.empty(0, np.intp)
 
 
-def _judged_quoted(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
+def _judged_quoted(octets: Bytes, cells: int, form: CsvFormat) -> tuple[Places, Flags, Places]:
     """As `_judged`, and the lines that have a quotation mark where only reading from the left tells what it means.
 
     Elsewhere a mark opens a quotation if it is the first, third, fifth... of its line: each of those stands where a cell
     begins, or follows the one before it, which is how a quotation writes the mark itself.
     """
-    marks = np.flatnonzero((octets == END) | (octets == COMMA) | (octets == QUOTE))
+    marks = np.flatnonzero((octets == END) | (octets == form.separator) | (octets == form.mark))
     kinds = octets[marks]
-    is_mark = kinds == QUOTE
+    is_mark = kinds == form.mark
     last = np.flatnonzero(kinds == END)
     # Sums of bytes wrap, and stay right about even and odd.
     inside = (np.cumsum(is_mark, dtype=np.uint8) & 1).view(np.bool_)
@@ -236,7 +255,7 @@ def _judged_quoted(octets: Bytes, cells: int) -> tuple[Places, Flags, Places]:
         inside ^= np.repeat(before, np.diff(last, prepend=-1))
     separators = np.flatnonzero(~(is_mark | inside))
     counts = np.diff(np.searchsorted(separators, last, side="right"), prepend=0)
-    # What stands before the first byte is another line; commas, ends and marks are all that is listed here.
+    # What stands before the first byte is another line; separators, ends and marks are all that is listed here.
     opening = is_mark & inside
     opening[0] &= bool(marks[0])
     opening[1:] &= marks[1:] - marks[:-1] != 1
@@ -254,54 +273,59 @@ def _stray_returns(octets: Bytes) -> Places:
     return found[np.repeat(stray, np.diff(last, prepend=-1))]
 
 
-def _cells_of(line: bytes, quoted: bool) -> int:
+def _cells_of(line: bytes, form: CsvFormat) -> int:
     """The number of cells of one line without its end; zero where it is no row.
 
     As Arrow reads it: a quotation mark opens a quotation where a cell begins and nowhere else; two are one inside of it.
 
-    >>> _cells_of(b'5" disk,"a ""b"", c",d', True), _cells_of(b'a,"b', True), _cells_of(b'a,"b', False)
+    >>> _cells_of(b'5" disk,"a ""b"", c",d', DEFAULT), _cells_of(b'a,"b', DEFAULT), _cells_of(b'a,"b', CsvFormat(quote=None))
     (3, 0, 2)
     """
-    if not quoted:
-        return 0 if RETURN in line else line.count(b",") + 1
+    separator, mark = form.separator, form.mark
+    if mark is None:
+        return 0 if RETURN in line else line.count(separator) + 1
     cells, at = 0, 0
     while True:
         cells += 1
-        if line[at : at + 1] == b'"':
-            at = _closed(line, at + 1)
+        if line.startswith(b"%c" % mark, at):
+            at = _closed(line, at + 1, mark)
             if not at:
                 return 0
-        comma = line.find(COMMA, at)
-        if line.find(RETURN, at, len(line) if comma < 0 else comma) >= 0:
+        next_one = line.find(separator, at)
+        if line.find(RETURN, at, len(line) if next_one < 0 else next_one) >= 0:
             return 0
-        if comma < 0:
+        if next_one < 0:
             return cells
-        at = comma + 1
+        at = next_one + 1
 
 
-def _closed(line: bytes, at: int) -> int:
+def _closed(line: bytes, at: int, mark: int) -> int:
     """Where a quotation has ended that began before a place; zero where it has not."""
     while True:
-        end = line.find(QUOTE, at)
+        end = line.find(mark, at)
         if end < 0:
             return 0
-        if line[end + 1 : end + 2] != b'"':
+        if not line.startswith(b"%c" % mark, end + 1):
             return end + 1
         at = end + 2
 
 
-def _parsed(rows: bytes, places: Iterable[int], cells: int, quoted: bool) -> pa.Table:
+def _parsed(rows: bytes, places: Iterable[int], cells: int, form: CsvFormat) -> pa.Table:
     """Some cells of lines that are all rows."""
     names = [str(place) for place in range(cells)]
     chosen = [names[place] for place in places]
     reading = pa.csv.ReadOptions(use_threads=False, block_size=len(rows) + 1, column_names=names)
     parse = pa.csv.ParseOptions(
-        quote_char='"' if quoted else False,
+        delimiter=form.delimiter,
+        quote_char=form.quote or False,
         # All lines are rows. Were one not, it would be none here either.
         invalid_row_handler=lambda row: "skip",
     )
     convert = pa.csv.ConvertOptions(
-        include_columns=chosen, column_types=dict.fromkeys(chosen, pa.binary()), strings_can_be_null=True
+        include_columns=chosen,
+        column_types=dict.fromkeys(chosen, pa.binary()),
+        strings_can_be_null=True,
+        null_values=[text.encode(form.codec) for text in form.nulls],
     )
     # Arrow takes a mark of the byte order away wherever it begins to read, and skips empty lines.
     safe = b"\n" + rows if rows.startswith(BOM) else rows

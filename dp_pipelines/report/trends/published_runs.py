@@ -99,6 +99,9 @@ def read_run(folder: pathlib.Path) -> ReleasedRun:
         missing = "is not a folder" if folder.exists() else "does not exist"
         raise RequestError(field=field, message=missing, hint="name published folders, such as out/*/")
     content = manifest.read_manifest(folder)
+    if manifest.read_made_up(folder) is not None:
+        message, hint = "is a report of made-up rows (run --synthetic), not a release", "leave it out"
+        raise RequestError(field=field, message=message, hint=hint)
     if content is None:
         message = (
             "holds a manifest.json that cannot be read" if (folder / "manifest.json").exists() else "is no release"

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.metrics import registry
+from dp_pipelines.release import shown_rows
 from dp_pipelines.report.chart_choices import panels_over_time
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.list_charts import list_plots, style_of
-from dp_pipelines.report.pages import mapping, sequence, text
+from dp_pipelines.report.pages import mapping, mappings, sequence, text
 from dp_pipelines.report.released_table import (
     Codes,
     Key,
@@ -93,6 +94,7 @@ def stage_over_runs(
         "most": None,
         # Each run's own page has these: what its numbers are worth, and what its bounds cut off.
         "verdict_note": "",
+        "shown_part": _left_out(name, runs),
         "limits": [],
         "kept": [],
         "nothing": "no group was published",
@@ -102,6 +104,19 @@ def stage_over_runs(
         "unplotted": [name for name in (*singles, *many) if name not in plotted],
         **table_of(taken(published, rows), styles, entries),
     }
+
+
+def _left_out(name: str, runs: Sequence[ReleasedRun]) -> list[str]:
+    """What must be known where a run shows some of the groups that it has released."""
+    entries = (entry for run in runs for entry in mappings(run.content.get("stages")) if entry.get("name") == name)
+    parts = [part for part in map(shown_rows.read_part, entries) if part is not None and part.rows < part.groups]
+    if not parts:
+        return []
+    return [
+        "runs show some of the groups that they have released, chosen by the numbers of that run (having, limit): a group that "
+        "is missing in a run is not zero",
+        "numbers that are chosen for their size are too high or too low on average, in each run anew",
+    ]
 
 
 def _count(published: Published, others: Sequence[str]) -> int:
@@ -120,7 +135,7 @@ def _choice(shown: int, every: int, leader: str) -> str:
     largest = f"{shown} largest by {visible(leader)} over all runs" if leader else f"first {shown}"
     return (
         f"Of the {every:,} groups that were published, plots and table show the {largest}. They were chosen by released numbers, "
-        "so what looks largest tends to be too large; the folders of the runs have all groups."
+        "so what looks largest tends to be too large; the folders of the runs have all of them."
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.release.staging import UNFINISHED, attempt_name
 
 SUFFIX = ".arrow"
@@ -26,17 +27,21 @@ def write(table: pa.Table, folder: str | os.PathLike[str], shard: int) -> str:
         table: all examples of its units.
         folder: an existing, private folder.
         shard: its number.
+
+    Raises:
+        DiskError: the disk is full, read-only or failing.
     """
     target = pathlib.Path(folder) / f"shard-{shard:05d}{SUFFIX}"
     temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, table.schema, options=_OPTIONS) as writer:
-            writer.write_table(table)
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, target)  # fails if another attempt came first: that one stays
-    finally:
-        temporary.unlink(missing_ok=True)
+    with told_of_disk(folder):
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, table.schema, options=_OPTIONS) as writer:
+                writer.write_table(table)
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, target)  # fails if another attempt came first: that one stays
+        finally:
+            temporary.unlink(missing_ok=True)
     return str(target)
 
 
@@ -47,6 +52,9 @@ def spill(parts: Sequence[pa.Table], folder: str | os.PathLike[str]) -> list[pa.
         parts: at least one.
         folder: exists, is private, and is removed when the run ends. Nobody reads a file that a killed worker left.
 
+    Raises:
+        DiskError: the disk is full, read-only or failing.
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     places = spill([pa.table({"who": [1, 2]}), pa.table({"who": [3]})], folder)
@@ -54,10 +62,11 @@ def spill(parts: Sequence[pa.Table], folder: str | os.PathLike[str]) -> list[pa.
     [[1, 2], [3]]
     """
     path = pathlib.Path(folder) / f".spill-{attempt_name()}{UNFINISHED}"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, parts[0].schema, options=_OPTIONS) as writer:
-        for part in parts:
-            writer.write_batch(_one_batch(part))
+    with told_of_disk(folder):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, parts[0].schema, options=_OPTIONS) as writer:
+            for part in parts:
+                writer.write_batch(_one_batch(part))
     return [pa.table({"path": [str(path)], "batch": [number]}) for number in range(len(parts))]
 
 

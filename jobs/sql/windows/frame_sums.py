@@ -2,8 +2,8 @@
 
 In: an array of numbers, frames. Out: 128-bit sums, as decimals or as the nearest float. Holds: integers and decimals are
 added as they are; a float counts as the nearest multiple of 2**-64, and as null where it is infinite or beyond 2**63 in size.
-Sums of digits fit 64 bits for any table that fits memory, so that the difference of two running totals is exact and holds
-nothing of the rows before the frame. Not covered: which rows are in a frame (`frames`).
+Sums of digits fit into 64 bits for any table that fits into memory, so the difference of two running totals is exact and has
+no trace of the rows before the frame. Not covered: which rows are in a frame (`frames`).
 """
 
 import numpy as np
@@ -56,7 +56,7 @@ def digits_of(array: pa.Array) -> tuple[list[NDArray[np.int64]], Flags]:
 
 
 def running(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Totals of all values before each place, and of all."""
+    """Running totals: of all values before each place, and of all values."""
     totals = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=totals[1:])
     return totals
@@ -66,7 +66,7 @@ class Sums:
     """The exact sum of each frame.
 
     Args:
-        digits: at most four, of the number at each place, zero where none counts.
+        digits: at most four digits of the number at each place; zero where no number counts.
         low, high: the frames.
     """
 
@@ -93,7 +93,7 @@ class Sums:
         return low, third & _MASK, np.where(self.negative, ~rest + (third >> _32), rest)
 
     def decimals(self, kind: pa.Decimal128Type, counts: Flags) -> pa.Array:
-        """The sums as decimals, null where none counts or 38 digits do not hold the sum."""
+        """The sums as decimals; null if no number counts or the sum needs more than 38 digits."""
         low, third, rest = self._size()
         high = third | (rest << _32)
         most_low, most_high = np.uint64(_MOST % 2**64), np.uint64(_MOST >> 64)
@@ -125,7 +125,7 @@ class Sums:
 
 
 def divisor_of(kind: pa.DataType) -> float:
-    """How many units of the digits make one.
+    """How many units of the lowest digit make 1.
 
     >>> divisor_of(pa.decimal128(9, 2))
     100.0

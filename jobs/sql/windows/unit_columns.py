@@ -43,14 +43,14 @@ from dp_pipelines.kernels import keys
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UnitExpressions:
-    """A condition and defined columns over whole units; picklable, and connected only where it runs.
+    """A condition and defined columns over whole units. Picklable; it connects only where it runs.
 
     Args:
         unit: the columns of the privacy unit.
         defined: the defined columns, in order; each may name those before it.
-        where: keeps the rows for which it is true, or None; may name all of them.
-        params: values of the parameters.
-        schema: the columns that rows have before.
+        where: the condition, which may name all of them; rows for which it is true are kept. None keeps all.
+        params: the values of the parameters.
+        schema: the columns that rows already have.
     """
 
     unit: tuple[str, ...]
@@ -64,7 +64,7 @@ class UnitExpressions:
 
     @property
     def input_columns(self) -> tuple[str, ...]:
-        """The columns that must be there: those of the unit, and those that are named and not defined here."""
+        """The required columns: those of the unit, and those that are named but not defined here."""
         defined = {item.name for item in self.defined}
         named = [*self.unit, *(name for item in self.defined for name in item.columns)]
         named += self.where.columns if self.where is not None else ()
@@ -72,11 +72,11 @@ class UnitExpressions:
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns from before and then the defined ones."""
+        """The existing columns, then the defined ones."""
         return pa.schema([*self.schema, *(pa.field(item.name, item.type) for item in self.defined)])
 
     def apply(self, table: pa.Table) -> pa.Table:
-        """The rows that are kept, with the defined columns after the others.
+        """The kept rows, with the defined columns after the others.
 
         Args:
             table: all rows of each unit that it holds, with at least the `input_columns`, in any order.
@@ -107,7 +107,7 @@ class UnitExpressions:
         return table
 
     def _levels(self) -> list[list[UnitColumn]]:
-        """The defined columns in groups that need those of earlier groups only: DuckDB is called once for each."""
+        """The defined columns in groups, each of which needs only earlier groups; DuckDB is called once per group."""
         level: dict[str, int] = {}
         groups: list[list[UnitColumn]] = []
         for item in self.defined:
@@ -161,17 +161,17 @@ class UnitExpressions:
 
 
 def _sound(array: pa.Array) -> pa.Array:
-    """The values canonical; null where DuckDB hands on a whole number of more digits than a decimal has."""
+    """The values in canonical form; null if DuckDB gives a whole number with more digits than a decimal has."""
     return row_calculator.clean(pa.chunked_array([array])) if pa.types.is_decimal(array.type) else keys.plain(array)
 
 
 def _of_windows(column: pa.ChunkedArray) -> pa.Array:
-    """The values that windows read, in one piece; none of them is long."""
+    """The values that windows read, in one piece; none of them is a long text."""
     return keys.one_array(pa.chunked_array(map(window_functions.shortened, column.chunks), column.type))
 
 
 def _content(table: pa.Table) -> list[pa.Array]:
-    """What tells the rows of a unit apart: all columns of plain types, by name."""
+    """The columns that tell the rows of a unit apart: all columns of plain types, by name."""
     plain = [name for name in sorted(table.column_names) if is_plain(table.schema.field(name).type)]
     return [keys.plain(table.column(name)) for name in plain]
 
@@ -217,7 +217,7 @@ def bind(
     check = Check(schema, absent, calculator.connection)
     defined: list[UnitColumn] = []
     refused: dict[str, str] = {}
-    # Kept and not made anew for each definition: there may be hundreds.
+    # Kept rather than rebuilt for each definition: there may be hundreds.
     known = {name.casefold(): name for name in schema.names}
     places = {name.casefold(): (number, name) for number, name in enumerate(definitions)}
     for number, (name, text) in enumerate(definitions.items()):
@@ -273,7 +273,7 @@ def _check_name(name: str, unit: Sequence[str], known: Mapping[str, str], refuse
 def _condition(
     where: str, check: Check, unit: Sequence[str], values: Mapping[str, Value], refused: Mapping[str, str]
 ) -> Expression | None:
-    """The condition, checked as that of a job is; None where it names what is refused."""
+    """The condition, checked like a job's `where`; None if it names a definition that was refused."""
     node: Any = None
     with contextlib.suppress(duckdb.Error, RecursionError):  # what is wrong then, `expressions` says
         node = row_calculator.parse(
@@ -295,7 +295,7 @@ def _names(node: Any, refused: Mapping[str, str]) -> bool:
 
 
 def _check_order(node: Node, number: int, places: Mapping[str, tuple[int, str]], known: Mapping[str, str]) -> None:
-    """A definition names those before it only."""
+    """Refuse a definition that names itself or a later one."""
     for name in window_whitelist.names_in(node):
         place, other = places.get(name.casefold(), (-1, ""))
         if place >= number and name.casefold() not in known:

@@ -29,7 +29,7 @@ from dp_pipelines.jobs.sql.windows.frames import (
 )
 
 MOST_TEXT = 256
-"""Bytes of a text that may be the value of a window; a longer one counts as null there."""
+"""The most bytes of a text that may be the value of a window; a longer one counts as null."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,18 +43,18 @@ class OrderBy:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SqlWindow:
-    """A window function and its OVER, checked; the privacy unit partitions it besides.
+    """A window function and its OVER clause, checked. It is also partitioned by the privacy unit.
 
     Args:
         function: its name.
-        argument: what it is of; None for `count(*)` and numbers of rows.
+        argument: its argument; None for `count(*)` and row numbers.
         condition: its FILTER.
-        default: of `lag` and `lead`, of the argument's type.
-        number: how far `lag` and `lead` go; which row `nth_value` takes.
-        distinct: each value once; for `count`.
-        ignore_nulls: rows whose argument is null are not there.
-        partitions, orders, frame: of OVER.
-        type: of its values.
+        default: the default of `lag` and `lead`, of the argument's type.
+        number: how far `lag` and `lead` go, or which row `nth_value` takes.
+        distinct: whether `count` counts each value once.
+        ignore_nulls: whether rows with a null argument are skipped.
+        partitions, orders, frame: the parts of OVER.
+        type: the type of its values.
     """
 
     function: str
@@ -77,7 +77,7 @@ class SqlWindow:
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """Windows that agree in this have one layout."""
+        """Windows with an equal key share one layout."""
         ordered = tuple((order.expression.sql, order.descending, order.nulls_first) for order in self.orders)
         return (tuple(expression.sql for expression in self.partitions), ordered)
 
@@ -87,8 +87,8 @@ def evaluate(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Arr
 
     Args:
         window: the function.
-        layout: for its partition and order.
-        values: of each expression that it names, by its SQL; one for each row of the table.
+        layout: the layout for its partition and order.
+        values: the values of each expression that it names, by SQL; one for each row of the table.
     """
     found = _FUNCTIONS[window.function](window, layout, values)
     places = np.empty(len(layout.rows), np.int64)
@@ -97,10 +97,10 @@ def evaluate(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Arr
 
 
 def shortened(found: pa.Array) -> pa.Array:
-    """Texts that a window reads: a long one gives way to `MOST_TEXT` + 1 bytes that are different for different texts.
+    """Texts that a window reads: a long one is replaced by `MOST_TEXT` + 1 bytes that differ for different texts.
 
-    They begin as the text does, so that ORDER BY still goes by its first bytes, and end with a digest. So a unit's rows, which
-    may hold a text of a megabyte each, are put in order in little memory; equal ones are still equal.
+    They begin like the text, so that ORDER BY still goes by its first bytes, and end with a digest. So rows with a megabyte of
+    text each are ordered in little memory, and equal texts stay equal.
     """
     if not (pa.types.is_string(found.type) or pa.types.is_binary(found.type)):
         return found
@@ -118,7 +118,7 @@ def _head_and_digest(text: pa.Buffer) -> bytes:
 
 
 def _argument(window: SqlWindow, values: Mapping[str, pa.Array]) -> pa.Array:
-    """The argument's values. Long texts are null where a window would copy them, lest one row fill the memory."""
+    """The argument's values. Long texts become null if a window would copy them, so that no row can fill the memory."""
     assert window.argument is not None
     found = values[window.argument.sql]
     if window.function != "count" and (pa.types.is_string(found.type) or pa.types.is_binary(found.type)):
@@ -127,7 +127,7 @@ def _argument(window: SqlWindow, values: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def _counted(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> Flags:
-    """At each place, whether its row counts: its argument is not null, and FILTER holds."""
+    """Whether the row at each place counts: its argument is not null, and FILTER holds."""
     counts = np.ones(len(layout.rows), np.bool_)
     if window.argument is not None:
         counts &= valid_of(_argument(window, values))[layout.rows]
@@ -152,7 +152,7 @@ def _between(counts: Flags, low: Places, high: Places) -> Places:
 
 
 def _distinct(codes: Codes, counts: Flags, layout: FrameLayout, low: Places, high: Places) -> Places:
-    """How many different codes count in each frame: those places whose value did not stand in the frame before."""
+    """The number of distinct codes in each frame: places whose value did not appear earlier in the frame."""
     size = len(codes)
     order = sorted_places([layout.start, (~counts).astype(np.int64), np.where(counts, codes, np.int64(0))])
     again = ~starts_of([layout.start[order], counts[order].astype(np.int64), codes[order]])
@@ -169,7 +169,7 @@ def _distinct(codes: Codes, counts: Flags, layout: FrameLayout, low: Places, hig
 
 
 def _fewer(numbers: Codes, bits: int, low: Places, high: Places, than: Codes) -> Places:
-    """For each frame, how many of its numbers are below its own limit; a wavelet matrix, one bit of the numbers at a time."""
+    """For each frame, how many of its numbers are below the frame's limit: a wavelet matrix, one bit of the numbers at a time."""
     low, high, total = low.copy(), high.copy(), np.zeros(len(low), np.int64)
     for bit in reversed(range(bits)):
         zero = (numbers >> bit) & 1 == 0
@@ -198,7 +198,7 @@ def _average(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Arr
 
 
 def _sums(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> tuple[Sums, Places]:
-    """The sum of each frame, and how many numbers it adds."""
+    """The sum of each frame, and how many numbers it includes."""
     digits, finite = digits_of(_argument(window, values))
     counts = _counted(window, layout, values) & finite[layout.rows]
     low, high = layout.frame(window.frame)
@@ -207,7 +207,7 @@ def _sums(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]
 
 
 def _extreme(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
-    """`min` and `max`: the place of the extreme, in tables of the extremes of 2, 4, 8, .. places that follow each other."""
+    """`min` and `max`: the place of the extreme value, from tables of the extremes of 2, 4, 8, .. consecutive places."""
     argument = _argument(window, values)
     counts = _counted(window, layout, values)
     low, high = layout.frame(window.frame)
@@ -232,7 +232,7 @@ def _better(codes: Codes, one: Places, other: Places) -> Places:
 
 
 def _at(places: Places, numbers: Places) -> Places:
-    """`places[numbers]`, with anything where there are no places."""
+    """`places[numbers]`; arbitrary values if there are no places."""
     return places[np.clip(numbers, 0, len(places) - 1)] if len(places) else np.zeros(len(numbers), np.int64)
 
 
@@ -255,7 +255,7 @@ def _nth(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array])
 
 
 def _shifted(window: SqlWindow, layout: FrameLayout, values: Mapping[str, pa.Array]) -> pa.Array:
-    """`lag` and `lead`, in the partition whatever the frame."""
+    """`lag` and `lead`, which ignore the frame and look at the whole partition."""
     argument = _argument(window, values)
     here = np.arange(len(layout.rows))
     low, high = layout.start, layout.end

@@ -26,7 +26,7 @@ from dp_pipelines.jobs.sql.windows.window_whitelist import Edge, Written
 from dp_pipelines.kernels import keys
 
 MOST_ROWS = 2**31
-"""The farthest that a frame in ROWS reaches, and that `lag`, `lead` and `nth_value` go."""
+"""The farthest that a frame in ROWS, `lag`, `lead` and `nth_value` may reach."""
 
 _DAY = 86_400 * 10**9
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -38,9 +38,9 @@ class UnitColumn:
 
     Args:
         name: the column that it defines.
-        type: of its values.
-        windows: by the hidden column that holds each one's values.
-        around: the expression of one row around the windows; None where the only window is all.
+        type: the type of its values.
+        windows: its windows, by the hidden column that holds each one's values.
+        around: the expression of one row around the windows; None if the definition is a single window.
     """
 
     name: str
@@ -55,7 +55,7 @@ class UnitColumn:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it names, hidden ones left out."""
+        """The columns that it names, without the hidden ones."""
         hidden = {name for name, _ in self.windows}
         around = self.around.columns if self.around is not None else ()
         named = [*(name for expression in self.read for name in expression.columns), *around]
@@ -67,24 +67,24 @@ class Check:
 
     Args:
         schema: the columns that a definition may name.
-        absent: what is wrong with columns that only some files have.
-        connection: where DuckDB parses and types.
+        absent: the problem with each column that only some files have.
+        connection: the connection that parses and types.
     """
 
     def __init__(self, schema: pa.Schema, absent: Mapping[str, str], connection: duckdb.DuckDBPyConnection) -> None:
         self.schema, self.absent, self.connection = schema, absent, connection
         # Kept and not made anew for each definition: there may be hundreds.
         self._taken = {name.casefold() for name in schema.names}
-        # What a text means stays the same when columns of new names come.
+        # New columns do not change what a text means.
         self._checked: dict[str, Expression] = {}
 
     def add(self, column: UnitColumn) -> None:
-        """Let the definitions that follow name this one."""
+        """Let later definitions name this one."""
         self.schema = self.schema.append(pa.field(column.name, column.type))
         self._taken.add(column.name.casefold())
 
     def refuse_nested(self, names: Sequence[str], schema: pa.Schema | None = None) -> None:
-        """Refuse columns by which rows cannot be put in order."""
+        """Refuse columns that rows cannot be ordered by."""
         for name in names:
             kind = (schema or self.schema).field(name).type
             if not is_plain(kind):
@@ -92,7 +92,7 @@ class Check:
                 raise _refused(message, "extract what you need from it in columns")
 
     def definition(self, name: str, node: Node, text: str) -> UnitColumn:
-        """One definition, from its tree.
+        """Check and type one definition, given its tree.
 
         Raises:
             RequestError: with an empty field; what is wrong with it.
@@ -217,7 +217,7 @@ class Check:
         return value
 
     def _constant(self, node: Node) -> Any:
-        """The value of an expression without columns."""
+        """The value of a constant expression."""
         try:
             whitelist.check(node, whitelist.KnownNames(columns=()))
             table = row_calculator.query(
@@ -231,7 +231,7 @@ class Check:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Whether values of a type can be told apart by `kernels.keys`, as rows that are put in order must be."""
+    """Whether `kernels.keys` can tell values of a type apart, which ordering rows requires."""
     try:
         keys.check_key_type(kind, "", partition=False)
     except RequestError:

@@ -1,8 +1,8 @@
 """Decides which windows a unit column may use: a whitelist over DuckDB's own parse tree, like `whitelist`.
 
 In: the text of a definition. Out: its tree, its windows as data, and the tree with columns in their places. Holds:
-what is not plainly allowed is refused, down to the fields of a node; no window ever runs as SQL; what stands in a
-window and around it is text again, which is checked as any expression of one row. Not covered: types and constants
+whatever is not explicitly allowed is refused, down to the fields of a node; no window ever runs as SQL; the parts inside and
+around a window become text again and are checked like any expression over one row. Not covered: types and constants
 (`window_types`).
 """
 
@@ -36,7 +36,7 @@ _FUNCTIONS: Mapping[str, tuple[str, int, int]] = {
     "rank": ("WINDOW_RANK", 0, 0),
     "dense_rank": ("WINDOW_RANK_DENSE", 0, 0),
 }
-"""How DuckDB's tree calls each allowed function, and how many arguments it takes."""
+"""The name of each allowed function in DuckDB's tree, and how many arguments it takes."""
 
 _FIELDS = """class type function_name partitions orders start end start_expr end_expr ignore_nulls has_ignore_nulls filter_expr
 distinct arguments qualified_name query_location query_location_length"""
@@ -68,7 +68,7 @@ _EDGES = {
 }
 
 _NOWHERE = 2**64 - 1
-"""DuckDB's query_location of a node that no text stands for."""
+"""DuckDB's query_location for a node that has no text."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class Edge:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Written:
-    """A window as it is written, every node an expression that is not checked yet.
+    """A window as written; every node in it is an unchecked expression.
 
     Args:
         function: its name.
@@ -110,7 +110,7 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
     """The tree of a definition.
 
     Raises:
-        RequestError: with an empty field; it is not one expression.
+        RequestError: with an empty field; the text is not one expression.
     """
     if not text.strip() or len(text) > LONGEST or "\0" in text:
         raise _refused(f"must be an SQL expression of at most {LONGEST} characters", "write e.g. count(*) OVER ()")
@@ -122,10 +122,10 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
         message = str(tree.get("error_message")).splitlines()[0]
         hint = "check the SQL; a column named like an SQL keyword needs double quotes"
         if job_parameters.undeclared(text, ()):
-            hint = "parameters can only be used in source and where"
+            hint = "parameters can only be used in source, where and having"
         raise _refused("is nested too deeply" if "depth" in message else f"is not an SQL expression: {message}", hint)
     node = whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]
-    # As in `expressions`: nothing of the text may have closed a bracket and belonged to what stands around it.
+    # As in `expressions`: no part of the text may close our bracket and join the statement around it.
     alone = row_calculator.parse(connection, f"SELECT (\n{text}\n)")
     items = [] if alone.get("error") else alone["statements"][0]["node"]["select_list"]
     if [_stripped(item) for item in items] != [_stripped(node)]:
@@ -134,7 +134,7 @@ def parse(text: str, connection: duckdb.DuckDBPyConnection) -> Node:
 
 
 def spell(node: Node, connection: duckdb.DuckDBPyConnection) -> str:
-    """The SQL of a part of a tree, which DuckDB reads as that part again."""
+    """The SQL of a part of a tree; DuckDB parses it back into the same part."""
     text = row_calculator.unparse(connection, node)
     tree = row_calculator.parse(connection, row_calculator.statement([text]))
     if tree.get("error") or _stripped(whitelist.select_items(tree, row_calculator.TABLE, ["c0"])[0]) != _stripped(node):
@@ -143,7 +143,7 @@ def spell(node: Node, connection: duckdb.DuckDBPyConnection) -> str:
 
 
 def windows_of(node: Any) -> list[Node]:
-    """All windows in a tree that are in no other, in the order of `replaced`."""
+    """The outermost windows of a tree, in the order of `replaced`."""
     if isinstance(node, dict):
         if node.get("class") == "WINDOW":
             return [node]
@@ -152,7 +152,7 @@ def windows_of(node: Any) -> list[Node]:
 
 
 def replaced(node: Any, columns: list[Node]) -> Any:
-    """The tree with other nodes instead of its windows; takes them from the front of the list."""
+    """The tree with other nodes in place of its windows, taken from the front of the list."""
     if isinstance(node, dict):
         if node.get("class") == "WINDOW":
             return columns.pop(0)
@@ -201,7 +201,7 @@ def written(node: Node) -> Written:
     """A window as data.
 
     Raises:
-        RequestError: with an empty field; it is none that is allowed.
+        RequestError: with an empty field; the window is not allowed.
     """
     for key, value in node.items():
         if key not in _LOOKED_AT and (key not in _ONLY or value != _ONLY[key]):

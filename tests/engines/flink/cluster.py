@@ -55,7 +55,7 @@ taskmanager.memory.jvm-overhead.max: 192m
 classloader.resolve-order: parent-first
 # A batch job whose worker is lost begins again; a lost task manager is noticed soon.
 restart-strategy.type: fixed-delay
-restart-strategy.fixed-delay.attempts: 30
+restart-strategy.fixed-delay.attempts: {attempts}
 restart-strategy.fixed-delay.delay: 1 s
 heartbeat.interval: 2000
 heartbeat.timeout: 10000
@@ -74,10 +74,14 @@ class Cluster:
         folder: for configuration, logs and temporary files.
         workers: number of TaskManagers, each with one slot.
         heap: MiB of each for its tasks. What a slot hands from a Python worker to a shuffle waits there: docs/scale.md.
+        attempts: how often a job that fails begins again.
     """
 
-    def __init__(self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2, heap: int = 512) -> None:
+    def __init__(
+        self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2
+    ) -> None:
         self._jar, self._folder, self._workers, self._heap = jar, folder, workers, heap
+        self._attempts = attempts
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
 
@@ -95,7 +99,9 @@ class Cluster:
         for name in ("conf", "tmp", "blobs", "logs"):
             (self._folder / name).mkdir()
         rpc, self.port = free_ports(2)
-        text = CONFIGURATION.format(rpc=rpc, rest=self.port, folder=self._folder, heap=self._heap)
+        text = CONFIGURATION.format(
+            rpc=rpc, rest=self.port, folder=self._folder, heap=self._heap, attempts=self._attempts
+        )
         (self._folder / "conf" / "flink-conf.yaml").write_text(text)
         self._java("jobmanager", MANAGER)
         for number in range(1, self._workers + 1):
@@ -179,16 +185,17 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(jar: pathlib.Path, workers: int = 2, heap: int = 512) -> Iterator[Cluster]:
+def cluster(jar: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2) -> Iterator[Cluster]:
     """A cluster until the end of the block.
 
     Args:
         jar: with Flink in it.
         workers: number of TaskManagers.
         heap: MiB of each.
+        attempts: how often a job that fails begins again.
     """
     with tempfile.TemporaryDirectory(prefix="flink-", ignore_cleanup_errors=True) as folder:
-        made = Cluster(jar, pathlib.Path(folder), workers, heap)
+        made = Cluster(jar, pathlib.Path(folder), workers, heap, attempts)
         try:
             made.start()
             yield made

@@ -29,7 +29,8 @@ from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.run import run
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.noise import entropy
-from dp_pipelines.transforms.schema_rows import FromSchemaRows, ToSchemaRows, arrow_schema
+from dp_pipelines.transforms import FromRows
+from dp_pipelines.transforms.rows.schema_rows import ToSchemaRows, arrow_schema
 from tests.helpers import graph, quiet
 from tests.helpers.source import ROOT
 
@@ -186,8 +187,7 @@ def test_partitions_can_be_selected_alone(monkeypatch):
 def test_the_declared_rows_are_those_that_come(more):
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         released = rows(pipeline) | transforms.DpAggregate(**{**SETTINGS, **more})
-        names = arrow_schema(released.element_type)[0].names
-        again = released | beam.Reshuffle() | FromSchemaRows(names)  # through the coder of the declared type
+        again = released | beam.Reshuffle() | FromRows()  # through the coder of the declared type
         filled = again | beam.Filter(lambda table: table.num_rows > 0) | beam.Map(lambda table: min(table.num_rows, 1))
         nulls = again | beam.Map(lambda table: sum(column.null_count for column in table.columns))
         assert_that(filled | beam.Distinct(), equal_to([1]), label="rows")
@@ -226,7 +226,7 @@ def test_rows_and_tables_hold_the_same():
     table = pa.table(COLUMNS)
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         tables = pipeline | beam.Create([table]).with_output_types(pa.Table)
-        back = tables | ToSchemaRows(table.schema) | beam.Reshuffle() | FromSchemaRows(table.column_names)
+        back = tables | ToSchemaRows(table.schema) | beam.Reshuffle() | FromRows()
         cells = back | beam.FlatMap(
             lambda made: [json.dumps(row, default=str, sort_keys=True) for row in made.to_pylist()]
         )
@@ -235,10 +235,10 @@ def test_rows_and_tables_hold_the_same():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_beams_times_become_times_of_every_unit(unit):
-    from dp_pipelines.transforms.rows import _tables
+    from dp_pipelines.transforms.rows.to_tables import table_of
 
     rows = [{"at": Timestamp(seconds=7)}, {"at": None}, {"at": "soon"}]
-    (made,) = _tables({"at": pa.timestamp(unit)}, rows)
+    made = table_of(rows, {"at": pa.timestamp(unit)})
     expected = [datetime.datetime(1970, 1, 1, 0, 0, 7), None, None]
     assert made["at"].cast(pa.timestamp("us")).to_pylist() == expected
 

@@ -17,8 +17,11 @@ import pytest
 
 from dp_pipelines.accounting.accountant import epsilon_of
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.jobs.run import ledgered_run
+from dp_pipelines.jobs.runners import processes
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers import ledgers
 from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
@@ -105,7 +108,8 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
             ["init", "JOB", "--window-days", "7", "--window-column", "t", "--window-origin", "May"],
             "--window-origin: must be",
         ),
-        (["raise", "JOB", "--epsilon", "2000"], "--delta: is required"),
+        (["raise", "JOB"], "--epsilon: or --delta is required"),
+        (["raise", "JOB", "--epsilon", "1"], "can only be raised"),
         (["raise", "JOB", "--epsilon", "1", "--delta", "0.5"], "can only be raised"),
         (["raise", "--epsilon", "1", "--delta", "0.5"], "--dataset: is required"),
         (["raise", "--dataset", "none", "--epsilon", "1", "--delta", "0.5"], "has no account"),
@@ -114,7 +118,7 @@ def test_more_accounts_and_other_rules_fit_into_one_ledger(fresh: Shop, call: Ca
         (["verify", "--ledger", "none.sqlite", "--accept"], "does not exist"),
         (["export", "--ledger", "mysql://h/d"], "must be SQLite or PostgreSQL"),
         (["export", "--format", "xml"], "invalid choice"),
-        (["shwo"], "invalid choice"),
+        (["shwo"], "unknown command 'shwo'; did you mean 'show'?"),
         ([], "ledger: needs one of init, raise, show, verify, export"),
     ],
 )
@@ -138,6 +142,14 @@ def test_a_cap_is_raised_on_the_record(fresh: Shop, call: Call) -> None:
     assert (said.code, said.out) == (0, "the cap of 'shop' is now epsilon 1.5 and delta 1e-06\n")
     assert run(fresh, call, "w1").code == 0
     assert [event.kind for event in Ledger.open(str(fresh.folder / DEFAULT_NAME)).history].count("cap_raised") == 1
+
+
+def test_the_part_of_a_cap_that_is_left_out_stays(fresh: Shop, call: Call) -> None:
+    call("ledger", "init", fresh.job, "--epsilon", "0.5", "--delta", "1e-7")
+    for part, told in (("--epsilon", "epsilon 2 and delta 1e-07"), ("--delta", "epsilon 2 and delta 2")):
+        said = call("ledger", "raise", fresh.job, part, "2" if part == "--epsilon" else "2e-5")
+        assert said.code == 0
+        assert said.out.startswith(f"the cap of 'shop' is now {told}")
 
 
 def test_show_says_what_each_run_of_a_plan_has_used(fresh: Shop, call: Call) -> None:
@@ -183,7 +195,40 @@ def test_runs_are_listed_with_their_states(fresh: Shop, call: Call) -> None:
         ("w2", 2, "published"),
     ]
     assert listed[0]["folders"] == [str(fresh.folder / "w1")]
+    assert [one["last_attempt"]["state"] for one in listed] == ["committed", "committed"]
     assert json.loads(call("runs", "--ledger", fresh.folder / DEFAULT_NAME, "--dataset", "other", "--json").out) == []
+
+
+HERE = processes.here()
+
+
+@pytest.mark.parametrize(
+    ("where", "ended", "state"),
+    [
+        (HERE, "", "at work"),
+        ({**HERE, "began": "1"}, "", "killed"),  # another process has its number by now
+        ({**HERE, "began": "1"}, ledgered_run.GONE, "killed"),
+        ({**HERE, "boot": "x", "host": "elsewhere"}, "", "unknown here"),
+        (HERE, "it failed", "failed"),
+        (HERE, "it was interrupted", "interrupted"),
+    ],
+)
+def test_what_became_of_the_last_attempt_is_told(
+    shop: Shop, call: Call, where: dict[str, Any], ended: str, state: str
+) -> None:
+    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
+    made = ledgers.plan()
+    arguments = {"plan": made, "asked": "x", "content": "c", "params": {}}
+    begun = ledger.admit("shop", "w1", records=lambda number: made.mechanisms, **arguments)
+    assert [one["last_attempt"] for one in json.loads(call("runs", shop.job, "--json").out)] == [None]
+    begun = ledger.start(begun, attempt="a", staging=str(shop.folder / "none"), where=where)
+    if ended:
+        ledger.end(begun, attempt="a", how=ended, destroyed=True)
+    [listed] = json.loads(call("runs", shop.job, "--json").out)
+    assert listed["last_attempt"] == {"state": state, "host": where["host"], "pid": where["pid"]}
+    people = call("runs", shop.job).out
+    assert state in people
+    assert (f"the last attempt of w1 was killed: process {where['pid']} on " in people) == (state == "killed")
 
 
 def test_verify_says_that_a_ledger_is_sound_and_where_it_is_not(fresh: Shop, call: Call) -> None:

@@ -4,12 +4,14 @@ In: commands, each in a process of its own. Out: the modules that it has loaded.
 loads none of these. Not covered: `--help` (test_main); seconds, which `benchmarks/start.py` takes.
 """
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import dp_pipelines
 from tests.jobs.conftest import Shop, stage
 
 SCRIPT = """
@@ -22,6 +24,17 @@ except SystemExit as end:
 print(*sorted(sys.modules), file=open("modules", "w"))
 sys.exit(code)
 """
+WHO = """
+import sys, traceback
+class Asked:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pandas":
+            open("who", "w").write("".join(traceback.format_stack()))
+sys.meta_path.insert(0, Asked())
+"""
+"""Keeps who was the last to ask for pandas, where it is really looked for."""
+
+SLOW = ("apache_beam", "duckdb", "flint", "jax", "jinja2", "matplotlib", "numba", "pandas", "scipy", "sqlalchemy")
 OTHERS = (
     "dp_pipelines.tuning",
     "dp_pipelines.jobs.tune",
@@ -32,9 +45,9 @@ SQL = {"dp_pipelines.jobs.sql", "dp_pipelines.jobs.sql.row_expressions", "dp_pip
 """What of the room of SQL a job without SQL needs: a class for expressions, which may be none, and slices of rows."""
 
 
-def loaded(folder: Path, *arguments: object) -> set[str]:
+def loaded(folder: Path, *arguments: object, script: str = SCRIPT) -> set[str]:
     """The modules that a command has loaded when it ends."""
-    command = [sys.executable, "-c", SCRIPT, *(str(argument) for argument in arguments)]
+    command = [sys.executable, "-c", script, *(str(argument) for argument in arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     return set((folder / "modules").read_text().split())
@@ -46,16 +59,59 @@ def of(modules: set[str], *packages: str) -> list[str]:
 
 def test_a_job_without_sql_tuning_and_dataflow_loads_none_of_these(shop: Shop) -> None:
     found = loaded(shop.folder, "run", shop.write(stages={"weekly": stage()}), "--output", shop.folder / "out")
-    assert "apache_beam" in found
-    assert not of(found, "duckdb", "jax", "numba", *OTHERS)
+    assert "dp_pipelines.jobs.runners.local" in found
+    assert not of(found, "apache_beam", "pandas", "duckdb", "jax", "numba", *OTHERS)
     assert not set(of(found, "dp_pipelines.jobs.sql")) - SQL
     assert not [name for name in found if "dataflow" in name and name.startswith("dp_pipelines")]
 
 
-def test_the_library_alone_loads_neither_pandas_nor_beam() -> None:
+def test_the_library_alone_loads_nothing_until_a_name_is_used() -> None:
     code = "import sys, dp_pipelines; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not of(set(done.stdout.split()), "pandas", "apache_beam", "duckdb", "matplotlib", "jax", "numba")
+    found = set(done.stdout.split())
+    assert of(found, "dp_pipelines") == ["dp_pipelines"]
+    assert not of(found, "numpy", "pyarrow", "pydantic", *SLOW)
+
+
+def test_every_public_name_is_there_and_stands_where_type_checkers_find_it() -> None:
+    path = Path(dp_pipelines.__file__)
+    listed = {
+        (alias.asname, f"{line.module}.{alias.name}")
+        for line in ast.walk(ast.parse(path.read_text()))
+        if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("dp_pipelines")
+        for alias in line.names
+    }
+    loaded_at = {(name, f"dp_pipelines.{room}.{name}") for name, room in dp_pipelines._ROOMS.items()}
+    assert listed == loaded_at
+    assert all(getattr(dp_pipelines, name).__name__ == name for name in dp_pipelines._ROOMS)
+    assert set(dp_pipelines._ROOMS) <= set(dir(dp_pipelines))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = dp_pipelines.Nothing
+
+
+def test_help_loads_no_library(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "--help")
+    assert not of(found, "numpy", "pyarrow", "pydantic", "yaml", "dp_pipelines.kernels", "dp_pipelines.planning", *SLOW)
+
+
+@pytest.mark.slow
+def test_a_plan_loads_no_engine_ledger_or_page_and_no_accountant_the_second_time(shop: Shop) -> None:
+    job = shop.write(stages={"weekly": stage()})
+    of_no_plan = {"dp_pipelines.transforms", "dp_pipelines.report.report", *SLOW}
+    assert not of(loaded(shop.folder, "plan", job), *of_no_plan - {"scipy", "flint"})
+    assert not of(loaded(shop.folder, "plan", job), "dp_pipelines.accounting.composition", *of_no_plan)
+
+
+@pytest.mark.slow
+def test_a_run_without_a_ledger_loads_no_database_and_pandas_only_where_beam_does(shop: Shop) -> None:
+    job = shop.write(stages={"weekly": stage()})
+    asked = shop.folder / "who"
+    for runner in ("local", "direct"):
+        output = ("--output", shop.folder / runner, "--ledger", "none", "--runner", runner)
+        found = loaded(shop.folder, "run", job, *output, script=WHO + SCRIPT)
+        assert not of(found, "sqlalchemy", "duckdb", "matplotlib", "numba", "jax", "dp_pipelines.ledger.database")
+        assert bool(of(found, "apache_beam")) == (runner == "direct")
+        assert not asked.exists() or (runner == "direct" and "apache_beam" in asked.read_text())
 
 
 @pytest.mark.slow

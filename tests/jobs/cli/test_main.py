@@ -4,6 +4,7 @@ In: the shop. Out: what real processes print and how they end. Holds: nothing is
 what is imported, and that is looked at.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -16,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 import dp_pipelines
-from dp_pipelines.jobs.cli import main, plan_cache
+from dp_pipelines.jobs.cli import main, run_arguments
+from dp_pipelines.jobs.run import plan_cache
 from dp_pipelines.jobs.spec import job_file
 from tests.jobs.conftest import Said, Shop, stage
 
@@ -71,7 +74,7 @@ def test_every_command_has_help_with_an_example(call: Call, name: str) -> None:
 
 
 def test_the_job_in_the_help_is_a_job(tmp_path: pathlib.Path) -> None:
-    text = main.RUN_EPILOG.split("a job file:\n")[1].split("\nAny other")[0]
+    text = run_arguments.EPILOG.split("a job file:\n")[1].split("\nAny other")[0]
     assert (
         job_file.read(re.sub(r"^  ", "", text, flags=re.MULTILINE), tmp_path / "job.yaml", "job.yaml").job.dataset
         == "grocery"
@@ -86,7 +89,13 @@ def test_the_version_is_the_packages(call: Call) -> None:
     ("arguments", "words"),
     [
         ([], "missing command"),
-        (["plna", "x"], "invalid choice"),
+        (["plna", "x"], "unknown command 'plna'; did you mean 'plan'?"),
+        (["rum", "job.yaml"], "unknown command 'rum'; did you mean 'run'?"),
+        (["xyz"], "unknown command 'xyz'; commands: plan, run, "),
+        (["run", "job.yaml", "--ouput", "o"], "unknown argument --ouput; did you mean '--output'?"),
+        (["run", "job.yaml", "--output", "o", "--ledgr=none"], "unknown argument --ledgr; did you mean '--ledger'?"),
+        (["sql", "SELECT 1", "--dateset", "o"], "unknown argument --dateset; did you mean '--dataset'?"),
+        (["ledger", "raise", "--epsiln", "2"], "unknown argument --epsiln; did you mean '--epsilon'?"),
         (["plan"], "JOB"),
         (["run", "job.yaml"], "--output"),
         (["run", "job.yaml", "--outpu", "x"], "--output"),
@@ -100,15 +109,30 @@ def test_the_version_is_the_packages(call: Call) -> None:
         (["run", "job.yaml", "--output", "gs://bucket/out"], "local"),
         (["run", "job.yaml", "--output", "out\udcff"], "--output: is not a UTF-8 path"),
         (["run", "job.yaml", "--output", "out", "--nonsense=1"], "--nonsense: is neither an option"),
-        (["run", "job.yaml", "--output", "out", "--direct_num_workers=x"], "--direct_num_workers: is rejected by Beam"),
-        (["run", "job.yaml", "--output", "out", "--runtime_type_check"], "prints row values"),
-        (["run", "job.yaml", "--output", "out", "--performance_runtime_type_check"], "prints row values"),
-        (["run", "job.yaml", "--output", "out", "--runtime_type_chec"], "did you mean '--runtime_type_check'"),
-        (["run", "job.yaml", "--output", "out", "--enable_hot_key_logging"], "prints keys"),
-        (["run", "job.yaml", "--output", "out", "--save_main_session"], "is refused"),
-        (["run", "job.yaml", "--output", "out", "--experiments=a,enable_data_sampling"], "copies rows"),
-        (["run", "job.yaml", "--output", "out", "--experiment=enable_data_sampling"], "copies rows"),
-        (["run", "job.yaml", "--output", "out", "--profile_memory"], "is refused"),
+        (
+            ["run", "job.yaml", "--output", "out", "--runner", "direct", "--direct_num_workers=x"],
+            "--direct_num_workers: is rejected by Beam",
+        ),
+        (["run", "job.yaml", "--output", "out", "--runner", "direct", "--runtime_type_check"], "prints row values"),
+        (
+            ["run", "job.yaml", "--output", "out", "--runner", "direct", "--performance_runtime_type_check"],
+            "prints row values",
+        ),
+        (
+            ["run", "job.yaml", "--output", "out", "--runner", "direct", "--runtime_type_chec"],
+            "did you mean '--runtime_type_check'",
+        ),
+        (["run", "job.yaml", "--output", "out", "--runner", "direct", "--enable_hot_key_logging"], "prints keys"),
+        (["run", "job.yaml", "--output", "out", "--runner", "direct", "--save_main_session"], "is refused"),
+        (
+            ["run", "job.yaml", "--output", "out", "--runner", "direct", "--experiments=a,enable_data_sampling"],
+            "copies rows",
+        ),
+        (
+            ["run", "job.yaml", "--output", "out", "--runner", "direct", "--experiment=enable_data_sampling"],
+            "copies rows",
+        ),
+        (["run", "job.yaml", "--output", "out", "--runner", "direct", "--profile_memory"], "is refused"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_code_2(
@@ -198,11 +222,11 @@ def test_a_cached_plan_is_the_same_plan(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first = call("plan", shop.job, "--json")
-    (entry,) = plan_cache.folder().iterdir()
+    (entry,) = plan_cache.folder().glob("shown-*")
     assert plan_cache.folder().stat().st_mode & 0o777 == 0o700
     assert call("plan", shop.job, "--json").out == first.out
     call("plan", shop.write(budget={"epsilon": 7.0, "delta": 1e-5}), "--json")
-    assert len(list(plan_cache.folder().iterdir())) == 2
+    assert len(list(plan_cache.folder().glob("shown-*"))) == 2
     entry.write_text("{broken")
     assert call("plan", shop.write(), "--json").out == first.out
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
@@ -256,3 +280,15 @@ def test_many_files_are_checked_before_anything_is_read(shop: Shop, call: Call) 
     assert said.code == 2
     assert "x00.parquet" in said.err
     assert shop.left() == []
+
+
+def test_no_option_of_beam_is_taken_for_a_misspelt_one_of_ours() -> None:
+    beams = argparse.ArgumentParser(conflict_handler="resolve")
+    for group in PipelineOptions.__subclasses__():
+        group._add_argparse_args(beams)
+    options = [name for action in beams._actions for name in action.option_strings if name.startswith("--")]
+    assert len(options) > 100
+    top = main.parser()
+    for command in ("run", "sql", "doctor", "tune"):
+        for name in options:
+            top.refuse_misspelt([command, name])

@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 import pytest
 
-from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.cli import stoppable
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
@@ -32,6 +33,27 @@ def slowly(folder, **options):
 shutil.rmtree = slowly
 """
 FAIL = "from dp_pipelines.release import staging\nimport time\ndef fail(*a): 1 / 0\nstaging.write_release = fail\n"
+
+
+# After the rename, while the summary is printed, and at the very end of the process: each moment lasts for a while.
+LASTING = """
+import atexit, pathlib, time
+from dp_pipelines.jobs.terminal import summary
+from dp_pipelines.release import staging
+def moment(name):
+    pathlib.Path("data", name).touch()
+    time.sleep(1.5)
+synced, printed = staging._sync, summary.print_release
+def sync(path):
+    synced(path)
+    if (path / "out" / "manifest.json").exists():
+        moment("visible")
+def show(*arguments, **options):
+    moment("printing")
+    printed(*arguments, **options)
+staging._sync, summary.print_release = sync, show
+atexit.register(moment, "ending")
+"""
 
 
 def started(*arguments: str, cwd: pathlib.Path, start: str) -> subprocess.Popen[str]:
@@ -86,10 +108,42 @@ def test_signals_while_a_run_cleans_up_change_nothing(shop: Shop, first: str) ->
     assert shop.left() == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ledger", [(), ("--ledger", "none")], ids=["ledger", "no ledger"])
+def test_signals_after_the_release_is_visible_change_nothing_and_the_command_has_succeeded(
+    ledger: tuple[str, ...], shop: Shop
+) -> None:
+    running = started("run", "job.yaml", "--output", "a/b/out", *ledger, cwd=shop.folder, start=LASTING)
+    for moment in ("visible", "printing", "ending"):
+        wait_for((shop.folder / "data" / moment).exists, running)
+        for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            running.send_signal(signum)
+    out, err = running.communicate(timeout=240)
+    assert (running.returncode, err) == (0, "")
+    assert "weekly" in out
+    assert [path.name for path in (shop.folder / "a" / "b").iterdir()] == ["out"]
+    if not ledger:
+        opened = Ledger.open(str(shop.folder / DEFAULT_NAME))
+        assert [run.state for run in opened.state.runs.values()] == ["published"]
+        opened.close()
+
+
+def test_a_signal_counts_until_the_folder_that_the_work_makes_is_there(tmp_path: pathlib.Path) -> None:
+    with stoppable.Stoppable() as work:
+        work.makes(tmp_path / "out")
+        (tmp_path / "out").mkdir()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+    with pytest.raises(KeyboardInterrupt), stoppable.Stoppable() as work:
+        work.makes(tmp_path / "out")  # it is there already, and says nothing about this work
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+
+
 def test_a_hangup_that_nohup_ignores_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with main._Stoppable():
+        with stoppable.Stoppable():
             os.kill(os.getpid(), signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
@@ -97,25 +151,25 @@ def test_a_hangup_that_nohup_ignores_stays_ignored(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_interrupt_that_something_swallows_can_be_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "PATIENCE", 3600.0)
-    stoppable, heard = main._Stoppable(), []
-    with pytest.raises(KeyboardInterrupt), stoppable:
+    monkeypatch.setattr(stoppable, "PATIENCE", 3600.0)
+    work, heard = stoppable.Stoppable(), []
+    with pytest.raises(KeyboardInterrupt), work:
         for _ in range(3):
             try:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.01)
             except KeyboardInterrupt:
                 heard.append("first")
-        stoppable._until = 0.0  # as if so much time had passed
+        work._until = 0.0  # as if so much time had passed
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(60)
     assert heard == ["first"]
 
 
 def test_an_interrupt_while_a_small_exception_is_handled_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "AGAIN", 0.1)
+    monkeypatch.setattr(stoppable, "AGAIN", 0.1)
     handled = []
-    with pytest.raises(KeyboardInterrupt), main._Stoppable():
+    with pytest.raises(KeyboardInterrupt), stoppable.Stoppable():
         try:
             raise ValueError
         except ValueError:

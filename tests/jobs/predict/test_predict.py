@@ -19,6 +19,7 @@ from dp_pipelines.query.train_model import BinaryLabel, Category, JaxModel, Line
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.features.encoder import Encoder
+from tests.helpers.small_disks import SmallDisk
 from tests.jobs.conftest import Said, purchases
 
 Call = Callable[..., Said]
@@ -229,6 +230,33 @@ def test_a_table_is_joined_where_the_features_need_it(tmp_path: pathlib.Path, ca
     assert found.column("probability").to_numpy() == pytest.approx(made.predict(cities)["probability"].to_numpy())
 
 
+def test_several_tables_are_joined_in_their_order_and_make_as_many_examples_as_they_have_rows(
+    tmp_path: pathlib.Path, call: Call
+) -> None:
+    features = {"tag": Category(column="tag", categories=["new", "red"])}
+    joined = [
+        {"on": {"store": "id"}, "csv": {"delimiter": ";"}, "types": {"id": "int32"}},
+        {"on": {"city": "city"}, "max_rows_per_key": 2},
+    ]
+    made = model(
+        tmp_path / "model", Preparation(source={**SOURCE, "store": "int32"}, lookups=joined), features=features
+    )
+    stores = pa.concat_tables(rows(tmp_path)).column("store").to_pylist()
+    (tmp_path / "stores.csv").write_text("id;city\n1;Oslo\n2;Bonn\n")
+    (tmp_path / "tags.csv").write_text("city,tag\nOslo,new\nBonn,red\nOslo,red\n")
+    given = ("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "out.parquet")
+    said = call(*given, "--lookup", tmp_path / "stores.csv")
+    assert (said.code, "is required 2 times, in the order of the job" in said.err) == (2, True)
+    said = call(*given, *(word for name in ("stores", "tags") for word in ("--lookup", tmp_path / f"{name}.csv")))
+    assert said.code == 0, said.err
+    tags = [tag for store in stores for tag in {1: ["new", "red"], 2: ["red"]}.get(store, [None])]
+    found = pa.parquet.read_table(tmp_path / "out.parquet").column("probability").to_numpy()
+    expected = made.predict(pa.table({"tag": pa.array(tags, pa.string())}))["probability"].to_numpy()
+    assert found == pytest.approx(expected)
+    again = call(*given[:-1], tmp_path / "again.parquet", *["--lookup", tmp_path / "stores.csv"] * 3)
+    assert "is given 3 times, and the model joins 2 public tables" in again.err
+
+
 def test_nothing_but_the_note_is_said_on_standard_error(tmp_path: pathlib.Path, shop_model: Artefact) -> None:
     rows(tmp_path, parts=1)
     command = [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "predict", str(tmp_path / "model")]
@@ -344,3 +372,29 @@ def test_the_private_folder_is_private_while_it_is_there(
     monkeypatch.setattr(predict, "_write", watched)
     assert call("predict", tmp_path / "model", tmp_path / "rows/*", "--output", tmp_path / "out").code == 0
     assert modes == [0o700]
+
+
+@pytest.mark.parametrize("step", ["_write", "_by_units"], ids=["predictions", "shards"])
+def test_a_disk_that_fills_up_or_is_read_only_is_told_and_leaves_nothing(
+    tmp_path: pathlib.Path, shop_model: Artefact, call: Call, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:  # fmt: skip
+    rows(tmp_path)
+    command = ("predict", tmp_path / "model", tmp_path / "rows/*", "--output", small_disk.path / "out.parquet")
+    real = getattr(predict, step)
+
+    def filled(*arguments: Any) -> Any:
+        small_disk.fill()
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(predict, step, filled)
+        said = call(*command)
+    assert (said.code, said.err.count("\n")) == (1, 2)
+    assert f"folder {str(small_disk.path)!r}: the disk is full; nothing was published" in said.err
+    assert small_disk.names() == []
+    small_disk.read_only()
+    assert f"folder {str(small_disk.path)!r}: the disk is read-only" in call(*command).err
+    small_disk.writable()
+    small_disk.free()
+    assert call(*command).code == 0
+    assert small_disk.names() == ["out.parquet"]

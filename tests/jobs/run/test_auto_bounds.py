@@ -12,6 +12,8 @@ from dp_pipelines.jobs.run import pipelines, production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, stage
 
+pytestmark = pytest.mark.usefixtures("rows_alone_pass_for_rows")
+
 Call = Callable[..., Said]
 AUTO = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 1000000]}
 MEAN = {"kind": "mean", "column": "price", "min_value": "auto", "max_value": "auto", "within": [-1000, 1000000]}
@@ -52,7 +54,8 @@ def test_bounds_are_chosen_published_and_used(shop: Shop, call: Call) -> None:
     shown = manifest["stages"][0]["metrics"]
     assert {name: shown[name]["bounds"] for name in bounds} == bounds
     assert shown["revenue"]["stddev"] == table.column("revenue_stddev").to_pylist()[0]
-    assert "bounds" not in shown["orders"]
+    assert shown["revenue"]["within"] != shown["revenue"]["bounds"]
+    assert not {"bounds", "within"} & set(shown["orders"])
     assert {record["stage"] for record in manifest["mechanisms"]} == {"weekly", "weekly.bounds"}
     told = f"each value clamped to 0 … {bounds['revenue'][1]:.4g} (bounds chosen privately in this run)"
     assert told in (out / "report.html").read_text(encoding="utf-8")

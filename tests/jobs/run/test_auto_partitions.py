@@ -12,6 +12,8 @@ from dp_pipelines.jobs.run import pipelines, production
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from tests.jobs.conftest import Said, Shop, stage
 
+pytestmark = pytest.mark.usefixtures("rows_alone_pass_for_rows")
+
 Call = Callable[..., Said]
 CANDIDATES = [1, 2, 4, 8, 16]
 BOUNDS = {

@@ -20,11 +20,12 @@ from dp_pipelines.jobs.run import bucket_staging, build
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.run.pipelines import RunFailed
 from dp_pipelines.jobs.runners import dataflow_requirements, engines
+from dp_pipelines.jobs.runners.beam_engine import BeamEngine
 from dp_pipelines.jobs.runners.runner_rules import Setup
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
-from dp_pipelines.transforms.publish import StageRelease
+from dp_pipelines.transforms.beam_flow import beginning
 from tests.helpers.buckets import Buckets
 from tests.helpers.payloads import unpacked
 from tests.jobs.conftest import Said, Shop, stage
@@ -88,13 +89,15 @@ def test_csv_in_a_bucket_is_checked_by_its_header(bucket: Shop) -> None:
 PLACE = "bucket://private/tmp/dp-pipelines-staging/one"
 
 
-class FarEngine(engines.Engine):
+class FarEngine(BeamEngine):
     """Beam's runner in this process under the name of Dataflow: what it runs stages into the bucket."""
 
     def __init__(self) -> None:
         super().__init__(Setup(name="dataflow"), ["--temp_location=bucket://private/tmp"])
 
-    def pipeline(self, progress: Progress, files: int = 0, stages: object = ()) -> beam.Pipeline:
+    def pipeline(
+        self, progress: Progress, files: int = 0, stages: object = (), *, in_order: bool = False
+    ) -> beam.Pipeline:
         return beam.Pipeline(runner=FnApiRunner(), options=self.options)
 
     def run(self, pipeline: beam.Pipeline, progress: Progress) -> None:
@@ -197,26 +200,17 @@ def test_a_failure_leaves_nothing_in_the_bucket_and_quotes_nothing(bucket: Shop)
     assert list((bucket.folder / "staging").iterdir()) == []
 
 
-def test_no_step_stages_on_this_machine_any_more(bucket: Shop) -> None:
+def test_no_step_stages_on_this_machine(bucket: Shop) -> None:
     bucket.write(source=FAR_SOURCE, stages={"a": stage(), "b": stage(), "ab": stage()})
     file = job_file.load(str(bucket.job))
     request = check(file, [])
-    pipeline = beam.Pipeline(runner=FnApiRunner())
     folder = pathlib.Path("private-folder-here")
-    build.build(pipeline, request, running.plan_of(file, request.stages).stages, folder, {})
-    assert b"private-folder-here" in unpacked(pipeline.to_runner_api())
-    assert sorted(bucket_staging.stage_elsewhere(pipeline, PLACE)) == ["a", "ab", "b"]
-    found = unpacked(pipeline.to_runner_api())
-    assert b"private-folder-here" not in found
-    assert PLACE.encode() in found
-
-
-def test_a_writer_under_another_label_would_be_noticed() -> None:
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    tables = pipeline | beam.Create([pa.table({"k": [1]})]).with_output_types(pa.Table)
-    tables | "Stage x" >> StageRelease("somewhere/x.parquet", ("k",))
-    (node,) = [n for n in pipeline.transforms_stack[0].parts if n.full_label == "Stage x"]
-    for part in node.parts:
-        part.full_label = part.full_label.replace("Write", "Wrote")
-    with pytest.raises(ValueError, match="not enough values"):
-        bucket_staging.stage_elsewhere(pipeline, PLACE)
+    stages = running.plan_of(file, request.stages).stages
+    found = {}
+    for writer in (None, bucket_staging.writer_into(PLACE)):
+        pipeline = beam.Pipeline(runner=FnApiRunner())
+        build.build(beginning(pipeline), request, stages, folder, {}, 1, writer)
+        found[writer is None] = unpacked(pipeline.to_runner_api())
+    assert b"private-folder-here" in found[True]
+    assert b"private-folder-here" not in found[False]
+    assert all(f"{PLACE}/{name}".encode() in found[False] for name in stages)

@@ -169,6 +169,7 @@ def test_where_rows_are_not_bounded_all_rows_of_a_kept_partition_count(shop: Sho
     assert kept["values"] == []
 
 
+@pytest.mark.usefixtures("rows_alone_pass_for_rows")
 def test_bounds_that_the_run_chooses_are_those_that_are_compared(shop: Shop, call: Call) -> None:
     fill(shop)
     auto = {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 10000]}

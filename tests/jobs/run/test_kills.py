@@ -109,8 +109,11 @@ def assert_one_release(shop: Shop, url: str) -> None:
 def test_a_kill_at_any_step_is_mended_by_the_same_command(shop: Shop, call: Call, step: tuple[str, str, int]) -> None:
     ledger = str(shop.folder / DEFAULT_NAME)
     kill(two_stages(shop), ledger, *step)
+    if step == ("staged", "after", 1):
+        assert "the last attempt of one was killed: process " in call("runs", shop.job).out
     said = call(*command(shop, ledger))
     assert (said.code, said.err) == (0, "")
+    assert "was killed" not in call("runs", shop.job).out
     assert_one_release(shop, ledger)
 
 

@@ -4,6 +4,7 @@ In: the shop, without its roomy ledger. Out: exit codes, messages, files. Holds:
 a run once it is admitted (`test_ledgered_run`).
 """
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,13 +38,62 @@ def everything(folder: Path) -> dict[str, bytes]:
 def test_the_first_run_opens_the_account_and_says_so(fresh: Shop, call: Call) -> None:
     said = call("run", fresh.job, "--output", fresh.folder / "out")
     assert said.code == 0
-    assert said.err.startswith("note: opened the account 'shop' in ")
-    assert "cap is this job's budget, epsilon 8 and delta 1e-05" in said.err
+    assert said.err.startswith("note: opens the account 'shop' in the ledger ")
+    assert "this job's budget as its cap, epsilon 8 and delta 1e-05: all jobs on these data together" in said.err
+    assert f"raise the cap with: dp-pipelines ledger raise {fresh.job} --epsilon E --delta D\n" in said.err
     account = ledger_of(fresh).account("shop")
     assert (account.epsilon, account.delta, account.unit, account.rule) == (8.0, 1e-5, ("customer",), "reserved")
     assert account.sources == (str(fresh.folder.resolve() / "data" / "*.parquet"),)
     assert (fresh.folder / DEFAULT_NAME).stat().st_mode & 0o777 == 0o600
     assert call("run", fresh.job, "--output", fresh.folder / "again").err == ""
+
+
+def test_what_a_statement_prints_for_its_account_can_be_run_as_it_stands(
+    fresh: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(fresh.folder)
+    asked = ["--dataset", "shop", "--unit", "customer", "--epsilon", "8", "--delta", "1e-5", "--max-contributions", "2"]
+    text = "SELECT product, count(*) AS n FROM 'data/*.parquet' GROUP BY ALL HAVING n > 5"
+    first = call("sql", text, *asked, "--output", "my out/first")
+    assert first.code == 0
+    printed = shlex.split(first.err.partition("raise the cap with: ")[2].splitlines()[0])
+    assert printed[:3] == ["dp-pipelines", "ledger", "raise"]
+    raised = call(*({"E": "20", "D": "1e-4"}.get(word, word) for word in printed[1:]))
+    assert (raised.code, raised.err) == (0, "")
+    assert ledger_of(fresh, f"my out/{DEFAULT_NAME}").account("shop").epsilon == 20
+    # Another threshold is another draw: the raised cap alone has no room for it, and a plan of two runs has.
+    other = call("sql", text.replace("5", "6"), *asked, "--output", "my out/other")
+    assert (other.code, "--runs 2 --run-id ID`" in other.err) == (3, True)
+    assert "ledger raise" not in other.err
+    for number in range(2):
+        more = [
+            text.replace("5", str(6 + number)),
+            *asked,
+            "--runs",
+            "2",
+            "--run-id",
+            f"r{number}",
+            "--output",
+            f"my out/{number}",
+        ]
+        assert call("sql", *more).code == 0
+
+
+def test_a_refusal_of_the_budget_names_every_way_on(fresh: Shop, call: Call) -> None:
+    assert call("run", fresh.job, "--output", fresh.folder / "out").code == 0
+    job = fresh.write(budget={"epsilon": 8.5, "delta": 1e-5})
+    said = call("run", job, "--output", fresh.folder / "more")
+    assert (said.code, said.out) == (3, "")
+    assert said.err.startswith("note: this job differs from earlier ones")
+    assert said.err.count("error: ") == 1
+    for way in ("`dp-pipelines ledger show`", "`dp-pipelines ledger raise`", "--ledger none", "--synthetic"):
+        assert way in said.err
+
+
+def test_a_plan_that_cannot_be_made_is_not_sent_to_the_ledger(fresh: Shop, call: Call) -> None:
+    said = call("run", fresh.write(budget={"epsilon": 2e-6, "delta": 1e-45}), "--output", fresh.folder / "out")
+    assert said.code == 3
+    assert "ledger raise" not in said.err
 
 
 def test_an_account_of_a_job_without_delta_has_room_for_it(fresh: Shop, call: Call) -> None:

@@ -170,6 +170,7 @@ def test_it_goes_with_public_lists_rounds_of_selection_chosen_bounds_unit_column
         assert abs(row["revenue"] - np.clip(price, 0, CLAMPS[store]).sum()) <= 7.5 * row["revenue_stddev"]
 
 
+@pytest.mark.usefixtures("rare_false_alarms")
 def test_an_audit_agrees_and_a_second_run_gives_the_same_release(stores: Shop, call: Call) -> None:
     job, out = write(stores), stores.folder / "out"
     said = call("audit", job, "--replays", "2000")

@@ -17,7 +17,9 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.ledger import events
-from dp_pipelines.training import artefact
+from dp_pipelines.training import artefact, fit
+from dp_pipelines.training.examples import bounded_examples, store
+from tests.helpers.small_disks import SmallDisk
 from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.run.test_ledgered_run import KILLED, opened
 
@@ -222,3 +224,37 @@ def test_what_fails_while_training_says_nothing_of_the_rows(
     assert "12.5" not in said.err
     assert "training of a model failed" in said.err
     assert not (shop.folder / "out").exists()
+
+
+STEPS = {
+    "examples": (bounded_examples, "write"),
+    "spilled rows": (bounded_examples, "spill"),
+    "numbers": (store.Examples, "times"),
+    "artefact": (fit, "write"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disk_that_fills_up_while_a_model_is_made_is_told_and_mended(
+    shop: Shop, call: Call, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    job(shop, fit={"steps": 12})
+    owner, name = STEPS[step]
+    real, done = getattr(owner, name), []
+
+    def filled(*arguments: Any, **options: Any) -> Any:
+        done.append(step)
+        small_disk.fill()
+        return real(*arguments, **options)
+
+    command = ("run", shop.job, "--output", small_disk.path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, filled)
+        said = call(*command)
+    assert done
+    assert said.err.startswith(f"error: folder {str(small_disk.path)!r}: the disk is full; nothing was published")
+    assert (said.code, said.err.count("\n"), small_disk.names()) == (1, 1, [])
+    small_disk.free()
+    assert call(*command).code == 0
+    assert small_disk.names() == ["out"]

@@ -111,10 +111,12 @@ def test_the_release_equals_the_rows_but_for_its_noise(shop: Shop, call: Call) -
 def test_rows_are_read_once_for_all_stages(shop: Shop) -> None:
     import apache_beam as beam
 
+    from dp_pipelines.transforms.beam_flow import beginning
+
     file = job_file.load(str(shop.write(where="price > 1", stages={"a": stage(), "b": stage(), "c": PUBLIC})))
     request = check(file, [])
     pipeline = beam.Pipeline("FnApiRunner")
-    build.build(pipeline, request, running.plan_of(file, dict(request.queries)).stages, shop.folder, {})
+    build.build(beginning(pipeline), request, running.plan_of(file, dict(request.queries)).stages, shop.folder, {}, 1)
     proto, context = pipeline.to_runner_api(return_context=True)
     labels = [transform.unique_name for transform in proto.components.transforms.values()]
     assert sum(label.startswith("Read/") and label.endswith("/Read") for label in labels) == 1
@@ -284,7 +286,9 @@ def test_csv_is_read_with_its_declared_types(shop: Shop, call: Call) -> None:
 
 
 def test_bundles_that_are_repeated_publish_one_draw(shop: Shop, call: Call) -> None:
-    said = call("run", shop.job, "--output", shop.folder / "out", "--direct_runner_bundle_repeat=2")
+    said = call(
+        "run", shop.job, "--output", shop.folder / "out", "--runner", "direct", "--direct_runner_bundle_repeat=2"
+    )
     assert said.code == 0
     assert table_of(shop.folder / "out").num_rows == 5
 
@@ -293,7 +297,7 @@ def test_the_number_of_shards_follows_size_and_slots_unless_it_is_given(shop: Sh
     request = check(job_file.load(str(shop.job)), [])
 
     def shards(*arguments: str) -> int:
-        return build.num_shards(request, beam_options.pipeline_options_of(arguments))
+        return build.num_shards(request, beam_options.pipeline_options_of(arguments).get_all_options())
 
     assert shards() == sizes.shards(request.source.bytes_of(request.columns)) == 1
     assert shards("--parallelism=10") == 10 * sizes.SHARDS_OF_A_SLOT

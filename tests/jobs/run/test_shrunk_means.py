@@ -42,6 +42,7 @@ def published(shop: Shop, call: Call, **changes: Any) -> pa.Table:
     return table
 
 
+@pytest.mark.usefixtures("rare_false_alarms")
 def test_a_job_publishes_both_and_says_so_everywhere(shop: Shop, call: Call) -> None:
     job = shop.write(stages={"weekly": with_mean()})
     assert "depends on group size, before shrinkage" in call("plan", job).out

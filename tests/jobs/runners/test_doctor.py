@@ -23,12 +23,16 @@ from tests.jobs.conftest import Said, Shop
 Call = Callable[..., Said]
 
 
-def test_the_direct_runner_needs_little(shop: Shop, call: Call) -> None:
-    said = call("doctor", shop.job, "--output", shop.folder / "new" / "out")
+BEAM = ("exception sampling", "saved main session")
+
+
+@pytest.mark.parametrize(("runner", "has"), [("local", ("threads", "memory")), ("direct", BEAM)])
+def test_runners_in_this_process_need_little(runner: str, has: tuple[str, ...], shop: Shop, call: Call) -> None:
+    said = call("doctor", shop.job, "--output", shop.folder / "new" / "out", "--runner", runner)
     assert (said.code, said.err) == (0, "")
     lines = said.out.splitlines()
     assert all(line.startswith("ok     ") for line in lines)
-    named = ("this process", "exception sampling", "saved main session", "output", "temporary files", "ledger")
+    named = ("this process", *has, "output", "temporary files", "ledger")
     assert [next(name for name in named if line[7:].startswith(name)) for line in lines] == list(named)
     assert shop.left() == []
 
@@ -48,6 +52,22 @@ def test_what_is_wrong_is_told_with_a_mend_and_exit_code_1(shop: Shop, call: Cal
     assert any("'gone' does not exist; give a file with --flink_job_server_jar" in line for line in wrong)
     assert any("does not exist; check its name" in line for line in wrong)
     assert "a small job" not in said.out
+
+
+@pytest.mark.parametrize("runner", ["flink", "spark"])
+def test_a_run_that_cannot_have_its_job_server_is_refused_before_it_is_charged(
+    runner: str, shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("https_proxy", "http_proxy", "HTTPS_PROXY", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # the port on which nothing listens
+    monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies that were there when it was first used
+    empty = shop.folder / "cache"
+    said = call("run", shop.job, "--output", shop.folder / "out", "--runner", runner, f"--jar_cache_dir={empty}")
+    assert said.code == 2
+    assert f"job server of Beam for {runner}: cannot be downloaded, and is not here from an earlier run" in said.err
+    assert f"give the file with --{runner}_job_server_jar" in said.err
+    assert not (shop.folder / "out").exists()
+    assert "no runs" in call("runs", shop.job).out.lower() or "0 runs" in call("runs", shop.job).out.lower()
 
 
 def test_a_refused_runner_is_a_wrong_request(call: Call) -> None:

@@ -311,6 +311,7 @@ def test_what_answers_and_is_no_flink_keeps_nothing_from_going_on(answer: bytes)
     """Another program may have the port by now."""
     told: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as until_the_end:
+        server.settimeout(60)  # nobody who asks is a failure, not a wait for ever
 
         def serve() -> None:
             caller, _ = server.accept()

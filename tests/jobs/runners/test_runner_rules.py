@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.runners import beam_options, engines, runner_rules
+from dp_pipelines.jobs.runners import beam_engine, beam_options, engines, runner_rules
 from tests.jobs.conftest import Said, Shop
 
 Call = Callable[..., Said]
@@ -70,7 +70,7 @@ def test_a_runner_gets_what_it_needs_and_was_not_told(
         ("DaskRunner", [], "is refused: it loses steps"),
         ("PrismRunner", [], "is refused: it is a program that Beam downloads without checking it"),
         ("interactive", [], "keeps the rows of every step in a cache"),
-        ("quantum", [], "unknown runner; one of direct, portable, flink, spark, dataflow"),
+        ("quantum", [], "unknown runner; one of local, direct, portable, flink, spark, dataflow"),
         ("dataflow", [], "--project: is required on Dataflow"),
         ("portable", ["--job_endpoint=nowhere"], "--job_endpoint: is not an address"),
         ("portable", ["--job_endpoint=cluster:8099"], f"the cluster at cluster:8099 is not on this machine; {SHARED}"),
@@ -167,7 +167,7 @@ def test_a_runner_that_takes_no_job_is_told_as_such_and_the_charge_stays(
     def refuse(self: object, options: object) -> None:
         raise RuntimeError("row 4711")
 
-    monkeypatch.setattr(engines.portable_runner.PortableRunner, "create_job_service", refuse)
+    monkeypatch.setattr(beam_engine.portable_runner.PortableRunner, "create_job_service", refuse)
     said = call("run", shop.job, "--output", shop.folder / "out", "--runner", "portable")
     assert said.code == 1
     assert "error: runner portable: did not accept the job; nothing was read" in said.err

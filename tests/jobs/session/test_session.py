@@ -351,8 +351,71 @@ def test_a_plot_without_time_has_bars_and_reads_no_mathematics():
     (axes,) = released.plot().axes
     released.plot()._repr_png_()
     assert {label.get_text() for label in axes.get_yticklabels()} == {f"_$x_{n}$" for n in range(5)}
-    with pytest.raises(dp.RequestError, match=r"metric: is no metric .* did you mean 'orders'"):
+    with pytest.raises(dp.RequestError, match=r"metric: is no metric of this release; did you mean 'orders'"):
         released.plot("order")
+
+
+def test_lists_and_totals_are_plotted(tmp_path):
+    metrics = {
+        "orders": dp.Count(),
+        "sizes": dp.Histogram("price", edges=[0, 5, 20]),
+        "typical": dp.Quantiles("price", quantiles=[0.25, 0.5, 0.75], min_value=0, max_value=20),
+    }
+    shop = session(epsilon=30)
+    released = shop.query("lists", epsilon=10, **{**ORDERS, "metrics": metrics})
+    for metric, labels in (("sizes", ["0 to 5", "5 to 20"]), ("typical", ["25%", "50%", "75%"])):
+        (axes,) = released.plot(metric).axes
+        assert [label.get_text() for label in axes.get_xticklabels()] == labels
+        assert {text.get_text() for text in axes.get_legend().get_texts()} == {f"p{number}" for number in range(5)}
+        table = released.to_pandas()
+        assert {tuple(container[0].get_ydata()) for container in axes.containers} == {tuple(v) for v in table[metric]}
+    everything = {"partition_by": [], "bounds": dp.ContributionBounds(max_contributions_per_partition=9)}
+    total = shop.query("total", epsilon=10, metrics=metrics, **everything)
+    (axes,) = total.plot().axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["all"]
+    assert total.plot("sizes")._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_name_stands_first_and_a_price_needs_none(capsys):
+    shop = session()
+    query = dp.Query(privacy_unit="customer", **ORDERS)
+    assert shop.price(epsilon=0.5, **ORDERS).fits
+    assert shop.price(query, epsilon=0.5).epsilon == shop.price("orders", query, epsilon=0.5).epsilon
+    first = shop.query("orders", epsilon=0.5, **ORDERS)
+    assert "standard deviation" in capsys.readouterr().out
+    assert shop.query("orders", query, epsilon=0.5).again
+    assert shop.query(query, name="orders", epsilon=0.5).to_arrow().equals(first.to_arrow())
+    assert capsys.readouterr().out == ""  # a stored release has no price
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "told"),
+    [
+        ((), {}, "name: is missing"),
+        (("a", "b"), {}, "query: has two names"),
+        (("a",), {"name": "b"}, "query: has two names"),
+        ((3,), {}, "query: must be a name, a Query, or both"),
+        (("a b",), {}, "name: must be 1 to 100"),
+        ((), {"name": 3}, "name: must be text"),
+    ],
+)
+def test_a_query_without_one_name_is_refused(given, named, told):
+    with pytest.raises(dp.RequestError, match=told) as refused:
+        session().query(*given, epsilon=0.5, **named, **ORDERS)
+    assert refused.value.hint
+
+
+def test_no_end_of_an_error_bar_lies_outside_of_the_range_of_a_mean():
+    metrics = {"orders": dp.Count(), "price": dp.Mean("price", min_value=0, max_value=20)}
+    released = session(purchases(0)[:400]).query(
+        "means", epsilon=0.2, **{**ORDERS, "metrics": metrics, "partitions": PRODUCTS}
+    )
+    table = released.to_arrow(bars=True)
+    assert min(table["price_low"].to_pylist()) >= 0
+    assert max(table["price_high"].to_pylist()) <= 20
+    # The bar of a count has no range to be cut to.
+    bar = 1.96 * np.array(table["orders_stddev"].to_pylist())
+    assert np.array(table["orders"].to_pylist()) - table["orders_low"].to_pylist() == pytest.approx(bar, rel=1e-3)
 
 
 REFUSED = {
@@ -369,6 +432,11 @@ REFUSED = {
     "no ledger": ({"ledger": "none"}, "ledger: cannot be none"),
     "a ledger that is not there": ({"ledger": "team.sqlite"}, "team.sqlite"),
     "no unit": ({"privacy_unit": []}, "privacy_unit: must be a column name"),
+    "a unit that is no column": (
+        {"privacy_unit": "custommer"},
+        "privacy_unit: names column 'custommer', which does not exist",
+    ),
+    "a unit of lists": ({"data": pa.table({"customer": [[1]]})}, "column 'customer': "),
     "no dataset": ({"dataset": ""}, "dataset: must be a name"),
 }
 
@@ -434,7 +502,7 @@ def test_an_account_with_windows_is_refused():
             "^best.by.column: column 'note'",
         ),
         ({"where": "price >"}, "where: is not an SQL expression"),
-        ({"where": "random() > 0.5"}, "where: uses 'random', which is not one of the allowed"),
+        ({"where": "random() > 0.5"}, "where: uses 'random', but functions must be deterministic"),
         ({"columns": {"customer": "1"}}, "columns.customer"),
         ({"colour": 1}, "colour: is no argument here"),
         ({"bounds": None}, "bounds: must be ContributionBounds"),
@@ -455,7 +523,7 @@ def test_a_query_of_another_unit_is_refused():
     query = dp.Query(privacy_unit="store", **ORDERS)
     with pytest.raises(dp.RequestError, match=r"query.privacy_unit: is not that of the session"):
         session().query(query, name="orders", epsilon=0.5)
-    with pytest.raises(dp.RequestError, match="query: must be a Query"):
+    with pytest.raises(dp.RequestError, match="query: has two names"):
         session().query("orders", name="orders", epsilon=0.5)
 
 

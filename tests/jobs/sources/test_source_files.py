@@ -1,5 +1,6 @@
 """The files of a job, checked by footers and headers alone."""
 
+import datetime
 import pathlib
 
 import pyarrow as pa
@@ -7,7 +8,8 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import public_tables, source_files
+from dp_pipelines.kernels.columns.csv_format import CsvFormat
 
 
 def write(folder: pathlib.Path, name: str, **columns: pa.Array) -> str:
@@ -33,6 +35,15 @@ def test_a_pattern_that_names_no_files_is_refused(tmp_path: pathlib.Path, patter
     (tmp_path / "folder").mkdir()
     with pytest.raises(RequestError, match=words):
         source_files.find(pattern, tmp_path)
+
+
+def test_gzipped_files_are_refused_once_by_name(tmp_path: pathlib.Path) -> None:
+    for name in ("a.csv.gz", "b.CSV.GZ", "c.csv"):
+        (tmp_path / name).write_bytes(b"")
+    words = r"a.csv.gz' and 1 more: is gzipped; gzipped files are not read; unpack with gunzip"
+    with pytest.raises(RequestError, match=words) as caught:
+        source_files.find("*", tmp_path)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_encodings_of_one_type_are_one_type(tmp_path: pathlib.Path) -> None:
@@ -138,6 +149,28 @@ def test_a_csv_file_without_the_declared_columns_is_refused(
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(("separator", "words"), [(";", "';'"), ("\t", "a tab"), ("|", r"'\|'")])
+def test_a_header_of_one_cell_says_which_separator_it_seems_to_have_in_one_line(
+    tmp_path: pathlib.Path, separator: str, words: str
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(separator.join(["id", '"day"', "amount"]) + "\n")
+    with pytest.raises(RequestError, match=f"a header of one column; its separator seems to be {words}; ") as caught:
+        source_files.look_at_csv([str(path)], {"day": "date", "amount": "double", "id": "int"})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_row_of_one_cell_where_the_header_should_be_says_nothing_of_its_separators(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "a.csv"
+    said = set()
+    for first in ("7;2026-01-05;3", "7"):
+        path.write_text(f"{first}\n")
+        with pytest.raises(RequestError) as caught:
+            source_files.look_at_csv([str(path)], {"id": "int"})
+        said.add(str(caught.value))
+    assert len(said) == 1
+
+
 def test_a_row_where_the_header_should_be_is_not_quoted(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.csv"
     # Cells that are alike, as a did-you-mean would find them.
@@ -159,7 +192,7 @@ def test_a_header_line_without_an_end_is_a_header(tmp_path: pathlib.Path) -> Non
 def test_in_a_header_without_quotation_marks_they_are_part_of_names(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('"a,b\n')
-    assert source_files.look_at_csv([str(path)], {"b": "string"}, quoted=False).schema.names == ["b"]
+    assert source_files.look_at_csv([str(path)], {"b": "string"}, CsvFormat(quote=None)).schema.names == ["b"]
     with pytest.raises(RequestError, match="has no readable header line"):
         source_files.look_at_csv([str(path)], {"b": "string"})
 
@@ -172,7 +205,7 @@ def test_a_file_whose_name_is_not_utf_8_is_refused(tmp_path: pathlib.Path) -> No
 
 def public(folder: pathlib.Path, content: bytes) -> pa.Table:
     (folder / "public.csv").write_bytes(content)
-    return source_files.read_public([str(folder / "public.csv")], csv_types={"a": "int8"}, is_csv=True, field="lookup")
+    return public_tables.read_public([str(folder / "public.csv")], csv_types={"a": "int8"}, is_csv=True, field="lookup")
 
 
 def test_a_public_table_of_csv_has_one_row_a_line_or_is_refused_by_the_line(tmp_path: pathlib.Path) -> None:
@@ -185,3 +218,42 @@ def test_a_public_table_of_csv_has_one_row_a_line_or_is_refused_by_the_line(tmp_
             RequestError, match=f"lookup: has a line {number} in .* that does not fit the columns of the header"
         ):
             public(tmp_path, content)
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "words"),
+    [
+        (b"a,b\n1,x\n999,y\n", CsvFormat(), "a cell in column 'a' that is no int8, in line 3 of"),
+        (b"a;b\n\n1;x\n1,5;y\n", CsvFormat(delimiter=";"), "is no int8, in line 4 of"),
+        (b"a;b\n1;x\n", CsvFormat(), "its separator seems to be ';'; declare it as delimiter:"),
+        (b"a,b\n1,x\n2,caf\xe9\n", CsvFormat(), "has a line 3 in .* that is not utf-8; declare encoding:"),
+        (b"c,b\n1,x\n", CsvFormat(), "types.a: is no column of"),
+        (b"1,x\n-,y\nz,w\n", CsvFormat(names=["a", "b"], nulls=["-"]), "is no int8, in line 3 of"),
+    ],
+)
+def test_a_public_table_with_a_bad_cell_is_refused_by_the_line(
+    tmp_path: pathlib.Path, content: bytes, form: CsvFormat, words: str
+) -> None:
+    (tmp_path / "public.csv").write_bytes(content)
+    files = [str(tmp_path / "public.csv")]
+    with pytest.raises(RequestError, match=words):
+        public_tables.read_public(files, csv_types={"a": "int8"}, is_csv=True, field="lookup", form=form)
+
+
+def test_a_public_table_has_the_declared_format(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "public.csv"
+    path.write_bytes("1;caf\xe9;1,5;05.01.2026\n-;NA;2,5;-\n".encode("latin-1"))
+    form = CsvFormat(
+        names=["a", "b", "c", "d"],
+        delimiter=";",
+        decimal=",",
+        nulls=["-"],
+        encoding="latin-1",
+        date_formats=["%d.%m.%Y"],
+    )
+    types = {"a": "int8", "d": "date"}
+    found = public_tables.read_public([str(path)], csv_types=types, is_csv=True, field="lookup", form=form)
+    assert found.to_pylist() == [
+        {"a": 1, "b": "café", "c": 1.5, "d": datetime.date(2026, 1, 5)},
+        {"a": None, "b": "NA", "c": 2.5, "d": None},
+    ]

@@ -134,8 +134,8 @@ def test_a_field_without_a_description_is_found() -> None:
     assert found == {"job.inner": "What it is about.", "Bare.said": "A number of things.", "Bare.forgotten": ""}
 
 
-NOT_IN_FILES = {(Query, "group"), (Query, "privacy_unit"), (TrainModel, "privacy_unit")}
-"""What is set by plans, and what stands once in a job and not in each stage."""
+NOT_IN_FILES = {(Query, "group"), (Query, "windows"), (Query, "privacy_unit"), (TrainModel, "privacy_unit")}
+"""What is set by plans, what is for pipelines alone, and what stands once in a job and not in each stage."""
 
 
 @pytest.mark.parametrize("library", [Query, ContributionBounds, PrivatePartitions, Top, TrainModel, Steps, Number])
@@ -293,3 +293,16 @@ def test_a_look_names_a_stage_in_plain_text_and_a_day_that_there_is(
     shop.write(tuned=[look])
     with pytest.raises(RequestError, match=words):
         load(str(shop.job))
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"), [("averge", "mean"), ("users", "privacy_id_count"), ("Percentiles", "quantiles")]
+)
+def test_a_metric_by_the_name_that_it_has_elsewhere_is_told_its_name_here(kind: str, known: str) -> None:
+    with pytest.raises(RequestError, match=f"must be one of count, .*; did you mean '{known}'?"):
+        read(GOOD.replace("kind: mean", f"kind: {kind}"))
+
+
+def test_a_key_of_stages_at_the_top_of_a_job_is_sent_into_a_stage() -> None:
+    with pytest.raises(RequestError, match=r"kept: belongs into a stage; write it under stages: NAME: kept:"):
+        job_file.read("dataset: a\nkept: {share: 0.1}\n", pathlib.Path("job.yaml"), "job.yaml")

@@ -140,7 +140,7 @@ def test_an_undeclared_placeholder_in_a_condition_is_refused_with_a_hint() -> No
 
 
 def test_a_parameter_does_not_work_in_columns() -> None:
-    with pytest.raises(RequestError, match="only be used in source and where"):
+    with pytest.raises(RequestError, match="only be used in source, where and having"):
         bind(None, {"x": "name || {week}"}, SCHEMA, unit=["id"], values={"week": "1"})
 
 

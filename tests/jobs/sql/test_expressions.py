@@ -380,8 +380,14 @@ def test_expressions_travel_without_their_connection_and_give_the_same() -> None
         (None, {"a": "day IN ('2020-01-01', 'soon')"}, ["columns.a", "soon"]),
         (None, {"a": "chr(text)"}, ["columns.a", "chr"]),
         (None, {"a": "lowr(text)"}, ["columns.a", "did you mean 'lower'?"]),
+        ("random() < 0.5", {}, ["where", "'random'", "must be deterministic"]),
+        ("now() > moment", {}, ["where", "'now'", "a parameter (params:)"]),
+        ('text = "north"', {}, ["where", "'north'", "text takes single quotes"]),
+        ("north = text", {}, ["where", "'north', which the source does not have; columns: "]),
+        ("n >> 3 AND", {}, ["where", "it ends before it is complete"]),
+        ("n > 3)", {}, ["where", "syntax error at or near"]),
         (None, {"a": "moment - moment"}, ["columns.a", "interval", "CAST"]),
-        (None, {"a": "n = {week}"}, ["columns.a", "only be used in source and where"]),
+        (None, {"a": "n = {week}"}, ["columns.a", "only be used in source, where and having"]),
     ],
 )
 def test_a_wrong_expression_is_refused_with_its_place_and_a_hint(

@@ -12,7 +12,7 @@ import pytest
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sql import row_calculator
 from dp_pipelines.jobs.sql.expressions import bind
-from dp_pipelines.transforms import read
+from dp_pipelines.steps import read_files
 
 ROWS = 40
 WORDS = ["x", "y", None, "x"]
@@ -56,7 +56,7 @@ def readers_tables(folder: pathlib.Path) -> list[pa.Table]:
     for number, piece in enumerate((table(), table().slice(3, 20))):
         path = folder / f"{number}.parquet"
         pa.parquet.write_table(piece, path)
-        made += [t for t in read._ReadRowGroups(None).in_a_bundle(((str(path), 0), 1)) if t.num_rows]
+        made += [t for t in read_files.ReadRowGroups(None).process(((str(path), 0), 1)) if t.num_rows]
     return made
 
 

@@ -40,6 +40,12 @@ PRINTING = {
 
 LASTING = {
     "run": ("run job.yaml --output out --ledger none", "out/manifest.json"),
+    "sql": (
+        "sql @query.sql --dataset shop --unit customer --epsilon 1 --delta 1e-6 --max-partitions-contributed 3 "
+        "--max-contributions-per-partition 2 --ledger none --output out/orders",
+        "out/orders/manifest.json",
+    ),
+    "init": ("init data --unit customer --output new.yaml", "new.yaml"),
     "predict": ("predict model data/part-0.parquet --output scores.parquet", "scores.parquet"),
     "report": (f"report {RELEASE} --output page.html", "page.html"),
     "tune": ("tune job.yaml --output tuning --grid bounds.max_partitions_contributed=1,2", "tuning"),
@@ -52,7 +58,7 @@ LASTING = {
 }
 """Commands that leave something, with what they leave."""
 
-SLOW = {"run", "tune", "doctor", "audit"}
+SLOW = {"run", "sql", "tune", "doctor", "audit"}
 
 
 def marked(commands: dict[str, object]) -> list[object]:
@@ -87,7 +93,7 @@ def to_nobody(
 
 def in_shell(shop: Shop, line: str) -> subprocess.CompletedProcess[str]:
     """A command in a shell that tells the exit code of the command itself as its last line of standard error."""
-    command = f"{{ {sys.executable} -c '{START}' {line.replace('@', '; echo $? >&2; }', 1)}"
+    command = f"{{ {sys.executable} -c '{START}' {line.replace(' @END', '; echo $? >&2; }', 1)}"
     return subprocess.run(
         ["sh", "-c", command], cwd=shop.folder, capture_output=True, text=True, check=False, timeout=240
     )
@@ -97,6 +103,8 @@ def in_shell(shop: Shop, line: str) -> subprocess.CompletedProcess[str]:
 def ready(shop: Shop) -> Shop:
     """A shop where every command has what it needs."""
     model(shop.folder / "model")
+    statement = "SELECT product, count(*) AS orders FROM 'data/*.parquet' GROUP BY ALL"
+    (shop.folder / "query.sql").write_text(statement, encoding="utf-8")
     return shop
 
 
@@ -128,28 +136,28 @@ def test_what_a_command_has_done_stands_and_is_said_if_its_reader_leaves(ready: 
 @pytest.mark.parametrize("name", marked(LASTING))
 def test_what_a_command_has_done_stands_if_the_disk_is_full(ready: Shop, name: str) -> None:
     line, left = LASTING[name]
-    done = in_shell(ready, f"{line} >/dev/full @")
+    done = in_shell(ready, f"{line} >/dev/full @END")
     assert done.stderr.splitlines()[-1] == "0", done.stderr
     assert (ready.folder / left).exists()
 
 
 @pytest.mark.parametrize("name", ["ledger show", "ledger export", "runs", "--help"])
 def test_what_a_full_disk_loses_is_an_error_where_printing_was_all(ready: Shop, name: str) -> None:
-    done = in_shell(ready, f"{PRINTING[name]} >/dev/full @")
+    done = in_shell(ready, f"{PRINTING[name]} >/dev/full @END")
     assert done.stderr == f"error: {output.UNSHOWN}\n1\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 2])
 def test_the_first_lines_of_a_summary_can_be_taken(shop: Shop, lines: int) -> None:
-    done = in_shell(shop, f"run job.yaml --output out --ledger none @ | head -{lines}")
+    done = in_shell(shop, f"run job.yaml --output out --ledger none @END | head -{lines}")
     assert len(done.stdout.splitlines()) == lines
     assert done.stderr.splitlines()[-1] == "0"
     assert "Error" not in done.stderr
 
 
 def test_the_first_line_of_more_than_a_pipe_holds_can_be_taken(shop: Shop) -> None:
-    done = in_shell(shop, "schema @ | head -1")
+    done = in_shell(shop, "schema @END | head -1")
     assert (done.stdout, done.stderr) == ("{\n", "0\n")
     # A schema is longer than what pipes hold on no system of ours; this is.
     code = "from dp_pipelines.jobs.terminal import output\nwith output.printing():\n    print('x\\n' * 10**6)"
@@ -200,14 +208,14 @@ def test_what_an_audit_has_found_stays_its_exit_code(shop: Shop, monkeypatch: py
 def test_the_account_is_opened_though_the_reader_left_after_the_first_line(shop: Shop) -> None:
     line, _ = LASTING["ledger init"]
     assert to_nobody(shop, line, PYTHONUNBUFFERED="1").returncode == 0
-    shown = in_shell(shop, "ledger show --ledger new.sqlite @")
+    shown = in_shell(shop, "ledger show --ledger new.sqlite @END")
     assert "shop" in shown.stdout
 
 
 @pytest.mark.slow
 def test_the_account_is_opened_and_said_though_standard_error_is_broken(shop: Shop) -> None:
     """The other ledger has had these files, of which a note is due on standard error."""
-    assert in_shell(shop, "run job.yaml --output out @").stderr.splitlines()[-1] == "0"
+    assert in_shell(shop, "run job.yaml --output out @END").stderr.splitlines()[-1] == "0"
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -c '{START}' ledger init job.yaml --ledger new.sqlite 2>/dev/full"],
         cwd=shop.folder, stdout=subprocess.PIPE, text=True, check=False, timeout=240,

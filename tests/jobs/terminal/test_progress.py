@@ -2,9 +2,11 @@
 
 import io
 import itertools
+import time
 
 import pytest
 
+from dp_pipelines.jobs.terminal import progress as progress_module
 from dp_pipelines.jobs.terminal.progress import READING, Progress
 
 
@@ -70,3 +72,47 @@ def test_a_terminal_that_is_gone_stops_nothing() -> None:
         alive.show("planning")
     progress.show("planning")
     progress.__exit__(None, None, None)
+
+
+def test_a_log_gets_a_line_now_and_then_until_the_work_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(progress_module.ENVIRONMENT, "0.01")
+    log = io.StringIO()
+    with Progress(log) as progress:
+        progress.show("planning")
+        while log.getvalue().count("\n") < 2:
+            time.sleep(0.01)
+        progress.show("running on flink")
+        while "running" not in log.getvalue():
+            time.sleep(0.01)
+    said = log.getvalue()
+    assert set(said.splitlines()) == {"progress: planning", "progress: running on flink"}
+    time.sleep(0.05)
+    assert log.getvalue() == said, "nothing is said once the work has ended"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [(None, 10), ("3", 3), ("0", 0), ("", 10), ("often", 10), ("nan", 10), ("-1", 10), ("inf", 10)],
+)
+def test_a_variable_sets_how_often(given: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(progress_module.ENVIRONMENT, raising=False)
+    if given is not None:
+        monkeypatch.setenv(progress_module.ENVIRONMENT, given)
+    assert progress_module._seconds() == seconds
+
+
+def test_quick_work_leaves_no_line_in_a_log() -> None:
+    log = io.StringIO()
+    with Progress(log) as progress:
+        progress.show("planning")
+    assert log.getvalue() == ""
+
+
+def test_a_closed_log_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(progress_module.ENVIRONMENT, "0.01")
+    log = io.StringIO()
+    with Progress(log) as progress:
+        progress.show("planning")
+        log.close()
+        time.sleep(0.05)
+        progress.show("reading")

@@ -94,7 +94,10 @@ def test_a_private_selection_that_published_nothing_says_what_a_group_needs(tmp_
     columns = {"k": pa.array([], pa.string()), "n": pa.array([], pa.float64()), "n_stddev": pa.array([], pa.float64())}
     stage = {**of(n="count"), "selection": {"strategy": "gaussian", "half_keep_users": 65.2}}
     said = printed(tmp_path, columns, stage)
-    assert "weekly · 0 partitions\n  no group was published: a group needs about 66 units\n" in said
+    assert (
+        "weekly · 0 partitions\n  no group was published: a group needs about 66 units. Use larger groups or more rows, "
+        in said
+    )
 
 
 def test_names_and_words_say_nothing_to_a_terminal(tmp_path: pathlib.Path) -> None:

@@ -62,6 +62,19 @@ def test_json_stays_readable(tmp_path: pathlib.Path) -> None:
     assert yaml_lines.parse(made, "made.yaml").data["stages"]["s"]["bounds"]["max_partitions_contributed"] == 3
 
 
+def test_the_files_of_several_lookups_are_written_whole(tmp_path: pathlib.Path) -> None:
+    tables = "lookup: [{csv: a.csv, on: x}, {parquet: b.parquet, on: y, max_rows_per_key: 3}]\n"
+    text = JOB + tables
+    here = str(tmp_path.resolve())
+    for changes in ({BOUND: 16}, {STRATEGY: "laplace"}):
+        made = suggested_job.text_with(job(text, tmp_path), text, changes, [])
+        found = yaml_lines.parse(made, "made.yaml").data["lookup"]
+        assert found == [
+            {"csv": f"{here}/a.csv", "on": "x"},
+            {"parquet": f"{here}/b.parquet", "on": "y", "max_rows_per_key": 3},
+        ]
+
+
 LOOK = {"stage": "s", "date": "2026-01-05"}
 
 

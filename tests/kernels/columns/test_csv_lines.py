@@ -4,6 +4,7 @@ In: bytes that a fuzzer writes. Out: the rows of the reader, compared with those
 """
 
 import csv
+import datetime
 import io
 import time
 import tracemalloc
@@ -18,9 +19,9 @@ from hypothesis import strategies as st
 
 from dp_pipelines.jobs.sources.source_files import TYPES
 from dp_pipelines.kernels.columns import csv_cells, csv_lines
+from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
 from dp_pipelines.kernels.layout import Layout
 
-NULLS = {text.encode() for text in pa.csv.ConvertOptions().null_values}
 HEADER = b"customer,shop,amount\n"
 PIECES = [
     b",",
@@ -56,43 +57,63 @@ class Drops(io.RawIOBase):
 
 
 def read(
-    content: bytes, quoted: bool = True, block: int = csv_lines.BLOCK, names: str = "customer shop amount"
+    content: bytes, form: CsvFormat = DEFAULT, block: int = csv_lines.BLOCK, names: str = "customer shop amount"
 ) -> list:
     """Rows of a file, in their order."""
-    tables = list(csv_lines.read(io.BytesIO(content), names.split(), quoted=quoted, block=block))
+    tables = list(csv_lines.read(io.BytesIO(content), names.split(), form, block=block))
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
-def by_hand(content: bytes, quoted: bool = True, longest: int = csv_lines.LONGEST_LINE) -> list:
+def by_hand(content: bytes, form: CsvFormat = DEFAULT, longest: int = csv_lines.LONGEST_LINE) -> list:
     """The same, byte by byte."""
     listed = []
-    for whole in content.split(b"\n")[1:]:
+    mark, between = form.quote and form.quote.encode(), form.delimiter.encode()
+    nulls = {text.encode(form.codec) for text in form.nulls}
+    for whole in content.split(b"\n")[form.names is None :]:
         line = whole.rstrip(b"\r")
         cells, at, is_row = [], 0, bool(line) and len(whole) <= longest
         while is_row and at <= len(line):
             cell = bytearray()
-            if quoted and line[at : at + 1] == b'"':
+            if mark and line[at : at + 1] == mark:
                 at += 1
-                while line[at : at + 1] != b'"' or line[at + 1 : at + 2] == b'"':
-                    at += line[at : at + 1] == b'"'
+                while line[at : at + 1] != mark or line[at + 1 : at + 2] == mark:
+                    at += line[at : at + 1] == mark
                     cell += line[at : at + 1]
                     at += 1
                     if at >= len(line):
                         is_row = False
                         break
                 at += 1
-            while at < len(line) and line[at : at + 1] != b",":
+            while at < len(line) and line[at : at + 1] != between:
                 is_row = is_row and line[at] != 13
                 cell += line[at : at + 1]
                 at += 1
-            cells.append(None if bytes(cell) in NULLS else bytes(cell))
+            cells.append(None if bytes(cell) in nulls else bytes(cell))
             at += 1
         if is_row and len(cells) == 3:
             listed.append(tuple(cells))
     return listed
 
 
-def check_each_line_alone(content: bytes, quoted: bool, block: int, long: int) -> None:
+FORMS = [
+    DEFAULT,
+    CsvFormat(quote=None),
+    CsvFormat(delimiter=";", nulls=["12", "-"]),
+    CsvFormat(delimiter="\t", quote="'", encoding="latin-1"),
+    CsvFormat(delimiter="|", names=["customer", "shop", "amount"], nulls=[]),
+    CsvFormat(delimiter=" ", quote=None, encoding="cp1252", nulls=["\u00e9", ""]),
+]
+
+
+def as_written(content: bytes, form: CsvFormat) -> bytes:
+    """A file with commas and quotation marks as one of another format: the characters change places."""
+    swapped = bytearray(range(256))
+    for one, other in ((",", form.delimiter), ('"', form.quote or '"')):
+        swapped[ord(one)], swapped[ord(other)] = ord(other), ord(one)
+    return content.translate(bytes(swapped))
+
+
+def check_each_line_alone(content: bytes, form: CsvFormat, block: int, long: int) -> None:
     """Compare both readers; small limits, so that short lines reach them."""
     longest = 40 if long == 4 else csv_lines.LONGEST_LINE
     with pytest.MonkeyPatch.context() as patch:
@@ -100,30 +121,31 @@ def check_each_line_alone(content: bytes, quoted: bool, block: int, long: int) -
         patch.setattr(csv_lines, "LONGEST_LINE", longest)
         # Some bytes are read before the first block, for the header.
         patch.setattr(csv_lines, "LONGEST_HEADER", 24)
-        assert read(HEADER + content, quoted, block) == by_hand(HEADER + content, quoted, longest)
+        whole = as_written(HEADER + content, form)
+        assert read(whole, form, block) == by_hand(whole, form, longest)
 
 
 blocks, longs = st.sampled_from([1, 7, 64, 2**23]), st.sampled_from([4, 2**20])
 
 
 # An open quotation behind as many cells as a row has; a return inside of a cell without quotation.
-@example(content=b'a,b,1,"x\nc,d,2', quoted=True, block=2**23, long=2**20)
-@example(content=b"f\rg,h,6\nc,d,2", quoted=False, block=2**23, long=2**20)
-@given(content=contents, quoted=st.booleans(), block=blocks, long=longs)
+@example(content=b'a,b,1,"x\nc,d,2', form=DEFAULT, block=2**23, long=2**20)
+@example(content=b"f\rg,h,6\nc,d,2", form=FORMS[1], block=2**23, long=2**20)
+@given(content=contents, form=st.sampled_from(FORMS), block=blocks, long=longs)
 @settings(max_examples=200, derandomize=True)
-def test_each_line_is_read_as_if_it_were_alone(content: bytes, quoted: bool, block: int, long: int) -> None:
-    check_each_line_alone(content, quoted, block, long)
+def test_each_line_is_read_as_if_it_were_alone(content: bytes, form: CsvFormat, block: int, long: int) -> None:
+    check_each_line_alone(content, form, block, long)
 
 
 @pytest.mark.slow
 @pytest.mark.long
 # An open quotation behind as many cells as a row has; a return inside of a cell without quotation.
-@example(content=b'a,b,1,"x\nc,d,2', quoted=True, block=2**23, long=2**20)
-@example(content=b"f\rg,h,6\nc,d,2", quoted=False, block=2**23, long=2**20)
-@given(content=contents, quoted=st.booleans(), block=blocks, long=longs)
+@example(content=b'a,b,1,"x\nc,d,2', form=DEFAULT, block=2**23, long=2**20)
+@example(content=b"f\rg,h,6\nc,d,2", form=FORMS[1], block=2**23, long=2**20)
+@given(content=contents, form=st.sampled_from(FORMS), block=blocks, long=longs)
 @settings(max_examples=20_000, derandomize=True)
-def test_many_lines_are_read_as_if_each_were_alone(content: bytes, quoted: bool, block: int, long: int) -> None:
-    check_each_line_alone(content, quoted, block, long)
+def test_many_lines_are_read_as_if_each_were_alone(content: bytes, form: CsvFormat, block: int, long: int) -> None:
+    check_each_line_alone(content, form, block, long)
 
 
 @given(line=line_bytes.filter(lambda line: b"\n" not in line and b"\r" not in line and line), quoted=st.booleans())
@@ -137,7 +159,7 @@ def test_a_line_without_returns_has_the_cells_that_arrow_finds_in_it(line: bytes
         ).num_columns
     except pa.ArrowInvalid:
         alone = 0
-    assert csv_lines._cells_of(line, quoted) == alone
+    assert csv_lines._cells_of(line, CsvFormat(quote='"' if quoted else None)) == alone
 
 
 @given(
@@ -163,7 +185,7 @@ def test_bytes_of_one_unit_leave_the_wire_form_of_all_other_lines(
     def wire(lines: list[bytes]) -> Counter[str]:
         counted: Counter[str] = Counter()
         file = io.BytesIO(HEADER + b"\n".join(lines) + b"\n")
-        for table in csv_lines.read(file, list(kinds), quoted=True, block=block):
+        for table in csv_lines.read(file, list(kinds), block=block):
             cells = {name: csv_cells.cells_as(table.column(name).chunk(0), kind) for name, kind in kinds.items()}
             counted.update(map(repr, layout.wire(pa.table(cells)).to_pylist()))
         return counted
@@ -198,7 +220,7 @@ def test_a_row_that_begins_with_the_mark_of_a_byte_order_keeps_it_wherever_block
 def test_a_stream_may_give_less_than_it_is_asked_for() -> None:
     content = HEADER + b"a,b,1\n" * 50
     for size in (1, 5, 1000):
-        tables = csv_lines.read(Drops(content, size), ["amount"], quoted=True, block=64)  # type: ignore[arg-type]
+        tables = csv_lines.read(Drops(content, size), ["amount"], block=64)  # type: ignore[arg-type]
         assert sum(table.num_rows for table in tables) == 50
 
 
@@ -229,7 +251,7 @@ class Pieces(io.RawIOBase):
 def test_a_line_without_an_end_takes_bounded_memory() -> None:
     tracemalloc.start()
     try:
-        rows = [t.to_pylist() for t in csv_lines.read(Pieces(endless(2**27)), ["amount"], quoted=True)]  # type: ignore[arg-type]
+        rows = [t.to_pylist() for t in csv_lines.read(Pieces(endless(2**27)), ["amount"])]  # type: ignore[arg-type]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -265,7 +287,7 @@ def test_lines_that_are_no_rows_cost_microseconds_each(junk: bytes) -> None:
     ],
 )
 def test_the_first_line_names_the_columns_or_nothing_does(start: bytes, quoted: bool, names: tuple | None) -> None:
-    found = csv_lines.header(start, quoted=quoted)
+    found = csv_lines.header(start, CsvFormat(quote='"' if quoted else None))
     assert (found and found.names) == names
 
 
@@ -351,9 +373,36 @@ def _alone(cell: bytes, kind: pa.DataType) -> pa.Scalar:
     try:
         text = pa.array([cell]).cast(pa.string())
         text = text if pa.types.is_string(kind) else pa.compute.utf8_trim_whitespace(text)
-        return text.cast(kind)[0]
     except pa.ArrowException:
         return pa.nulls(1, kind)[0]
+    local = pa.types.is_timestamp(kind) and kind.tz is None
+    for parsed in (kind, pa.timestamp(kind.unit, "UTC")) if local else (kind,):
+        try:
+            return text.cast(parsed).cast(kind)[0]
+        except pa.ArrowException:
+            pass
+    return pa.nulls(1, kind)[0]
+
+
+INSTANTS = {
+    "2013-01-01T10:00:00Z": datetime.datetime(2013, 1, 1, 10),
+    "2013-01-01T10:00:00+01:30": datetime.datetime(2013, 1, 1, 8, 30),
+    "2013-01-01 00:15-0030": datetime.datetime(2013, 1, 1, 0, 45),
+    "2012-12-31T23:00:00.25+01": datetime.datetime(2012, 12, 31, 22, 0, 0, 250_000),
+    "2013-01-01T10:00:00": datetime.datetime(2013, 1, 1, 10),
+    " 2013-01-01 ": datetime.datetime(2013, 1, 1),
+    "2013-01-01Z": None,
+    "2013-01-01T10:00:00 Z": None,
+    "2013-01-01T10:00:00+25:00": None,
+}
+
+
+@pytest.mark.parametrize("one_kind", [True, False])
+def test_a_time_with_an_offset_is_the_instant_that_it_says_beside_whatever_other_cells(one_kind: bool) -> None:
+    cells = [text.encode() for text in INSTANTS]
+    groups = [[cell] for cell in cells] if one_kind else [cells]
+    found = [csv_cells.cells_as(pa.array(group), pa.timestamp("us")).to_pylist() for group in groups]
+    assert [value for group in found for value in group] == list(INSTANTS.values())
 
 
 def test_types_that_no_expression_knows_are_converted_all_the_same() -> None:

@@ -17,7 +17,7 @@ from dp_pipelines.kernels.statistics import RowCount
 from dp_pipelines.metrics.counts import Count
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.query import ContributionBounds, Query
-from dp_pipelines.transforms.aggregate import ToPartials, ToShards
+from dp_pipelines.steps.aggregate import ToPartials, ToShards
 
 SHORT, LONGEST = long_text.SHORT, long_text.LONGEST_KEY
 LENGTHS = [0, 1, SHORT - 1, SHORT, SHORT + 1, SHORT + 2, 1000, LONGEST, LONGEST + 1]

@@ -184,8 +184,8 @@ def test_encoded_examples_keep_their_group(tmp_path: pathlib.Path) -> None:
 ONE_PLACE = {
     "split": {"dp_pipelines.training.examples.split", "dp_pipelines.audit.made_up"},
     "answers_of": {"dp_pipelines.training.examples.groups"},
-    "with_answers": {"dp_pipelines.transforms.examples"},
-    "as_decided": {"dp_pipelines.transforms.examples"},
+    "with_answers": {"dp_pipelines.steps.write_examples"},
+    "as_decided": {"dp_pipelines.steps.write_examples"},
     "AllUnits": {"dp_pipelines.training.fit"},
     "TrainingUnits": {"dp_pipelines.training.examples.groups"},
     "HeldOutUnits": {"dp_pipelines.training.examples.groups"},

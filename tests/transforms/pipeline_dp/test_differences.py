@@ -214,3 +214,17 @@ def test_threads_that_read_one_local_result_get_one_release() -> None:
         first = threads.submit(list, result)
         begun.wait()
         assert list(result) == first.result()
+
+
+@pytest.mark.parametrize("epsilon", [40, 1000, 1e5])
+def test_an_epsilon_that_protects_nobody_is_held_to_the_largest_of_a_plan(epsilon: float, caplog) -> None:
+    accountant = ours.NaiveBudgetAccountant(epsilon, 1e-6)
+    engine = ours.DPEngine(accountant, ours.LocalBackend())
+    params = theirs.AggregateParams(metrics=[M.COUNT], **BOUNDS)
+    counts = engine.aggregate([Row(who, 1, 1.0) for who in range(1000)], params, extractors(), [1])
+    accountant.compute_budgets()
+    assert accountant.total_epsilon == epsilon
+    assert 39 < accountant.plan.accounted["epsilon"] < 40
+    assert "the plan spends 40" in caplog.text
+    ((_, metrics),) = counts
+    assert abs(metrics.count - 1000) < 2

@@ -165,3 +165,36 @@ def test_a_row_of_which_many_are_made_fills_several_tables() -> None:
 def test_a_table_of_long_vectors_has_few_rows() -> None:
     rows = [("ann", "north", np.zeros(2**19)) for _ in range(5)]
     assert [table.num_rows for table in tables(iter(rows), reader(size=2**19))] == [0, 2, 2, 1]
+
+
+def test_each_function_is_called_once_for_each_row_whatever_it_raises() -> None:
+    called: list[int] = []
+
+    def unit(row: int) -> int:
+        called.append(row)
+        if row % 7 == 3:
+            raise StopIteration
+        if row % 7 == 5:
+            raise SystemExit("secret")
+        return row
+
+    numbers = list(range(2000))
+    (table,) = RowReader(unit=unit, partition=lambda row: row % 2).tables(numbers)
+    assert called == numbers
+    kept = [row for row in numbers if row % 7 not in (3, 5)]
+    units = table.column("privacy_id").to_pylist()
+    assert [row for row, found in zip(numbers, units, strict=True) if found is not None] == kept
+
+
+def test_tables_are_the_same_however_rows_are_gathered(monkeypatch) -> None:
+    steps = (("flat_map", lambda row: [row] * (row[2] % 3)), ("map", lambda row: (*row[:2], row[2] + 1)))
+    rows = [(f"p{who}", who % 5, who) for who in range(1500)]
+
+    def found(chunk: int, most: int) -> list[dict[str, list]]:
+        monkeypatch.setattr("dp_pipelines.transforms.pipeline_dp.extract.CHUNK_ROWS", chunk)
+        monkeypatch.setattr("dp_pipelines.transforms.pipeline_dp.extract.BATCH_ROWS", most)
+        made = list(reader(steps=steps).tables(rows))
+        assert [table.num_rows for table in made[:-1]] == [most] * (len(made) - 1)
+        return pa.concat_tables(made).to_pydict()
+
+    assert found(512, 2**16) == found(7, 100) == found(1000, 3)

@@ -194,7 +194,7 @@ COUNT = theirs.AggregateParams(metrics=[M.COUNT], **LINEAR)
         (
             "public_partitions",
             lambda: engine(ours.BeamBackend()).aggregate(
-                rows := beam.Pipeline() | beam.Create([1]), COUNT, extractors(), rows
+                rows := beam.Pipeline() | beam.Create([1]) | beam.Map(str), COUNT, extractors(), rows
             ),
         ),
         ("public_partitions", lambda: engine().aggregate([], COUNT, extractors(), "north")),

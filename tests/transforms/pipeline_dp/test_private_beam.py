@@ -162,13 +162,50 @@ def test_rows_without_ids_count_each_for_itself() -> None:
         assert_that(found | beam.MapTuple(lambda key, metrics: (key, metrics.count)), near(1000, 50))
 
 
+KEYWORDS = {
+    "variance_params": "variance",
+    "mean_params": "mean",
+    "sum_params": "sum",
+    "count_params": "count",
+    "privacy_id_count_params": "ids",
+}
+
+
+@pytest.mark.parametrize(("keyword", "name"), KEYWORDS.items())
+def test_parameters_have_the_names_that_programs_write(keyword: str, name: str) -> None:
+    transform, params, _, _ = ABOUT[name]
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    accountant = ours.NaiveBudgetAccountant(1, 1e-6)
+    made = transform(**{keyword: params}, label="Named", public_partitions=[1], out_explain_computaton_report=None)
+    assert isinstance(private(pipeline, accountant) | made, beam.PCollection)
+    assert made.label == "Named"
+
+
+def test_parameters_of_another_metric_are_refused() -> None:
+    with pytest.raises(TypeError, match="count_params: must be CountParams"):
+        private_beam.Count(ABOUT["sum"][1])
+
+
+@pytest.mark.parametrize(
+    ("name", "transform"),
+    [("Map", "Double" >> beam.Map(lambda row: row)), ("GroupByKey", beam.GroupByKey()), ("int", 3)],
+)
+def test_what_is_no_private_transform_is_named_in_a_type_error(name: str, transform: Any) -> None:
+    rows = private(beam.Pipeline(runner=FnApiRunner()), ours.NaiveBudgetAccountant(1, 1e-6))
+    with pytest.raises(TypeError, match=f"cannot be passed to {name}"):
+        rows | transform
+
+
 @pytest.mark.parametrize(
     ("hint", "misuse"),
     [
         ("transforms of dp_pipelines", lambda rows: rows | beam.Map(print)),
         ("MakePrivate", lambda rows: rows._rows.pcoll | private_beam.Count(ABOUT["count"][1])),
         ("SampleAndAggregate", lambda rows: rows | private_beam.CombinePerKey(None, None)),
-        ("pass a list", lambda rows: rows | private_beam.Count(ABOUT["count"][1], public_partitions=rows._rows.pcoll)),
+        (
+            "run two pipelines",
+            lambda rows: rows | private_beam.Count(ABOUT["count"][1], public_partitions=rows._rows.pairs()),
+        ),
         ("import NaiveBudget", lambda rows: private_beam.MakePrivate(theirs.NaiveBudgetAccountant(1, 1e-6), None)),
     ],
 )

@@ -146,7 +146,7 @@ def test_what_is_not_plainly_a_window_over_one_unit_is_refused(sql: str) -> None
         ("count(geo.country) OVER ()", ["'geo'", "struct", "columns"]),
         ("count(*) OVER (PARTITION BY x)", ["'x'", "not defined before"]),
         ("y + 1", ["'y'", "not defined before it", "in order"]),
-        ("n = {end}", ["only be used in source and where"]),
+        ("n = {end}", ["only be used in source, where and having"]),
         ("sum(n) OVER", ["not an SQL expression"]),
     ],
 )

@@ -1,0 +1,93 @@
+"""How long a ledger waits for a server that does not answer, and who is told.
+
+In: seconds, a listener. Out: another try, or the failure after all. Holds: only a line that is lost is waited for: what a server
+refuses is told at once. Not covered: what a write did whose answer was lost (`journal` reads it back); files, whose writers wait
+for each other.
+"""
+
+import time
+from collections.abc import Callable
+
+from dp_pipelines.errors import LedgerError
+
+A_MINUTE = 60.0
+"""Seconds that a command waits for a server."""
+
+TEN_MINUTES = 600.0
+"""Seconds that a finished release is worth."""
+
+PAUSE_SECONDS = 1.0
+"""Between two tries."""
+
+REMINDER_SECONDS = 60.0
+"""How often the listener hears that the wait goes on."""
+
+
+class Unreachable(LedgerError):
+    """The server of a ledger does not answer, or hung up. What was under way has happened as a whole, or not at all."""
+
+
+def _unheard(text: str) -> None:
+    """For who does not listen."""
+
+
+class Patience:
+    """How long to try again.
+
+    Args:
+        seconds: from the first failure on; 0 gives up at once.
+        tell: hears that somebody waits, and why.
+
+    >>> heard = []
+    >>> patience = Patience(1e-9, heard.append)
+    >>> patience.again(Unreachable("the server cannot be reached"), "ledger postgresql://host/budget")
+    >>> heard
+    ['ledger postgresql://host/budget: the server does not answer; trying again for a moment']
+    >>> patience.answered("ledger postgresql://host/budget")
+    >>> heard[-1]
+    'ledger postgresql://host/budget: the server answers again'
+    """
+
+    def __init__(self, seconds: float = 0.0, tell: Callable[[str], None] = _unheard) -> None:
+        self.seconds = seconds
+        self._tell = tell
+        self._since: float | None = None
+        self._told = 0.0
+
+    def again(self, lost: Unreachable, place: str) -> None:
+        """Wait a moment before the next try.
+
+        Args:
+            lost: why it is needed.
+            place: which ledger, without a password.
+
+        Raises:
+            Unreachable: `lost`; it has lasted too long.
+        """
+        now = time.monotonic()
+        if self.seconds <= 0 or (self._since is not None and now >= self._since + self.seconds):
+            self._since = None
+            raise lost
+        if self._since is None or now >= self._told + REMINDER_SECONDS:
+            self._since = now if self._since is None else self._since
+            self._told = now
+            left = self._since + self.seconds - now
+            self._tell(f"{place}: the server does not answer; trying again for {_in_words(left)}")
+        time.sleep(min(PAUSE_SECONDS, self.seconds))
+
+    def answered(self, place: str) -> None:
+        """What was tried has been done."""
+        if self._since is not None:
+            self._since = None
+            self._tell(f"{place}: the server answers again")
+
+
+def _in_words(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> _in_words(600.0), _in_words(59.7), _in_words(31)
+    ('10 minutes', '60 seconds', '31 seconds')
+    """
+    if seconds < 0.5:
+        return "a moment"
+    return f"{round(seconds / 60)} minutes" if seconds > 90 else f"{round(seconds)} seconds"

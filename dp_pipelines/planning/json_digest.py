@@ -1,0 +1,101 @@
+"""The SHA-256 of JSON text in which long lists of public keys may stand.
+
+In: JSON values, with lists of keys among them. Out: the digest of their text, as `json.dumps` with sorted keys writes it.
+Holds: it is that of the whole text, though a long list is written piece by piece, and mostly without a Python value for each
+key. Not covered: what a digest is taken of (`describe`).
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dp_pipelines.kernels.columns.listed_keys import AT_ONCE, ListedKeys
+
+Keys = Sequence[Sequence[Any]]
+
+_PLAIN_TEXT = r"^[ !#-&(-\[\]-~]*$"
+"""ASCII without quotation marks, backslashes and control characters: what JSON and Python write as it is."""
+
+_NULL = '"NoneType:None"'
+
+
+@dataclasses.dataclass(frozen=True)
+class LongList:
+    """Public keys among JSON values: they stand for the list that `keys_to_json` makes of them."""
+
+    keys: Keys
+
+
+def keys_to_json(keys: Keys) -> "list[list[str]] | LongList":
+    """Public keys as JSON values, with their types, so that 1 and "1" give different digests.
+
+    >>> keys_to_json([("north", 1)])
+    [["str:'north'", 'int:1']]
+    """
+    return _described(keys) if len(keys) <= AT_ONCE else LongList(keys)
+
+
+def sha256(content: Any) -> str:
+    """The digest, in hexadecimal digits.
+
+    Args:
+        content: JSON values; long lists of keys may stand in them.
+
+    >>> sha256({"b": 1, "a": None}) == hashlib.sha256(b'{"a": null, "b": 1}').hexdigest()
+    True
+    """
+    found: dict[str, LongList] = {}
+
+    def mark(value: Any) -> str:
+        if not isinstance(value, LongList):
+            raise TypeError(f"{type(value).__name__} is none of JSON's")
+        # No name or value of a job holds this character together with a number that is not used yet.
+        name = f"\0 list {len(found)} \0"
+        found[name] = value
+        return name
+
+    rest = json.dumps(content, sort_keys=True, default=mark)
+    digest = hashlib.sha256()
+    for name, listed in found.items():  # in the order of the text
+        before, _, rest = rest.partition(json.dumps(name))
+        digest.update(f"{before}[".encode())
+        between = b""
+        for piece in _pieces(listed.keys):
+            digest.update(between + piece)
+            between = b", "
+        rest = f"]{rest}"
+    digest.update(rest.encode())
+    return digest.hexdigest()
+
+
+def _described(keys: Keys) -> list[list[str]]:
+    return [[f"{type(value).__name__}:{value!r}" for value in key] for key in keys]
+
+
+def _pieces(keys: Keys) -> Iterator[bytes]:
+    """The text of a list without its brackets, in pieces that a comma joins."""
+    for begin in range(0, len(keys), AT_ONCE):
+        if isinstance(keys, ListedKeys):
+            found = [_texts(column[begin : begin + AT_ONCE]) for column in keys.declared_arrays]
+            texts = [column for column in found if column is not None]
+            if len(texts) == len(found):
+                of_keys = pc.binary_join_element_wise(*texts, ", ") if len(texts) > 1 else texts[0]
+                yield ", ".join(f"[{text}]" for text in of_keys.to_pylist()).encode()
+                continue
+        yield json.dumps(_described(keys[begin : begin + AT_ONCE]))[1:-1].encode()
+
+
+def _texts(column: pa.Array) -> pa.Array | None:
+    """How JSON writes each described value of a column; None: of a type, or with a text, that only Python writes."""
+    if pa.types.is_integer(column.type):
+        texts, before, after = column.cast(pa.string()), '"int:', '"'
+    elif pa.types.is_string(column.type) and pc.all(pc.match_substring_regex(column, _PLAIN_TEXT)).as_py() is not False:
+        texts, before, after = column, "\"str:'", "'\""
+    else:
+        return None
+    return pc.fill_null(pc.binary_join_element_wise(before, texts, after, ""), _NULL)

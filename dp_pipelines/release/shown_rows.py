@@ -1,0 +1,177 @@
+"""Which rows of a released table are published, and in which order they are printed: `having`, `order_by`, `limit`.
+
+In: a stage's released table. Out: the rows that are published, sorted by key, and what is said of them. Holds: post-processing of
+released numbers, so it costs nothing; the same table gives the same rows; ties go by key, null and NaN come last. Rows that are
+chosen for their numbers were chosen for their noise too, and every page says so. Not covered: what a condition may say (`jobs`).
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.release.staging import sorted_by_key
+
+ENTRY = "shown"
+"""Where a stage's entry in the manifest says which of its rows are published."""
+
+LONGEST = 200
+"""Characters of a condition that are repeated for readers."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownRows:
+    """Which rows of a stage are published.
+
+    Args:
+        keys: the partition columns.
+        ranks: columns that say which partition a row is of, and hold no noise: the keys, and a rank.
+        having: the condition as it was written, or None.
+        reads: the columns that it names.
+        passing: the rows of a table for which it is true.
+        order_by: in which order rows are printed, and are the first.
+        limit: how many rows are published, or None.
+        top: whether the stage publishes its largest partitions only, before all this.
+    """
+
+    keys: tuple[str, ...]
+    ranks: tuple[str, ...]
+    having: str | None = None
+    reads: tuple[str, ...] = ()
+    passing: Callable[[pa.Table], pa.Table] | None = None
+    order_by: tuple[SortColumn, ...] = ()
+    limit: int | None = None
+    top: bool = False
+
+    def of(self, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+        """The rows that are published, sorted by key, and what the manifest says of them.
+
+        Args:
+            table: the stage's whole released table.
+
+        >>> table = pa.table({"k": ["a", "b", "c"], "n": [2.0, 9.0, None]})
+        >>> shown = ShownRows(keys=("k",), ranks=("k",), order_by=(SortColumn(column="n", descending=True),), limit=1)
+        >>> rows, said = shown.of(table)
+        >>> rows.to_pydict(), said["words"][0]
+        ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which is too high on average')
+        """
+        passed = table if self.passing is None or not table.num_rows else self.passing(table)
+        first = passed
+        if self.limit is not None and passed.num_rows > self.limit:
+            first = gather.take_rows(passed, pa.array(in_order(passed, self.order_by, self.keys)[: self.limit]))
+        groups, rows = table.num_rows, first.num_rows
+        return sorted_by_key(first, self.keys), {
+            "having": self.having,
+            "order_by": [one.text for one in self.order_by],
+            "limit": self.limit,
+            "groups": groups,
+            "passed": passed.num_rows,
+            "rows": rows,
+            "words": self._words(groups, passed.num_rows, rows),
+        }
+
+    def _words(self, groups: int, passed: int, rows: int) -> list[str]:
+        """What readers must know of rows that were chosen by released numbers."""
+        if not groups:
+            return []
+        every = f"{groups:,} group{'' if groups == 1 else 's'}" + (" that `top` has chosen" if self.top else "")
+        said = [self._of_condition(passed, every)] if self.having is not None else []
+        if rows < passed:
+            whole = "of these" if said else f"of the {every}" if self.top else f"of all {every}"
+            said.append(f"{whole}, {self._of_limit(rows)}")
+        return [*said, "a group that is left out is not zero"] if rows < groups and self.keys else said
+
+    def _of_condition(self, passed: int, every: str) -> str:
+        condition = " ".join((self.having or "").split())
+        quoted = f"`{condition if len(condition) <= LONGEST else condition[: LONGEST - 1] + '…'}`"
+        if not self.keys:
+            return f"the total passes {quoted}" if passed else f"the total does not pass {quoted}; it is not zero"
+        said = f"{passed:,} of {every} {'passes' if passed == 1 else 'pass'} {quoted}"
+        if not passed or set(self.reads) <= set(self.ranks):
+            return said
+        return f"{said}; numbers just above a threshold are too high on average, those just below one too low"
+
+    def _of_limit(self, rows: int) -> str:
+        first, is_are = self.order_by[0], "is" if rows == 1 else "are"
+        many = "" if rows == 1 else f"{rows:,} "
+        if first.column in self.ranks or first.column.endswith("_stddev"):
+            said = f"the first {many}by {', '.join(one.text for one in self.order_by)} {is_are} shown"
+            if all(one.column in self.ranks for one in self.order_by):
+                return said
+            return f"{said}; numbers that are chosen for their size are too high or too low on average"
+        size, bias = ("largest", "high") if first.descending else ("smallest", "low")
+        return f"the {many}{size} by {first.column} {is_are} shown, which {is_are} too {bias} on average"
+
+
+def in_order(table: pa.Table, order_by: Sequence[SortColumn], keys: Sequence[str]) -> NDArray[np.int64]:
+    """The rows of a table in an order; of equal ones in the order of their keys; null and NaN last.
+
+    Args:
+        table: its rows.
+        order_by: columns of it.
+        keys: its partition columns.
+
+    >>> table = pa.table({"k": ["b", "a", "c"], "n": [1.0, 1.0, float("nan")]})
+    >>> in_order(table, [SortColumn(column="n", descending=True)], ["k"]).tolist()
+    [1, 0, 2]
+    """
+    by = [(one.column, "descending" if one.descending else "ascending") for one in order_by]
+    named = {name for name, _ in by}
+    by += [(name, "ascending") for name in keys if name not in named]
+    by = [(name, way) for name, way in by if not pa.types.is_null(table.schema.field(name).type)]
+    if not by or not table.num_rows:
+        return np.arange(table.num_rows)
+    return np.asarray(pc.sort_indices(table, sort_keys=by).to_numpy()).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShownPart:
+    """What a manifest says of a stage whose rows were chosen.
+
+    Args:
+        groups: how many were released.
+        rows: how many of them are published.
+        order_by: the order in which they are printed; empty where none was asked for.
+        words: what readers must know.
+        chooses: whether rows may be left out, as far as the job says.
+    """
+
+    groups: int
+    rows: int
+    order_by: tuple[SortColumn, ...]
+    words: tuple[str, ...]
+    chooses: bool
+
+
+def read_part(stage: Mapping[str, Any]) -> ShownPart | None:
+    """What a stage's entry in the manifest says of its rows; None where all of them are published in the order of their size.
+
+    Args:
+        stage: the entry; any part of it may be missing.
+
+    >>> read_part({}) is None, read_part({"shown": {"groups": 3, "rows": 1, "order_by": ["n desc"], "words": []}}).rows
+    (True, 1)
+    """
+    entry = stage.get(ENTRY)
+    if not isinstance(entry, Mapping):
+        return None
+    groups, rows, order_by, words = (entry.get(key) for key in ("groups", "rows", "order_by", "words"))
+    if not all(type(number) is int and 0 <= number < 10**15 for number in (groups, rows)):
+        return None
+    if not all(isinstance(v, list) and all(isinstance(one, str) for one in v) for v in (order_by, words)):
+        return None
+    assert isinstance(groups, int)
+    assert isinstance(rows, int)
+    try:
+        read = tuple(SortColumn.read(text) for text in order_by or ())
+    except RequestError:
+        return None
+    chooses = entry.get("having") is not None or entry.get("limit") is not None
+    return ShownPart(groups=groups, rows=rows, order_by=read, words=tuple(words or ()), chooses=chooses)

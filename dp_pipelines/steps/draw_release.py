@@ -1,0 +1,40 @@
+"""Selection and noise, in one step for each place; then the barrier.
+
+In: the partial tables of a place. Out: released tables. Holds: selection and all noise of a partition are decided in one
+call; no later step of the pipeline depends on what was drawn, so a place that is computed again is another complete
+release of its partitions, and only one is ever visible.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from dp_pipelines.kernels import accumulate, shard
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release.draw import draw_release
+from dp_pipelines.steps.step import Sharded, Step
+
+
+class DrawRelease(Step):
+    """Merge the partials of a place, select partitions and add noise."""
+
+    gives = Sharded
+
+    def __init__(self, stage: StagePlan, places: int) -> None:
+        self._stage, self._places = stage, places
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+        """The released table of one place, in pieces with one common key, so that a single writer gets them all."""
+        yield from ((0, piece) for piece in shard.pieces(draw_release(self.totals(element), self._stage)))
+
+    def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
+        """The merged totals of one place."""
+        place, tables = element
+        partials = [table for table in tables if table.num_columns]
+        layout, statistics = self._stage.layout, self._stage.statistics
+        if layout.public is not None:
+            return accumulate.merge_public(partials, layout, statistics, place, self._places)
+        # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
+        partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
+        return accumulate.merge(partials, layout.partition_names, statistics)

@@ -1,0 +1,274 @@
+"""Parquet and CSV files as Arrow tables of bounded size, by steps.
+
+In: paths. Out: tables of a few megabytes, first one without rows that tells the types. Holds: only the requested columns are
+read; a damaged file fails the run with the file's name and no value. Not covered: which files there are (`transforms.read`,
+`jobs.sources`); anyone who watches can see sizes and times of reads.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from dp_pipelines.errors import DamagedInputError
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import csv_lines, dictionary_page
+from dp_pipelines.kernels.columns.csv_format import DEFAULT, CsvFormat
+from dp_pipelines.kernels.columns.csv_values import values
+from dp_pipelines.kernels.columns.long_text import is_text
+from dp_pipelines.kernels.sizes import BATCH_BYTES
+from dp_pipelines.steps.flow import Flow, Opener
+from dp_pipelines.steps.step import Step
+
+TOGETHER_BYTES = 64 * 2**20
+"""Row groups of a file are read together as one element up to this many uncompressed bytes; a larger one is read alone."""
+
+BATCH_ROWS = 2**19
+"""The most rows of a table."""
+
+TEXT_ROWS = 2**9
+"""How many rows are decoded at a time if a long text, held once by the file, may appear in all of them."""
+
+LONG_ENTRY = 2**10
+"""Bytes of a text. A column whose dictionary holds a longer one is read as codes, even if few rows share each entry."""
+
+AS_CODES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"})
+"""The page encodings whose texts Arrow can read as codes."""
+
+FEW_BYTES = 8 * 2**20
+"""The same for engines whose threads share the row groups of a file."""
+
+
+def parquet_tables(files: Flow, columns: Sequence[str] | None) -> Flow:
+    """The tables of Parquet files.
+
+    Args:
+        files: their paths.
+        columns: to read; None: all.
+    """
+    # Whoever computes in as many threads as there are cores needs no more of them inside Arrow.
+    together = FEW_BYTES if files.own_threads else TOGETHER_BYTES
+    read = ReadRowGroups(columns, use_threads=not files.own_threads, opener=files.opener)
+    return files.each("RowGroups", RowGroups(together, files.opener)).each("Read", read)
+
+
+def csv_tables(files: Flow, types: dict[str, pa.DataType], form: CsvFormat = DEFAULT) -> Flow:
+    """The tables of CSV files.
+
+    Args:
+        files: their paths.
+        types, form: as for `ReadCsvFile`.
+    """
+    return files.spread("Spread").each("Read", ReadCsvFile(types, form, opener=files.opener))
+
+
+def open_local(path: str) -> BinaryIO:
+    """A file of this machine, read without Python's lock."""
+    return cast(BinaryIO, pa.OSFile(path))
+
+
+class RowGroups(Step):
+    """Which row groups of a Parquet file are read together.
+
+    Args:
+        together: up to how many uncompressed bytes; None: `TOGETHER_BYTES`.
+        opener: opens files.
+    """
+
+    gives = tuple[tuple[str, int], int]
+
+    def __init__(self, together: int | None = None, opener: Opener = open_local) -> None:
+        self._together, self._opener = TOGETHER_BYTES if together is None else together, opener
+
+    def process(self, path: str) -> Iterator[tuple[tuple[str, int], int]]:
+        """File and first group, with the group after the last."""
+        with self._opener(path) as stream:
+            try:
+                metadata = pa.parquet.ParquetFile(stream).metadata
+                sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: is not a complete Parquet file") from None
+        # The group before the first stands for a table without rows: types are known even where there are none.
+        begin, held = -1, 0
+        for group, size in enumerate(sizes):
+            if held and held + size > self._together:
+                yield (path, begin), group
+                begin, held = group, 0
+            held += size
+        yield (path, begin), len(sizes)
+
+
+class ReadRowGroups(Step):
+    """The tables of row groups.
+
+    Args:
+        columns: to read; None: all.
+        use_threads: whether Arrow decodes columns in threads of its own.
+        opener: opens files.
+    """
+
+    alone = True
+
+    def __init__(self, columns: Sequence[str] | None, use_threads: bool = True, opener: Opener = open_local) -> None:
+        self._columns, self._use_threads = None if columns is None else list(columns), use_threads
+        self._opener = opener
+
+    def process(self, element: tuple[tuple[str, int], int]) -> Iterator[pa.Table]:
+        """Tables, the first one without rows if the file begins here."""
+        (path, begin), end = element
+        with self._opener(path) as stream:
+            try:
+                for group in range(begin, end):
+                    yield from self._tables(stream, group)
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
+
+    def _tables(self, stream: BinaryIO, group: int) -> Iterator[pa.Table]:
+        file = pa.parquet.ParquetFile(stream)
+        if group < 0:
+            empty = file.schema_arrow.empty_table()
+            yield empty if self._columns is None else empty.select(self._columns)
+            return
+        codes = _repeating_text(file, group)
+        codes += [
+            chunk.path_in_schema
+            for chunk in _uncertain(file, group, self._columns, codes)
+            if _has_long_entry(stream, group, chunk)
+        ]
+        file = pa.parquet.ParquetFile(stream, read_dictionary=codes, metadata=file.metadata)
+        rows = _batch_rows(file, group, self._columns)
+        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, self._columns, codes) else rows
+        yield from _gathered(
+            file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=self._use_threads), rows
+        )
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Tables of about `rows` rows, fewer if rows are large: text comes in smaller pieces than numbers."""
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in batches:
+        held.append(batch)
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+        if held_rows >= 0.75 * rows or held_bytes >= 2 * BATCH_BYTES:
+            yield pa.Table.from_batches(held)
+            held, held_rows, held_bytes = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _uncertain(
+    file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]
+) -> list[pa.parquet.ColumnChunkMetaData]:
+    """Text columns that are not read as codes, although their dictionary may hold a long text shared by many rows."""
+    found = []
+    for chunk in _chunks(file, group):
+        field = chunk.path_in_schema
+        read = (columns is None or field in columns) and field not in codes and field in file.schema_arrow.names
+        if read and chunk.has_dictionary_page and AS_CODES.issuperset(chunk.encodings):
+            found += [chunk] if is_text(file.schema_arrow.field(field).type) else []
+    return found
+
+
+def _has_long_entry(stream: BinaryIO, group: int, chunk: pa.parquet.ColumnChunkMetaData) -> bool:
+    """Whether the dictionary of a column chunk holds a long text. Its first page is enough: Arrow reads the dictionary whole."""
+    if dictionary_page.all_short(stream, chunk):
+        return False
+    name = chunk.path_in_schema
+    file = pa.parquet.ParquetFile(stream, read_dictionary=[name], pre_buffer=False, buffer_size=2**20)
+    for batch in file.iter_batches(1, row_groups=[group], columns=[name]):
+        return bool((pc.max(pc.binary_length(batch.column(0).dictionary)).as_py() or 0) > LONG_ENTRY)
+    return False
+
+
+def _chunks(file: pa.parquet.ParquetFile, group: int) -> list[pa.parquet.ColumnChunkMetaData]:
+    return [file.metadata.row_group(group).column(i) for i in range(file.metadata.num_columns)]
+
+
+def _decodes_text(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None, codes: list[str]) -> bool:
+    """Whether the columns to read hold texts of any length that the file may store once for many rows.
+
+    Columns read as codes, with a checked dictionary, or stored row by row do not count.
+    """
+    read = [field for field in file.schema_arrow if columns is None or field.name in columns]
+    plain = {c.path_in_schema for c in _chunks(file, group) if AS_CODES.issuperset(c.encodings)}
+    return any(f.name not in codes and _holds_text(f.type) and not (is_text(f.type) and f.name in plain) for f in read)
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(index).type) for index in range(kind.num_fields))
+    if pa.types.is_dictionary(kind):  # a schema that Arrow has written: read as codes
+        return False
+    return is_text(keys.plain_type(kind))
+
+
+def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | None) -> int:
+    """The number of rows in a table of about `BATCH_BYTES`, according to the footer."""
+    chunks = _chunks(file, group)
+    read = [chunk for chunk in chunks if columns is None or chunk.path_in_schema.split(".")[0] in columns]
+    # Numbers take eight bytes a row in memory, however few they take in the file.
+    # By the rows of the group: of lists the footer counts the values inside.
+    count = max(file.metadata.row_group(group).num_rows, 1)
+    width = sum(max(8.0, chunk.total_uncompressed_size / count) for chunk in read)
+    return int(min(max(BATCH_BYTES / max(width, 1.0), 2**12), BATCH_ROWS))
+
+
+def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
+    """Text columns that take few bytes per row: they are stored as codes, and reading them as codes is much faster.
+
+    Only text columns, never text inside a list or a struct: those must have one type whatever the rows hold, since not every
+    reader accepts codes there.
+    """
+    plain = {
+        field.name for field in file.schema_arrow if pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+    }
+    chunks = _chunks(file, group)
+    return [
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.path_in_schema in plain
+        and chunk.has_dictionary_page
+        and AS_CODES.issuperset(chunk.encodings)
+        and chunk.total_uncompressed_size < 4 * chunk.num_values
+    ]
+
+
+class ReadCsvFile(Step):
+    """The tables of a CSV file.
+
+    Args:
+        types: of the columns that are read.
+        form: of the file.
+        block: bytes that are read at a time.
+        opener: opens files.
+    """
+
+    def __init__(
+        self,
+        types: dict[str, pa.DataType],
+        form: CsvFormat = DEFAULT,
+        block: int = csv_lines.BLOCK,
+        opener: Opener = open_local,
+    ) -> None:
+        self._types, self._form, self._block, self._opener = types, form, block, opener
+
+    def process(self, path: str) -> Iterator[pa.Table]:
+        """Tables, the first one without rows."""
+        with self._opener(path) as stream:
+            try:
+                yield from self._tables(stream)
+            except (pa.ArrowException, OSError, ValueError):
+                raise DamagedInputError(f"file {path!r}: is not a CSV file with the declared columns") from None
+
+    def _tables(self, stream: BinaryIO) -> Iterator[pa.Table]:
+        # Cells are read as text and converted one by one: a cell that does not fit is null, and decides nothing else.
+        rows = csv_lines.read(stream, list(self._types), self._form, block=self._block)
+        yield pa.table({name: pa.array([], kind) for name, kind in self._types.items()})
+        for table in rows:
+            for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+                columns = [values(batch.column(name), name, kind, self._form) for name, kind in self._types.items()]
+                yield pa.table(dict(zip(self._types, columns, strict=True)))

@@ -1,0 +1,59 @@
+"""The options of the command `run`.
+
+In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
+"""
+
+import argparse
+from collections.abc import Callable
+
+from dp_pipelines.jobs.cli import runner_arguments
+from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
+
+MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+
+EPILOG = """examples:
+  dp-pipelines run weekly.yaml --output out/2026-W01 --param week=2026-W01
+  dp-pipelines run weekly.yaml --output out/made-up --synthetic
+
+a job file:
+  dataset: grocery
+  privacy_unit: CUSTOMER_ID
+  budget: {epsilon: 1.0, delta: 1.0e-6}
+  source: {parquet: "data/*.parquet"}
+  stages:
+    weekly:
+      kind: aggregate
+      partition_by: [PRODUCT]
+      bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 2}
+      metrics:
+        orders: {kind: count}
+        revenue: {kind: sum, column: PRICE, min_value: 0, max_value: 100}
+
+Any other option goes to Beam, with a runner of Beam; write it as --name=value, after the job file.
+"""
+
+
+def add(make: MakeParser) -> None:
+    """Add the parser of `run`.
+
+    Args:
+        make: adds a command: name, help text, epilog.
+    """
+    run = make("run", "run a job: read, release and publish", EPILOG)
+    run.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
+    run.add_argument("--output", metavar="DIR", required=True, help="the folder to publish; it must not exist")
+    run.add_argument(
+        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
+    )
+    run.add_argument("--run-id", metavar="ID", help="name of this run; required if the budget covers several runs")
+    run.add_argument(
+        "--ledger",
+        metavar="URL",
+        help="the ledger (default: dp-ledger.sqlite beside JOB; none: no accounting across runs)",
+    )
+    add_anchor(run)
+    run.add_argument(
+        "--synthetic", action="store_true", help="make the report of made-up rows: reads no row, costs nothing"
+    )
+    run.add_argument("--json", action="store_true", help="print JSON instead of the summary")
+    runner_arguments.add(run)

@@ -1,0 +1,78 @@
+"""The options of the command `sql`.
+
+In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
+"""
+
+import argparse
+from collections.abc import Callable
+
+from dp_pipelines.jobs.cli import ledger_arguments, runner_arguments
+from dp_pipelines.jobs.spec import csv_arguments
+
+MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
+
+EPILOG = """examples:
+  dp-pipelines sql "SELECT region, count(*) AS orders, avg(price) AS price FROM 'data/*.parquet' WHERE amount > 0
+      GROUP BY ALL HAVING orders > 50 ORDER BY orders DESC LIMIT 20" \\
+      --dataset shop --unit customer_id --epsilon 1 --delta 1e-6 --clip price=0:1000 \\
+      --max-partitions-contributed 8 --max-contributions-per-partition 2 --output out/orders
+  dp-pipelines sql @query.sql ... --plan             its noise, and the job file that it stands for; no row is read
+
+Ranges and bounds are public: take them from what anybody knows of such rows, never from the rows. Any other option goes to Beam;
+write it as --name=value.
+"""
+
+
+def add(make: MakeParser) -> None:
+    """Add the parser of `sql`.
+
+    Args:
+        make: adds a command: name, help text, epilog.
+    """
+    parser = make("sql", "answer one SELECT statement with differential privacy", EPILOG)
+    parser.add_argument("statement", metavar="SQL", help="the statement; @FILE reads a file, - reads standard input")
+    parser.add_argument("--dataset", metavar="NAME", required=True, help="the account that the answer is charged to")
+    parser.add_argument(
+        "--unit", metavar="COLUMN", action="append", default=[],
+        help="the column that identifies whom the guarantee protects; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--epsilon", metavar="NUMBER", help="what the answer may cost")
+    parser.add_argument("--delta", metavar="NUMBER", help="what the answer may cost")
+    parser.add_argument(
+        "--runs",
+        metavar="N",
+        help="how often such an answer will be drawn under this budget, each time with its own --run-id (default: 1)",
+    )
+    parser.add_argument(
+        "--clip", metavar="COLUMN=LOW:HIGH", action="append", default=[],
+        help="the range of a column's values, or of a metric's by its name; COLUMN=auto:LOW:HIGH has the bounds chosen in that "
+        "range, for a tenth of the budget; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--max-partitions-contributed", metavar="N", help="groups of one unit that count")
+    parser.add_argument(
+        "--max-contributions-per-partition", metavar="N", help="rows of one unit in one group that count"
+    )
+    parser.add_argument(
+        "--max-contributions", metavar="N", help="rows of one unit that count, instead of the two above"
+    )
+    parser.add_argument("--public-file", metavar="FILE", help="a Parquet or CSV file that lists the groups to publish")
+    parser.add_argument("--source", metavar="PATTERN", help="the files of the rows, where FROM is a mere name")
+    parser.add_argument(
+        "--type", metavar="COLUMN=TYPE", action="append", default=[],
+        help="for CSV files: type of a column that is used; may be repeated",
+    )  # fmt: skip
+    csv_arguments.add(parser)
+    parser.add_argument("--name", metavar="NAME", default="result", help="of the published table (default: result)")
+    parser.add_argument(
+        "--output", metavar="DIR", help="the folder to publish; it must not exist (default: below dp-releases/)"
+    )
+    parser.add_argument(
+        "--ledger", metavar="URL", help="the ledger (default: dp-ledger.sqlite beside --output; none: none)"
+    )
+    ledger_arguments.add_anchor(parser)
+    parser.add_argument("--run-id", metavar="ID", help="name of this run (default: made from all that is asked)")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the plan and the job file that the statement stands for, and stop"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    runner_arguments.add(parser)

@@ -1,0 +1,1 @@
+"""`dp-pipelines init`: a first job file from public facts."""

@@ -1,0 +1,197 @@
+"""The text of a first job file, with comments, from names and types of columns alone.
+
+In: a source, a privacy unit, a dataset. Out: YAML that `plan` takes as it stands. Holds: the same schema gives the same text;
+what cannot be known from types (bounds, clamps, the account) has a sound default, and a comment on how to choose it. Not
+covered: whether it suits the rows, which are not read.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from dp_pipelines.jobs.init.data_files import FirstSource
+
+MOST_SUMS, MOST_LISTED = 3, 8
+
+NO_AMOUNTS = re.compile(
+    r"(^|_)(ids?|key|uuid|guid|hash|code|zip|postcode|phone|number|no|nr|idx|index|lat|latitude|lon|lng|longitude"
+    r"|year|month|week|day|hour|minute|date|time|timestamp)$"
+)
+"""Names of numbers whose sum says nothing."""
+
+NO_GROUPS = re.compile(
+    r"(^|_)(ids?|key|uuid|guid|hash|name|email|mail|phone|address|street|ip|comment|note|notes|description|text|message"
+    r"|url|token|password)$"
+)
+"""Names of texts that differ from row to row, or that name people: no group of such a column is large."""
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NOT_TEXT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+
+
+def text(source: FirstSource, unit: Sequence[str], dataset: str, name: str) -> str:
+    """The job file.
+
+    Args:
+        source: what it reads.
+        unit: the columns of the privacy unit.
+        dataset: the account.
+        name: how a shell names the job file, for the commands in its head.
+    """
+    fields = [field for field in source.schema if field.name not in unit]
+    times = [field.name for field in fields if _is_time(field.type)]
+    groups = [field.name for field in fields if _is_group(field)]
+    amounts = [field.name for field in fields if _is_amount(field)]
+    week = _free("week", source.schema.names)
+    by = [week] if times else groups[:1]
+    one = " and ".join(unit)
+    lines = [
+        "# Written by `dp-pipelines init` from names and types of columns. No row was read.",
+        "# Next:",
+        f"#   dp-pipelines plan {name}                                  (noise and cost; reads no row)",
+        f"#   dp-pipelines run {name} --synthetic --output out/made-up  (the whole report, of made-up rows; costs nothing)",
+        "",
+        "# The account that these releases are charged to: one name for each group of people, whatever the files.",
+        f"dataset: {scalar(dataset)}",
+        f"# Whom the guarantee protects: all rows with one value of {scalar(one)}, together.",
+        f"privacy_unit: {scalar(unit[0]) if len(unit) == 1 else listed(unit)}",
+        "# Smaller numbers protect more and need more noise. `runs: 52` would share this budget among 52 weekly reports.",
+        "budget: {epsilon: 1.0, delta: 1.0e-6}",
+        *_source(source),
+    ]
+    if times:
+        lines += [
+            "columns:",
+            f"  {scalar(week)}: {_week(times[0])}",
+            *(f"  {line}" for line in _also("other times", times[1:])),
+        ]
+    stage = "weekly" if times else "groups" if by else "total"
+    lines += ["stages:", f"  {stage}:", "    kind: aggregate"]
+    if by:
+        lines += [
+            "    # One row of the report for each group. Groups of few people are left out; `plan` says how many are needed.",
+            f"    partition_by: {listed(by)}",
+            *(f"    {line}" for line in _also("can be added", [name for name in groups if name not in by])),
+            "    # How much one person may count; what is above is left out at random. Take the numbers from what you know of",
+            "    # the business, never from the rows: a bound read off the rows reveals something about the people in them.",
+            "    bounds: {max_partitions_contributed: 8, max_contributions_per_partition: 4}",
+        ]
+    else:
+        lines += [
+            "    # No column to group by: one total. To have groups, list columns here.",
+            "    partition_by: []",
+            "    # How many rows of one person count; further ones are left out at random. Take the number from what you know of",
+            "    # the business, never from the rows: a bound read off the rows reveals something about the people in them.",
+            "    bounds: {max_contributions_per_partition: 16}",
+        ]
+    lines += [
+        "    # For 2% of the budget the report tells how much the bounds cut off and how many values are null.",
+        "    kept: {share: 0.02}",
+        "    metrics:",
+        *_metrics([*by, *source.schema.names], amounts),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def scalar(value: str) -> str:
+    """A text as YAML takes it, in one line.
+
+    >>> scalar("customer_id"), scalar("sold at"), scalar("no")
+    ('customer_id', '"sold at"', '"no"')
+    """
+    plain = _PLAIN.match(value) and value.lower() not in _NOT_TEXT
+    return value if plain else json.dumps(value, ensure_ascii=not value.isprintable())
+
+
+def listed(values: Sequence[str]) -> str:
+    """Texts as a list in one line.
+
+    >>> listed(["region", "sold at"])
+    '[region, "sold at"]'
+    """
+    return f"[{', '.join(scalar(value) for value in values)}]"
+
+
+def _source(source: FirstSource) -> list[str]:
+    if not source.types:
+        return [f"source: {{parquet: {json.dumps(source.pattern, ensure_ascii=False)}}}"]
+    return [
+        "source:",
+        f"  csv: {json.dumps(source.pattern, ensure_ascii=False)}",
+        *(f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in source.written.items()),
+        "  # A cell that does not match the type of its column is null.",
+        "  types:",
+        *(f"    {scalar(name)}: {kind}" for name, kind in source.types.items()),
+    ]
+
+
+def _also(what: str, names: Sequence[str]) -> list[str]:
+    """A comment that lists further columns."""
+    if not names:
+        return []
+    more = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return [f"# {what}: {', '.join(scalar(name) for name in names[:MOST_LISTED])}{more}"]
+
+
+def _week(column: str) -> str:
+    """The week of a time as YAML takes it: the name in quotes, since it may be a word of SQL."""
+    quoted = '"' + column.replace('"', '""') + '"'
+    sql = f"CAST(date_trunc('week', {quoted}) AS DATE)"
+    return json.dumps(sql, ensure_ascii=False) if re.search(r":|#", sql) or not sql.isprintable() else sql
+
+
+def _metrics(taken: Sequence[str], amounts: Sequence[str]) -> list[str]:
+    names = list(taken)
+
+    def free(wanted: str) -> str:
+        names.append(_free(wanted, names))
+        return names[-1]
+
+    lines = [
+        f"      {free('rows')}: {{kind: count}}",
+        f"      {free('units')}: {{kind: privacy_id_count}}",
+    ]
+    if amounts:
+        lines += [
+            "      # The run chooses max_value within a range, for a tenth of the budget. If you know how large a value can be,",
+            "      # write it and drop `within`: max_value: 500. Negative values count as 0; where they matter, write",
+            "      # min_value: auto, max_value: auto, within: [-1000000, 1000000].",
+        ]
+    for number, column in enumerate(amounts):
+        name = free("total_" + (re.sub(r"\W+", "_", column).strip("_") or "value"))
+        line = f"{scalar(name)}: {{kind: sum, column: {scalar(column)}, min_value: 0, max_value: auto, within: [0, 1000000]}}"
+        if number < MOST_SUMS:
+            lines.append(f"      {line}")
+        elif number < MOST_SUMS + MOST_LISTED:
+            lines.append(f"      # {line}")
+    return lines
+
+
+def _free(wanted: str, taken: Sequence[str]) -> str:
+    """A name that no column has, in capitals or not."""
+    known, name = {other.casefold() for other in taken}, wanted
+    while name.casefold() in known:
+        name += "_"
+    return name
+
+
+def _words(name: str) -> str:
+    """A column's name in small letters with underscores: `CustomerId` as `customer_id`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _is_group(field: pa.Field) -> bool:
+    kind = field.type
+    return bool(pa.types.is_string(kind) or pa.types.is_boolean(kind)) and not NO_GROUPS.search(_words(field.name))
+
+
+def _is_amount(field: pa.Field) -> bool:
+    kind = field.type
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    return bool(number) and not NO_AMOUNTS.search(_words(field.name))

@@ -1,0 +1,97 @@
+"""`dp-pipelines init`: writes a first job file, which `plan` takes as it stands.
+
+In: names of files, a privacy unit. Out: a commented job file. Holds: it reads schemas, never a row; it opens no account; an
+existing file is never replaced; what is written was checked as `plan` checks it. Not covered: a ledger (`ledger init`).
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shlex
+from collections.abc import Iterator
+
+from dp_pipelines import checks
+from dp_pipelines.disk_errors import reason_of, told_of_disk
+from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.jobs.init import data_files, first_job
+from dp_pipelines.jobs.init.data_files import FirstSource
+from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.spec import csv_arguments, job_file
+
+GENERIC = {
+    "data",
+    "dataset",
+    "datasets",
+    "input",
+    "inputs",
+    "raw",
+    "files",
+    "parquet",
+    "csv",
+    "tables",
+    "part",
+    "rows",
+    "",
+}
+"""Names of folders and files that say nothing of what is in them."""
+
+
+def init(given: argparse.Namespace) -> str:
+    """Run the command and say what was written and what comes next.
+
+    Args:
+        given: the arguments, as `init_arguments` declares them.
+
+    Raises:
+        RequestError: the files, a column or the output is wrong; nothing was written.
+        DiskError, PublishError: the file cannot be written.
+    """
+    output = pathlib.Path(given.output)
+    if os.path.lexists(output):
+        message = "exists, and init never replaces a file"
+        raise RequestError(
+            field=f"--output {given.output!r}", message=message, hint="choose another name, or remove it"
+        )
+    if not output.parent.is_dir():
+        message = "is in a folder that does not exist"
+        raise RequestError(field=f"--output {given.output!r}", message=message, hint="make the folder first")
+    unit = [checks.name(name, "--unit") for name in given.unit]
+    source = data_files.look(given.files, unit, given.types, csv_arguments.keys(given), output.parent)
+    dataset = _dataset(source, output) if given.dataset is None else checks.plain(given.dataset, "--dataset")
+    name = shlex.quote(given.output)
+    text = first_job.text(source, unit, dataset, name)
+    check(job_file.read(text, output, given.output), ())
+    with told_of_disk(output.parent):
+        try:
+            with output.open("x", encoding="utf-8") as file, _whole_or_not(output):
+                file.write(text)
+                file.flush()
+        except OSError as error:
+            if reason_of(error):
+                raise
+            raise PublishError(f"--output {given.output!r}: cannot be written: {error.strerror}") from None
+    return (
+        f"wrote {given.output}: a first job, from names and types alone; read its comments, then:\n"
+        f"  dp-pipelines plan {name}\n"
+        f"  dp-pipelines run {name} --synthetic --output out/made-up"
+    )
+
+
+@contextlib.contextmanager
+def _whole_or_not(path: pathlib.Path) -> Iterator[None]:
+    """Remove a file of ours that could not be written to its end, or the same command would find it and refuse."""
+    try:
+        yield
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _dataset(source: FirstSource, output: pathlib.Path) -> str:
+    """A name for the account from those of files and folders."""
+    file = pathlib.PurePath(source.files[0])
+    names = [file.stem] if len(source.files) == 1 else []
+    names += [file.parent.name, output.resolve().parent.name]
+    printable = (name for name in names if name.isprintable() and name.lower() not in GENERIC)
+    return next(printable, "my-data")

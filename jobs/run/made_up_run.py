@@ -1,0 +1,116 @@
+"""`run --synthetic`: the whole report of a job, of made-up rows.
+
+In: a job file. Out: a folder like that of a run, which says everywhere that its rows are made up. Holds: no row of the job's
+files is read (of Parquet files the footers, of CSV files nothing), no ledger is opened, nothing is charged; the folder's manifest
+is none of a release. `where` and a window drop no made-up row, and defined columns are made up; lookups, public lists, unit
+columns and models are the job's own. Not covered: whether real rows are like that.
+"""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request.request import Request, check
+from dp_pipelines.jobs.run import made_up_columns
+from dp_pipelines.jobs.run.production import Production
+from dp_pipelines.jobs.run.run import PublishedRun, new_folder, plan_of
+from dp_pipelines.jobs.runners import engines, runner_rules
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.sql.row_expressions import RowExpressions
+from dp_pipelines.jobs.terminal import silence
+from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.release import manifest, staging
+from dp_pipelines.training.kept_draws import InMemory
+from dp_pipelines.tuning import synthetic
+
+RUN_ID = "synthetic"
+
+
+def run(file: JobFile, output: str, *, given: Sequence[str] = (), arguments: Sequence[str] = ()) -> PublishedRun:
+    """Make the report of a job of made-up rows.
+
+    Args:
+        file: the job file.
+        output: the folder to publish; it must not exist.
+        given: parameters, `NAME=VALUE`.
+        arguments: options of Beam.
+
+    Raises:
+        RequestError: the request is wrong by public facts; nothing was created.
+        BudgetError: the budget cannot be met.
+        RunFailed, PublishError: it failed; nothing is visible.
+    """
+    request = check(file, given, _declared(file))
+    target = staging.local_path(output)
+    staging.refuse_existing(target)
+    with silence.silence() as stream, Progress(stream) as progress, new_folder(target):
+        progress.show("planning")
+        plan = plan_of(file, request.stages)
+        with engines.engine(runner_rules.DEFAULT, arguments) as engine, staging.staging_folder(target) as folder:
+            read, assumed = _made_up(request, folder / "rows.parquet")
+            production = Production(read, plan, RUN_ID, engine, progress, made_up=assumed, asked=request)
+            whole = folder / "whole"
+            whole.mkdir(mode=0o700)
+            files = production.release(1, whole, InMemory(), lambda job: None)
+            production.describe(1, whole, files, {}, ())
+            staging.publish_folder(whole, target)
+    content = manifest.read_made_up(target)
+    assert content is not None
+    return PublishedRun(folder=target, manifest=content)
+
+
+def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: str | None) -> None:
+    """Refuse options that say where a real run is charged or carried out.
+
+    Raises:
+        RequestError: one was given.
+    """
+    given = {
+        "--ledger": ledger,
+        "--anchor": anchor,
+        "--run-id": run_id,
+        "--runner": runner if runner != runner_rules.DEFAULT else None,
+    }
+    for name, value in given.items():
+        if value is not None:
+            message = "is for real rows; with --synthetic nothing is charged, and everything runs in this process"
+            raise RequestError(field=name, message=message, hint=f"drop {name}, or drop --synthetic")
+
+
+def _declared(file: JobFile) -> source_files.Source | None:
+    """The schema of CSV files, which the job declares: the files need not be there. None: footers tell it."""
+    source = file.job.source
+    return None if source.csv is None else source_files.look_at_csv((), source.types or {})
+
+
+def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, ...]]:
+    """Write the rows, and have all stages read these instead of the job's.
+
+    Returns:
+        the request that reads them, and what is assumed of them.
+    """
+    rows = made_up_columns.rows_of(request)
+    unit = {name: request.source.schema.field(name).type for name in request.file.job.privacy_unit}
+    table = synthetic.independent(rows.users, rows.rows_each, unit, rows.columns)
+    pa.parquet.write_table(table, path)
+    os.chmod(path, 0o600)
+    source = source_files.look_at_parquet([str(path)])
+    where = request.rows.where
+    if where is not None:  # what counts the rows that pass it still can
+        from dp_pipelines.jobs.sql import expressions
+
+        where = expressions.bind("TRUE", {}, source.schema, unit=(), values={}, absent={}).where
+    read = dataclasses.replace(
+        request,
+        source=source,
+        rows=RowExpressions(where=where, defined=(), params={}, schema=source.schema),
+        columns=tuple(table.column_names),
+        window=None,
+    )
+    return read, rows.words

@@ -1,0 +1,117 @@
+"""Plans that this user has made before: what `plan` prints of them, and what freezes them.
+
+In: everything a plan depends on. Out: entries by name and kind. Holds: an entry is used only out of a folder and a file of this
+user into which nobody else may write, and only whole; all else counts as absent, and a cache that cannot be written is no error.
+A frozen plan that comes from here is accounted for anew, as one that comes from a ledger (`frozen_plans`). Not covered: entries
+are never removed; each has a few kilobytes.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+FORMAT = 5
+"""Raised when the JSON of an entry changes."""
+
+
+NUMBERS = ("numpy", "scipy", "python-flint")
+"""Libraries that compute numbers of a plan."""
+
+
+def key(content: Mapping[str, Any], code: str) -> str:
+    """The name of an entry: a digest over everything that the plan depends on, the code that computes it included.
+
+    >>> key({"epsilon": 1.0}, "1") == key({"epsilon": 1.0}, "2")
+    False
+    """
+    from dp_pipelines.planning import json_digest
+
+    return json_digest.sha256([FORMAT, code, content])
+
+
+def code() -> str:
+    """A digest of the code that computes plans: the library's own by its bytes, that of others and Python by their versions.
+
+    A version alone is not enough: during development its numbers change while its version does not.
+    """
+    import dp_pipelines
+
+    found = hashlib.sha256(sys.version.encode())
+    for name in NUMBERS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.update(f"{name} {importlib.metadata.version(name)}\0".encode())
+    above = {"jobs", "transforms"}  # in a wheel they lie inside, and what they ask for stands in the content of a key
+    for root in map(pathlib.Path, dp_pipelines.__path__):
+        for path in sorted(root.rglob("*.py")):
+            if path.relative_to(root).parts[0] not in above:
+                content = path.read_bytes()
+                found.update(f"{path.relative_to(root).as_posix()} {len(content)}\0".encode() + content)
+    return found.hexdigest()
+
+
+def folder() -> pathlib.Path:
+    """The folder of the cache, which may not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return pathlib.Path(base) / "dp_pipelines"
+
+
+def load(name: str, kind: str) -> dict[str, Any] | None:
+    """An entry, or None.
+
+    Args:
+        name: what `key` gave.
+        kind: `shown` for what `plan --json` prints, `frozen` for what freezes a plan.
+    """
+    path = _path(name, kind)
+    try:
+        if not (_own(folder()) and _own(path)):
+            return None
+        held = json.loads(path.read_text(encoding="utf-8"))
+        entry, digest = held["entry"], held["digest"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) and digest == _digest(name, kind, entry) else None
+
+
+def store(name: str, kind: str, entry: Mapping[str, Any]) -> None:
+    """Store an entry, if possible. Arguments as for `load`.
+
+    Args:
+        name, kind: see there.
+        entry: plain values of JSON.
+    """
+    with contextlib.suppress(OSError):
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _own(folder()):
+            return
+        handle, temporary = tempfile.mkstemp(dir=folder(), prefix=".plan-")  # mode 0600
+        try:
+            with open(handle, "w", encoding="utf-8") as stream:
+                json.dump({"digest": _digest(name, kind, entry), "entry": entry}, stream)
+            os.replace(temporary, _path(name, kind))
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _path(name: str, kind: str) -> pathlib.Path:
+    return folder() / f"{kind}-{name}.json"
+
+
+def _digest(name: str, kind: str, entry: Mapping[str, Any]) -> str:
+    """What an entry must have to count as whole, and as the one of its name."""
+    return hashlib.sha256(json.dumps([name, kind, entry], sort_keys=True).encode()).hexdigest()
+
+
+def _own(path: pathlib.Path) -> bool:
+    """Whether a file or folder is this user's, and no other user may write it."""
+    found = path.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

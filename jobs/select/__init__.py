@@ -1,0 +1,1 @@
+"""From a SELECT statement to what a job file would say."""

@@ -1,0 +1,250 @@
+"""Examples of what stands in job files: whole parts, from which each key has its own.
+
+In: the name of a model. Out: for its JSON schema, and so for editors and for the reference, an example of the part and of each
+of its keys. Holds: each part is one that the model takes, and every key of every model is in one
+(tests/jobs/spec/test_example_parts.py). Not covered: parts that belong together, which docs/jobs.md shows.
+"""
+
+from typing import Any
+
+from dp_pipelines.jobs.spec import yaml_lines
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "Job": (
+        """
+        dataset: shop
+        params: {week: {type: date}}
+        privacy_unit: CUSTOMER_ID
+        budget: {epsilon: 1.0, delta: 1.0e-6}
+        source: {parquet: "data/*.parquet"}
+        window: {column: SOLD_AT, days: 7, param: week}
+        where: "AMOUNT > 0"
+        columns: {week: "date_trunc('week', SOLD_AT)"}
+        lookup: {parquet: stores.parquet, on: STORE}
+        row_id: ORDER_LINE
+        expect: {users: 500, rows_per_partition: 900}
+        tuned: [{stage: weekly, date: "2026-01-05"}]
+        stages: {weekly: {kind: aggregate, partition_by: [week], bounds: {max_partitions_contributed: 8}}}
+        """,
+    ),
+    "Param": ("{type: date}",),
+    "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, split: linear}",),
+    "SourceModel": (
+        '{parquet: "data/*.parquet"}',
+        '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
+        """
+        csv: "exports/*.txt"
+        types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}
+        delimiter: ";"
+        quote: "'"
+        decimal: ","
+        thousands: "."
+        nulls: ["", "-"]
+        encoding: latin-1
+        header: false
+        names: [customer, amount, sold, paid_at, birth]
+        date_format: "%d.%m.%Y"
+        timestamp_format: "%d.%m.%Y %H:%M"
+        formats: {birth: "%d %b %Y"}
+        """,
+    ),
+    "EventWindow": ("{column: SOLD_AT, days: 7, param: week}",),
+    "LookupModel": (
+        "{parquet: stores.parquet, on: STORE}",
+        "{parquet: tags.parquet, on: [STORE, PRODUCT], max_rows_per_key: 5}",
+        "{csv: stores.csv, types: {STORE: int64}, on: STORE, quoted: false}",
+        """
+        csv: stores.txt
+        types: {STORE: int64, rent: double, opened: date, audited_at: timestamp, closed: date}
+        on: STORE
+        delimiter: ";"
+        quote: "'"
+        decimal: ","
+        thousands: "."
+        nulls: ["", "-"]
+        encoding: cp1252
+        header: false
+        names: [STORE, rent, opened, audited_at, closed]
+        date_format: "%d.%m.%Y"
+        timestamp_format: "%d.%m.%Y %H:%M"
+        formats: {closed: "%d %b %Y"}
+        """,
+    ),
+    "Expect": ("{users: 500, rows_per_partition: 900}",),
+    "TunedModel": ('{stage: weekly, date: "2026-01-05"}',),
+    "Stage": (
+        """
+        kind: aggregate
+        share: 0.5
+        unit_columns: {line: "row_number() OVER (PARTITION BY day ORDER BY PRODUCT_ID)"}
+        where: "line = 1"
+        max_rows_per_unit: 1000
+        partition_by: [PRODUCT, week]
+        partitions: {private: {strategy: gaussian}}
+        bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
+        metrics: {orders: {kind: count}, buyers: {kind: privacy_id_count}}
+        having: "orders > 50"
+        order_by: orders desc
+        limit: 20
+        """,
+        """
+        kind: aggregate
+        partition_by: [PRODUCT]
+        bounds: {max_partitions_contributed: 16}
+        metrics: {buyers: {kind: privacy_id_count}}
+        top: {k: 20, by: buyers}
+        kept: {share: 0.02}
+        """,
+        """
+        kind: aggregate
+        partition_by: [PRODUCT]
+        partitions: {public_file: products.parquet}
+        bounds: {max_partitions_contributed: 16}
+        metrics: {buyers: {kind: privacy_id_count}}
+        best: {k: 3, by: buyers}
+        """,
+    ),
+    "SelectStage": (
+        """
+        kind: aggregate
+        select: "SELECT PRODUCT, count(*) AS orders, avg(PRICE) AS price FROM source GROUP BY PRODUCT"
+        bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
+        clips: {PRICE: [0, 1000]}
+        settings: {price: {nullable: false, weight: 2}}
+        """,
+    ),
+    "Bounds": (
+        "{max_partitions_contributed: 16, max_contributions_per_partition: 2}",
+        "{max_partitions_contributed: auto, partition_candidates: [1, 2, 4, 8], max_contributions_per_partition: 2}",
+        "{max_contributions: 40}",
+    ),
+    "Partitions": (
+        "{private: {strategy: auto}}",
+        '{public: [[milk, "2026-01-05"], [bread, "2026-01-05"]]}',
+        "{public_file: products.parquet}",
+    ),
+    "Private": ("{strategy: gaussian, min_users: 20}", "{strategy: truncated_geometric, weight: 2}"),
+    "TopPartitions": ("{k: 20, by: buyers}",),
+    "BestPartitions": ("{k: 3, by: buyers, mechanism: permute_and_flip}",),
+    "KeptModel": ("{share: 0.02, up_to: 4096}",),
+    "BoundByPartition": ("{lookup: MAX_PRICE, default: 1000}",),
+    "CountMetric": ("{kind: count, weight: 2}", "{kind: count, stddev: 40}"),
+    "PrivacyIdCountMetric": ("{kind: privacy_id_count, weight: 2}", "{kind: privacy_id_count, stddev: 10}"),
+    "DistinctCountMetric": (
+        "{kind: distinct_count, column: PRODUCT_ID, max_values_per_partition: 4, weight: 2}",
+        "{kind: distinct_count, column: PRODUCT_ID, stddev: 10}",
+    ),
+    "SumMetric": (
+        "{kind: sum, column: PRICE, min_value: 0, max_value: 1000, weight: 2}",
+        "{kind: sum, column: PRICE, min_value: 0, max_value: auto, within: [0, 100000]}",
+        "{kind: sum, column: PRICE, min_sum_per_partition: 0, max_sum_per_partition: 3000, stddev: 500}",
+    ),
+    "MeanMetric": (
+        "{kind: mean, column: PRICE, min_value: 0, max_value: 1000, nullable: false, shrink: true, weight: 2}",
+        "{kind: mean, column: PRICE, min_value: 0, max_value: auto, within: [0, 100000]}",
+    ),
+    "GeometricMeanMetric": (
+        "{kind: geometric_mean, column: PRICE, min_value: 0.01, max_value: 1000, nullable: false, weight: 2}",
+    ),
+    "VarianceMetric": (
+        "{kind: variance, column: PRICE, min_value: 0, max_value: 1000, nullable: false, weight: 2}",
+        "{kind: variance, column: PRICE, min_value: 0, max_value: auto, within: [0, 100000]}",
+    ),
+    "MedianMetric": ("{kind: median, column: PRICE, min_value: 0, max_value: 1000, weight: 2}",),
+    "MinMetric": ("{kind: min, column: PRICE, min_value: 0, max_value: 1000, weight: 2}",),
+    "MaxMetric": ("{kind: max, column: PRICE, min_value: 0, max_value: 1000, weight: 2}",),
+    "QuantilesMetric": (
+        "{kind: quantiles, column: PRICE, quantiles: [0.1, 0.5, 0.9], min_value: 0, max_value: 1000, weight: 2}",
+    ),
+    "QuantileMetric": (
+        "{kind: quantile, column: PRICE, quantile: 0.5, candidates: [1, 2, 5, 10, 20, 50], method: tree, weight: 2}",
+    ),
+    "HistogramMetric": (
+        "{kind: histogram, column: PRICE, edges: [0, 10, 50, 200, 1000], weight: 2}",
+        "{kind: histogram, column: PAID_BY, categories: [cash, card]}",
+    ),
+    "VectorSumMetric": ("{kind: vector_sum, column: EMBEDDING, size: 16, norm: l2, max_norm: 1.0, weight: 2}",),
+    "SecondMomentMetric": (
+        "{kind: second_moments, columns: [PRICE, AMOUNT], bounds: {PRICE: [0, 1000], AMOUNT: [0, 20]}, weight: 2}",
+        "{kind: second_moments, columns: [PRICE, AMOUNT], max_norm: 1000}",
+    ),
+    "TrainStage": (
+        """
+        kind: train
+        share: 2
+        unit_columns: {last_day: "max(day) OVER ()"}
+        where: "day <= 105"
+        max_rows_per_unit: 1000
+        max_examples_per_unit: 16
+        label: {kind: binary, column: returns}
+        features: {weekday: {kind: category, categories: [1, 2, 3, 4, 5, 6, 7]}}
+        model: {kind: mlp, hidden: [32]}
+        fit: {steps: 60, sampling_rate: 0.2}
+        whiten: false
+        held_out: 0.1
+        evaluation: {cells: 32}
+        """,
+    ),
+    "BinaryTarget": ("{kind: binary, column: returns}",),
+    "ClassTarget": ("{kind: classes, column: next_shop, classes: [north, south]}",),
+    "NumberTarget": ("{kind: number, column: spent, min_value: 0, max_value: 500}",),
+    "NumberFeature": (
+        "{kind: number, column: PRICE, min_value: 0, max_value: 1000, bins: 20, scaled: true}",
+        "{kind: number, min_value: 0, max_value: 1000, edges: [10, 50, 200]}",
+    ),
+    "CategoryFeature": (
+        "{kind: category, column: SHOP, categories: [north, south]}",
+        "{kind: category, most: 50}",
+    ),
+    "Linear": ("{kind: linear}",),
+    "Network": ("{kind: mlp, hidden: [64, 32]}",),
+    "FitModel": (
+        """
+        {steps: 60, sampling_rate: 0.2, clip_norm: 1.5, learning_rate: 0.5, momentum: 0.9, average: 0.25,
+         max_noise_multiplier: 100}
+        """,
+    ),
+    "EvaluationModel": ("{cells: 32, max_examples_per_unit: 4}",),
+}
+"""By the name of a model, parts that it takes, in YAML."""
+
+
+def of_part(model: str) -> list[Any]:
+    """What the example parts of a model hold; none, where it has none.
+
+    >>> of_part("CountMetric")
+    [{'kind': 'count', 'weight': 2}, {'kind': 'count', 'stddev': 40}]
+    """
+    return [yaml_lines.parse(text, f"an example of {model}").data for text in PARTS.get(model, ())]
+
+
+def of_keys(model: str) -> dict[str, Any]:
+    """What each key holds in the first part that has it.
+
+    >>> of_keys("CountMetric")
+    {'kind': 'count', 'weight': 2, 'stddev': 40}
+    """
+    found: dict[str, Any] = {}
+    for part in of_part(model):
+        for key, held in part.items():
+            found.setdefault(key, held)
+    return found
+
+
+def into_schema(schema: dict[str, Any], model: type) -> None:
+    """Add its examples to the JSON schema of a model (`json_schema_extra` of pydantic)."""
+    into_schema_of(schema, model.__name__)
+
+
+def into_schema_of(schema: dict[str, Any], name: str) -> None:
+    """Add the examples of a part to its JSON schema.
+
+    Args:
+        schema: gets them; the schemas of keys are replaced, not changed.
+        name: of the part's model.
+    """
+    if parts := of_part(name):
+        schema["examples"] = parts
+    for key, held in of_keys(name).items():
+        if key in schema.get("properties", {}):
+            schema["properties"][key] = {**schema["properties"][key], "examples": [held]}

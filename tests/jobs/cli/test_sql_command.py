@@ -1,0 +1,167 @@
+"""`dp-pipelines sql`: one statement is planned and run as the job that somebody would write by hand."""
+
+import io
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.ledger.ledger import DEFAULT_NAME
+from tests.jobs.conftest import Said, Shop
+
+STATEMENT = (
+    "SELECT product, count(*) AS orders, count(DISTINCT customer) AS buyers, avg(price) AS price FROM 'data/*.parquet' "
+    "WHERE store > 1 GROUP BY ALL HAVING orders > 50 ORDER BY orders DESC LIMIT 4"
+)
+BUDGET = ("--dataset", "shop", "--unit", "customer", "--epsilon", "8", "--delta", "1e-5")
+BOUNDS = ("--max-partitions-contributed", "3", "--max-contributions-per-partition", "2")
+ASKED = (*BUDGET, *BOUNDS, "--clip", "price=0:20")
+
+
+@pytest.fixture
+def here(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The shop's folder, in which the command runs."""
+    monkeypatch.chdir(shop.folder)
+    return shop.folder
+
+
+def test_a_plan_comes_with_the_job_file_that_it_stands_for(here, call):
+    said = call("sql", STATEMENT, *ASKED, "--plan")
+    assert (said.code, said.err) == (0, "")
+    text, _, plan = said.out.partition("\nbudget     epsilon 8")
+    by_hand = job_file.read(text, here / "job.yaml", "job.yaml").job
+    assert by_hand.where == "store > 1"
+    assert by_hand.stages["result"].having == "orders > 50"
+    assert "orders" in plan
+    assert not (here / "dp-releases").exists()
+    again = call("sql", STATEMENT, *ASKED, "--plan", "--json")
+    pathlib.Path("written.yaml").write_text(text)
+    assert json.loads(again.out) == json.loads(call("plan", "written.yaml", "--json").out)
+
+
+def test_a_statement_comes_from_a_file_or_from_standard_input(here, call, monkeypatch):
+    wanted = call("sql", STATEMENT, *ASKED, "--plan").out
+    pathlib.Path("query.sql").write_text(STATEMENT + ";\n")
+    assert call("sql", "@query.sql", *ASKED, "--plan").out == wanted
+    monkeypatch.setattr("sys.stdin", io.StringIO(STATEMENT))
+    assert call("sql", "-", *ASKED, "--plan").out == wanted
+
+
+def test_from_may_be_a_name_for_the_files_of_an_option(here, call):
+    named = STATEMENT.replace("'data/*.parquet'", "orders")
+    said = call("sql", named, *ASKED, "--plan", "--source", "data/*.parquet")
+    assert said.out == call("sql", STATEMENT, *ASKED, "--plan").out
+
+
+def test_csv_files_need_types(here, call):
+    pathlib.Path("rows.csv").write_text("customer,price\n1,2\n")
+    text = "SELECT count(*) AS n FROM 'rows.csv'"
+    assert "--type: is needed" in call("sql", text, *BUDGET, "--max-contributions", "1", "--plan").err
+    said = call("sql", text, *BUDGET, "--max-contributions", "1", "--plan", "--type", "customer=int")
+    assert (said.code, "csv: rows.csv" in said.out) == (0, True)
+
+
+OF_TABS = (
+    "SELECT sum(price) AS p FROM 'rows.tsv'",
+    *BUDGET,
+    "--max-contributions",
+    "1",
+    "--clip",
+    "price=0:9",
+    "--plan",
+)
+TYPES = ("--type", "customer=string", "--type", "price=double")
+
+
+@pytest.mark.parametrize("tab", ["tab", "\\t", "\t"])
+def test_options_say_how_csv_files_are_written(tab, here, call):
+    pathlib.Path("rows.tsv").write_bytes("customer\tprice\nJos\u00e9\t1,5\n".encode("latin-1"))
+    written = ("--delimiter", tab, "--decimal", ",", "--encoding", "latin-1", "--nulls", "", "--nulls", "-")
+    said = call("sql", *OF_TABS, *TYPES, *written)
+    assert (said.code, said.err) == (0, "")
+    source = job_file.read(said.out.partition("\nbudget ")[0], here / "job.yaml", "job.yaml").job.source
+    assert (source.delimiter, source.decimal, source.encoding, source.nulls) == ("\t", ",", "latin-1", ["", "-"])
+
+
+def test_what_is_wrong_with_how_csv_files_are_written_is_told_by_its_option(here, call):
+    pathlib.Path("rows.tsv").write_text("customer\tprice\nann\t1.5\n")
+    said = call("sql", *OF_TABS, *TYPES)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.endswith("its separator seems to be a tab; add --delimiter tab\n")
+    assert "error: --delimiter: must be one ASCII character" in call("sql", *OF_TABS, *TYPES, "--delimiter", "::").err
+    assert "error: --decimal: must be one of ., ," in call("sql", *OF_TABS, *TYPES, "--decimal", ";").err
+    assert "error: --delimiter: is for CSV files only" in call("sql", N, *ASKED, "--delimiter", ";").err
+
+
+N = "SELECT product, count(*) AS n FROM 'data/*.parquet' GROUP BY ALL"
+P = "SELECT avg(price) AS p FROM 'data/*.parquet'"
+WRONG = {
+    "a table without files": ((N.replace("'data/*.parquet'", "orders"), *ASKED), "SQL: names no files: FROM orders; write FROM"),
+    "two tables": ((N, *ASKED, "--source", "x/*.parquet"), "--source: names other files than FROM"),
+    "no such files": ((N.replace("data", "dota"), *BUDGET, *BOUNDS), "FROM: matches no file: 'dota/*.parquet'"),
+    "no unit": ((N, "--dataset", "shop", "--epsilon", "1", "--delta", "0.1", *BOUNDS), "--unit: is missing"),
+    "no epsilon": ((N, "--dataset", "shop", "--unit", "customer", *BOUNDS), "--epsilon: is missing"),
+    "epsilon in words": ((N, *BUDGET[:4], "--epsilon", "one", *BOUNDS), "--epsilon: must be a number"),
+    "a negative epsilon": ((N, *BUDGET[:4], "--epsilon", "-1", "--delta", "0", *BOUNDS), "--epsilon: must be above 0"),
+    "no bounds": ((N, *BUDGET), "--max-partitions-contributed: must say how much one privacy unit may contribute"),
+    "no rows": ((N, *BUDGET, *BOUNDS[:2]), "--max-contributions-per-partition: is needed by metrics.n"),
+    "half a row": ((N, *BUDGET, "--max-contributions", "2.5"), "--max-contributions: must be a whole number"),
+    "no range": ((P, *BUDGET, "--max-contributions", "2"), "SQL line 1, column 8: needs bounds of the values of 'price'"),
+    "a range of words": ((P, *BUDGET, "--clip", "price=a:b"), "--clip price: must be a range of two numbers"),
+    "a range without end": ((P, *BUDGET, "--clip", "price"), "--clip: must have a name, = and a value"),
+    "two ranges": ((P, *BUDGET, "--clip", "price=0:1", "--clip", "price=0:1"), "--clip price: is given twice"),
+    "an unused range": ((N, *ASKED), "--clip price: is the range of a column or metric that has no use for one here"),
+    "a column": ((N.replace("product", "prodcut"), *BUDGET, *BOUNDS), "SQL line 1, column 8: partition_by: names column"),
+    "types of Parquet": ((N, *BUDGET, *BOUNDS, "--type", "a=int"), "--type: is for CSV files only"),
+    "gzipped files": ((N.replace("parquet", "csv.gz"), *ASKED), "file 'data/*.csv.gz': is gzipped; gzipped files are not read"),
+    "no file": (("@none.sql", *BUDGET), "@none.sql: cannot be read as UTF-8 text"),
+    "an output beside the rows": ((N, *BUDGET, *BOUNDS, "--output", "data/out"), "--ledger: is not named, and would be made"),
+    "a run id": ((N, *BUDGET, *BOUNDS, "--run-id", "a b"), "--run-id: must have"),
+    "another epsilon in the clause": (
+        (N.replace("SELECT", "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS(epsilon=1)"), *BUDGET, *BOUNDS),
+        "SQL line 1, column 50: is another value than what is said beside the statement: budget epsilon",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_told_by_option_or_place_and_makes_nothing(case, here, call):
+    arguments, said = WRONG[case]
+    before = sorted(here.rglob("*"))
+    found = call("sql", *arguments)
+    assert (found.code, found.out) == (2, "")
+    assert f"error: {said}" in found.err
+    assert sorted(here.rglob("*")) == before
+
+
+def test_the_dataset_must_be_named(call):
+    assert call("sql", N).code == 2
+
+
+def command(*arguments: str) -> Said:
+    """The installed command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dp_pipelines.jobs.cli.main", "sql", *arguments], capture_output=True, text=True
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.slow
+def test_a_statement_is_answered_once_and_its_answer_is_given_again(here):
+    said = command(STATEMENT, *ASKED, "--output", "out/orders")
+    assert said.code == 0, said.err
+    assert f"note: the ledger is {here / 'out' / DEFAULT_NAME}" in said.err
+    assert "opens the account" in said.err
+    shown = [line.split()[0] for line in said.out.splitlines() if line.startswith(" p") and "product" not in line]
+    assert len(shown) == 4
+    assert "pass `orders > 50`" in said.out
+    again = command(STATEMENT, *ASKED, "--output", "out/orders")
+    assert (again.code, again.out.splitlines()[1:9]) == (0, said.out.splitlines()[:8])
+    assert again.out.startswith("This run was already published")
+    assert "opens the account" not in again.err
+    # Another question is another charge, which this account has no room for.
+    other = command(STATEMENT.replace("> 50", "> 60"), *ASKED, "--output", "out/others")
+    assert (other.code, other.out) == (3, "")

@@ -1,0 +1,167 @@
+"""`dp-pipelines init`: a first job from names and types alone, ready for `plan`; every wrong input leaves nothing behind.
+
+In: files of a few rows. Out: job files, exit codes. Holds: the jobs that are written are planned. Not covered: how their
+numbers look (`test_synthetic_run`).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.jobs.init import first_job
+from dp_pipelines.jobs.init.data_files import FirstSource
+from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.spec import job_file
+from tests.jobs.conftest import Said, purchases
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with data and no job, in which commands are called."""
+    (tmp_path / "data").mkdir()
+    for number in range(2):
+        pa.parquet.write_table(purchases(number, 400), tmp_path / "data" / f"part-{number}.parquet")
+    (tmp_path / "rows.csv").write_text("customer,region,price,sold_at\nann,north,3.5,2026-01-05 10:00:00\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_written_job_is_planned_as_it_stands(shop: Path, call: Call) -> None:
+    files = sorted(str(path.relative_to(shop)) for path in shop.glob("data/*"))
+    said = call("init", *files, "--unit", "customer")
+    assert (said.code, said.err) == (0, "")
+    assert "dp-pipelines plan job.yaml" in said.out
+    assert "dp-pipelines run job.yaml --synthetic --output " in said.out
+    job = job_file.load("job.yaml").job
+    assert job.source.parquet == "data/*.parquet"
+    assert job.columns == {"week": "CAST(date_trunc('week', \"paid_at\") AS DATE)"}
+    weekly = job.stages["weekly"]
+    assert (weekly.partition_by, weekly.kept.share) == (["week"], 0.02)
+    assert list(weekly.metrics) == ["rows", "units", "total_store", "total_price"]
+    assert "# can be added: product" in (shop / "job.yaml").read_text()
+    planned = call("plan", "job.yaml")
+    assert planned.code == 0
+    assert "not checked" not in planned.err
+    assert {path.name for path in shop.iterdir()} == {"data", "rows.csv", "job.yaml"}  # above all, no ledger
+
+
+def test_a_folder_or_a_pattern_is_taken_as_it_is(shop: Path, call: Call) -> None:
+    (shop / "jobs").mkdir()
+    assert call("init", "data", "--unit", "customer", "--output", "jobs/a.yaml").code == 0
+    assert call("init", "data/part-?.parquet", "--unit", "customer", "--output", "b.yaml").code == 0
+    assert call("init", shop / "data" / "part-1.parquet", "--unit", "customer", "--output", "c.yaml").code == 0
+    patterns = [job_file.load(name).job.source.parquet for name in ("jobs/a.yaml", "b.yaml", "c.yaml")]
+    assert patterns == ["../data/*.parquet", "data/part-?.parquet", str(shop / "data" / "part-1.parquet")]
+
+
+def test_columns_of_csv_files_are_those_that_were_declared(shop: Path, call: Call) -> None:
+    said = call("init", "rows.csv", "--unit", "customer", "--types", "price=double,sold_at=timestamp,region=string")
+    assert said.code == 0
+    job = job_file.load("job.yaml").job
+    declared = {"customer": "string", "price": "double", "sold_at": "timestamp", "region": "string"}
+    assert job.source.types == declared
+    assert call("plan", "job.yaml").code == 0
+
+
+@pytest.mark.parametrize("name", ["rows.tsv", "rows.txt"])
+def test_how_csv_files_are_written_stands_in_the_job(name: str, shop: Path, call: Call) -> None:
+    (shop / name).write_bytes("customer\tprice\tday\nJos\u00e9\t1,5\t05.01.2026\n".encode("latin-1"))
+    asked = ("init", name, "--unit", "customer", "--types", "price=double,day=date", "--decimal", ",")
+    refused = call(*asked)
+    assert (refused.code, (shop / "job.yaml").exists()) == (2, False)
+    assert refused.err.endswith("its separator seems to be a tab; add --delimiter tab\n")
+    more = ("--encoding", "latin-1", "--nulls", "-", "--date-format", "%d.%m.%Y")
+    assert call(*asked, "--delimiter", "\\t", *more).code == 0
+    source = job_file.load("job.yaml").job.source
+    assert (source.delimiter, source.decimal, source.encoding, source.nulls) == ("\t", ",", "latin-1", ["-"])
+    assert source.date_format == ["%d.%m.%Y"]
+    assert call("plan", "job.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "by"),
+    [
+        ([("Sold At", pa.timestamp("ns")), ("a", pa.int8())], ["week"]),
+        ([("at", pa.timestamp("us", "Europe/Berlin")), ("Week", pa.int64())], ["week_"]),
+        ([("day", pa.date64()), ("x", pa.decimal128(10, 2)), ('a "b"', pa.float32())], ["week"]),
+        ([("select", pa.timestamp("s")), ("rows", pa.uint64()), ("units", pa.string())], ["week"]),
+        ([("on", pa.date32())], ["week"]),
+        ([("kind", pa.dictionary(pa.int8(), pa.large_string())), ("null", pa.bool_())], ["kind"]),
+        ([("no", pa.bool_()), ("yes", pa.string())], ["no"]),
+        ([("Name", pa.string()), ("UserEmail", pa.string()), ("n", pa.int64())], []),
+        ([("tags", pa.list_(pa.string())), ("at", pa.time64("us")), ("b", pa.binary())], []),
+        ([(f"v{n}", pa.float64()) for n in range(30)], []),
+        ([], []),
+    ],
+)
+def test_every_schema_gives_a_job_that_is_right(
+    tmp_path: Path, fields: list[tuple[str, pa.DataType]], by: list[str]
+) -> None:
+    schema = pa.schema([("the unit", pa.int64()), *fields])
+    pa.parquet.write_table(schema.empty_table(), tmp_path / "rows.parquet")
+    read = pa.parquet.read_schema(tmp_path / "rows.parquet")
+    plain = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in read])
+    plain = pa.schema([(f.name, pa.string() if pa.types.is_large_string(f.type) else f.type) for f in plain])
+    source = FirstSource(pattern="rows.parquet", files=("rows.parquet",), types={}, schema=plain)
+    text = first_job.text(source, ["the unit"], "shop", "job.yaml")
+    request = check(job_file.read(text, tmp_path / "job.yaml", "job.yaml"), ())
+    (query,) = request.queries.values()
+    assert list(query.partition_columns) == by
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["data", "--unit", "custommer"], "--unit custommer: is not a column of the files; did you mean 'customer'?"),
+        (["data"], "the following arguments are required: --unit"),
+        (["none/*.parquet", "--unit", "customer"], "FILES: matches no file"),
+        (["data", "--unit", "customer", "--types", "a=int"], "--types: is for CSV files only"),
+        (["data", "--unit", "customer", "--delimiter", ";"], "--delimiter: is for CSV files only"),
+        (["rows.csv", "--unit", "customer"], "--types: is required for CSV"),
+        (
+            ["rows.csv", "--unit", "customer", "--types", "price=double", "--delimiter", "::"],
+            "--delimiter: must be one ASCII character",
+        ),
+        (
+            ["rows.csv", "--unit", "customer", "--types", "price=double", "--decimal", ";"],
+            "--decimal: must be one of",
+        ),
+        (
+            ["rows.csv", "--unit", "customer", "--types", "price=doubel"],
+            "unknown type 'doubel'; did you mean 'double'?",
+        ),
+        (["rows.csv", "--unit", "customer", "--types", "price"], "--types price: must be NAME=TYPE"),
+        (["rows.csv", "--unit", "custommer", "--types", "price=double"], "has no column 'custommer'"),
+        (["rows.csv", "data/part-0.parquet", "--unit", "customer"], "no pattern matches these files and no others"),
+        (["data/part-0.parquet", "rows.txt", "--unit", "customer"], "no pattern matches these files and no others"),
+        (["*", "--unit", "customer"], "is not a file"),
+        (["taken.yaml", "--unit", "customer"], "is neither .parquet nor .csv"),
+        (["data", "--unit", "customer", "--output", "taken.yaml"], "exists, and init never replaces a file"),
+        (["data", "--unit", "customer", "--output", "none/job.yaml"], "is in a folder that does not exist"),
+        (["data", "--unit", "customer", "--dataset", "a\x1bb"], "--dataset: must not contain"),
+        (["data", "--unit", "paid_at", "--unit", ""], "--unit: "),
+    ],
+)
+def test_a_wrong_request_is_one_line_and_writes_nothing(
+    shop: Path, call: Call, arguments: list[str], words: str
+) -> None:
+    (shop / "taken.yaml").touch()
+    before = sorted(shop.rglob("*"))
+    said = call("init", *arguments)
+    assert (said.code, said.out) == (2, "")
+    assert words in said.err
+    assert said.err.count("\n") == 1
+    assert sorted(shop.rglob("*")) == before
+
+
+def test_no_message_repeats_a_first_line_that_may_be_a_row(shop: Path, call: Call) -> None:
+    (shop / "headless.csv").write_text("ann,north,3.5\nbob,south,2\n")
+    said = call("init", "headless.csv", "--unit", "customer", "--types", "ann_=string")
+    assert said.code == 2
+    assert "north" not in said.err + said.out
+    assert "did you mean" not in said.err

@@ -1,0 +1,202 @@
+"""A PostgreSQL that restarts, and lines that are lost at a COMMIT: waited for, read back, never written twice.
+
+In: a real server, stopped and started; a proxy that cuts the line. Out: the ledger's events and what was told. Holds: the clock
+decides nothing but how often a step is tried. Not covered: servers of which a copy takes over.
+"""
+
+import contextlib
+import pathlib
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+
+import pytest
+import sqlalchemy as sa
+
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
+from dp_pipelines.errors import LedgerError
+from dp_pipelines.ledger import patience
+from dp_pipelines.ledger.database import Database
+from dp_pipelines.ledger.ledger import Ledger
+from dp_pipelines.ledger.patience import Patience, Unreachable
+from tests.helpers import ledgers
+from tests.helpers.ledgers import ACCOUNT, admit, finish, start, with_account
+from tests.ledger.conftest import Server
+from tests.ledger.proxy import DeafProxy
+
+WAITS = "the server does not answer; trying again for"
+
+
+@pytest.fixture(autouse=True)
+def quick_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.05)
+
+
+def kinds(url: str) -> list[str]:
+    """The kinds of all events, verified."""
+    ledger = Ledger.open(url)
+    ledger.verify()
+    return [event.kind for event in ledger.history]
+
+
+def test_without_patience_nobody_waits() -> None:
+    lost = Unreachable("away")
+    with pytest.raises(Unreachable) as told:
+        Patience().again(lost, "ledger")
+    assert told.value is lost
+
+
+def test_a_wait_is_told_when_it_begins_once_a_minute_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    now = [1000.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 20))
+    waits = Patience(600.0, heard.append)
+    for _ in range(5):
+        waits.again(Unreachable("away"), "ledger x")
+    waits.answered("ledger x")
+    waits.answered("ledger x")
+    assert heard == [
+        "ledger x: the server does not answer; trying again for 10 minutes",
+        "ledger x: the server does not answer; trying again for 9 minutes",
+        "ledger x: the server answers again",
+    ]
+    with pytest.raises(Unreachable):
+        for _ in range(100):
+            waits.again(Unreachable("away"), "ledger x")
+    assert len(heard) == 3 + 10
+
+
+@contextlib.contextmanager
+def restarting(server: Server, seconds: float = 0.5) -> Iterator[None]:
+    """A server that is stopped before a block, and started while the block runs."""
+    server.stop()
+    begun = threading.Timer(seconds, server.start)
+    begun.start()
+    try:
+        yield
+    finally:
+        begun.join()
+
+
+def test_a_server_that_restarts_between_two_steps_or_within_one_is_waited_for(postgres: str, server: Server) -> None:
+    heard: list[str] = []
+    with_account(postgres).close()
+    ledger = Ledger.open(postgres, patience=Patience(60.0, heard.append))
+    with contextlib.ExitStack() as within:
+
+        def records(number: int) -> Sequence[MechanismRecord]:
+            if not heard:
+                within.enter_context(restarting(server))  # with the transaction open
+            return ledgers.plan().mechanisms
+
+        arguments = {"plan": ledgers.plan(), "asked": "x", "content": "c", "params": {}}
+        run = ledger.admit(ACCOUNT, "r", records=records, **arguments)
+    run, attempt = start(ledger, run)
+    run = ledger.staged(run, attempt=attempt, files={})
+    with restarting(server):
+        run = ledger.commit(run, attempt=attempt, files={"weekly": b"x" * 100})
+    with restarting(server):
+        assert ledger.release(run) == {"weekly": b"x" * 100}
+    with restarting(server):
+        ledger.refresh()
+    assert [WAITS in line for line in heard] == [True, False] * 4
+    assert all("postgresql" in line for line in heard)
+    assert [kinds(postgres).count(kind) for kind in ("plan_frozen", "run_reserved", "run_committed")] == [1, 1, 1]
+
+
+def test_opening_waits_too_and_so_does_making(server: Server) -> None:
+    heard: list[str] = []
+    url = server.url(f"t{uuid.uuid4().hex}")
+    with restarting(server):
+        ledger = Ledger.open_or_create(url, patience=Patience(60.0, heard.append))
+    assert [WAITS in line for line in heard] == [True, False]
+    assert Ledger.open(url).state == ledger.state
+
+
+def test_a_server_that_stays_away_is_told_after_the_wait(postgres: str, server: Server) -> None:
+    with_account(postgres).close()
+    ledger = Ledger.open(postgres, patience=Patience(0.3))
+    server.stop()
+    try:
+        for _ in range(2):  # each wait ends
+            with pytest.raises(
+                Unreachable, match="the server cannot be reached; run the same command again when it can"
+            ):
+                admit(ledger, "r")
+        with pytest.raises(Unreachable):
+            ledger.refresh()
+    finally:
+        server.start()
+    assert finish(ledger, admit(ledger, "r")).committed
+
+
+@pytest.mark.parametrize("wrong", ["a database", "a user", "a host"])
+def test_what_a_server_refuses_is_told_at_once(wrong: str, postgres: str) -> None:
+    heard: list[str] = []
+    right = sa.make_url(postgres)
+    changed = {
+        "a database": right.set(database="none"),
+        "a user": right.set(username="nobody"),
+        "a host": sa.make_url("postgresql://ann@no-such-host.invalid/budget"),
+    }[wrong]
+    with pytest.raises(LedgerError):
+        Database(changed.render_as_string(hide_password=False), Patience(3600.0, heard.append)).events()
+    assert heard == []
+
+
+@pytest.mark.parametrize("arrived", [True, False], ids=["commit arrived", "commit was lost"])
+@pytest.mark.parametrize("others", [True, False], ids=["others wrote meanwhile", "nobody wrote meanwhile"])
+def test_a_commit_without_an_answer_is_looked_for_before_it_is_repeated(
+    arrived: bool, others: bool, postgres: str, tmp_path: pathlib.Path
+) -> None:
+    real = with_account(postgres)
+    runs = iter(["s1", "s2"])
+
+    def line_is_back(text: str) -> None:
+        if WAITS in text:
+            proxy.deaf = proxy.mute = False
+            if others:
+                name = next(runs)
+                admit(real, name, ledgers.plan(0.1, 1e-8, 1), asked=name)
+
+    with DeafProxy(postgres, tmp_path) as proxy:
+        ledger = Ledger.open(proxy.url, patience=Patience(60.0, line_is_back))
+
+        def cut() -> None:
+            proxy.deaf, proxy.mute = arrived, not arrived
+
+        cut()
+        run = admit(ledger, "r")
+        assert run.state == "reserved"
+        run, attempt = start(ledger, run)
+        run = ledger.staged(run, attempt=attempt, files={})
+        cut()
+        run = ledger.commit(run, attempt=attempt, files={"weekly": b"x"})
+        assert run.committed
+        assert not proxy.deaf
+        assert not proxy.mute
+        assert ledger.release(run) == {"weekly": b"x"}
+        real.refresh()
+        assert ledger.state == real.state
+    found = kinds(postgres)
+    assert [found.count(kind) for kind in ("run_reserved", "run_committed")] == [1 + 2 * others, 1]
+
+
+def test_an_attempt_that_others_have_ended_meanwhile_commits_nothing(postgres: str, tmp_path: pathlib.Path) -> None:
+    real = with_account(postgres)
+
+    def ended_by_others(text: str) -> None:
+        proxy.mute = False
+        if WAITS in text:
+            real.refresh()
+            real.end(real.state.runs[ACCOUNT, "r"], attempt=attempt, how="its machine is gone", destroyed=False)
+
+    with DeafProxy(postgres, tmp_path) as proxy:
+        ledger = Ledger.open(proxy.url, patience=Patience(60.0, ended_by_others))
+        run, attempt = start(ledger, admit(ledger, "r"))
+        run = ledger.staged(run, attempt=attempt, files={})
+        proxy.mute = True
+        with pytest.raises(LedgerError, match="was continued by another process"):
+            ledger.commit(run, attempt=attempt, files={"weekly": b"x"})
+    assert "run_committed" not in kinds(postgres)

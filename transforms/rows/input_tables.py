@@ -1,0 +1,238 @@
+"""The input of a release as Arrow tables, whatever its elements are: rows, mappings, tables, record batches, pandas frames.
+
+In: a PCollection, the columns that are read and, where elements bring none, their declared types. Out: a PCollection of tables.
+Holds: what public facts show to be wrong (type hints, schemas, declared types, windows) is refused when the pipeline is built; a
+cell that does not fit its column is null. Not covered: elements whose hint is Any; a worker refuses their class (`to_tables`).
+"""
+
+import datetime
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.transforms.trigger import DefaultTrigger
+from apache_beam.transforms.window import FixedWindows, GlobalWindows
+from apache_beam.utils.timestamp import Timestamp
+
+from dp_pipelines.errors import RequestError, nearest
+from dp_pipelines.kernels.columns.type_names import declared_types
+from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.query.windows import Windows
+from dp_pipelines.transforms.rows.element_types import ElementType, element_type
+from dp_pipelines.transforms.rows.row_batches import with_types
+from dp_pipelines.transforms.rows.to_tables import ToTables, absent, table_of
+from dp_pipelines.transforms.rows.window_stamps import STAMPS, StampedTables
+
+Types = Mapping[str, pa.DataType | str]
+"""The types of columns, as pyarrow types or by the names that job files use."""
+
+
+def input_tables(
+    pcoll: beam.PCollection[Any],
+    types: Types | None,
+    columns: Sequence[str] | None = None,
+    layout: Layout | None = None,
+    windows: Windows | None = None,
+) -> tuple[beam.PCollection[pa.Table], dict[str, pa.DataType]]:
+    """The tables of a PCollection, and the types that are known of their columns.
+
+    Args:
+        pcoll: bounded and in the global window, or in these windows.
+        types: of columns; needed for elements that bring none.
+        columns: that are read; None: all of which types are known.
+        layout: what reads them, which refuses types that cannot play their part.
+        windows: whose start and end become columns.
+
+    Raises:
+        RequestError: the input cannot be read so.
+    """
+    check_batch(pcoll, windows)
+    element = element_type(pcoll)
+    if columns is not None and windows is not None:
+        columns = [name for name in columns if name not in STAMPS]
+    known = known_types(element, types, columns)
+    stamped = known if windows is None else {**known, **STAMPS}
+    missing = tuple(name for name in columns or () if name not in known)
+    _refuse_missing(element, types, known, missing, windows)
+    if layout is not None and not missing:
+        layout.wire(pa.schema(stamped.items()).empty_table())
+    if element.is_table and types is None and windows is None:
+        return pcoll, known
+    declared = known if known or types is not None else None
+    if windows is None:
+        to_tables = ToTables(declared, missing=missing, unsaid=element.unsaid)
+    else:
+        to_tables = StampedTables(declared, windows, missing=missing, unsaid=element.unsaid)
+    made = pcoll | "ToTables" >> beam.ParDo(to_tables).with_output_types(pa.Table)
+    if windows is not None:
+        made = made | "Global" >> beam.WindowInto(GlobalWindows())
+    if declared is None or missing:
+        return made, stamped
+    return with_types(made, [table_of([], stamped)]), stamped
+
+
+def known_types(element: ElementType, types: Types | None, columns: Sequence[str] | None) -> dict[str, pa.DataType]:
+    """The types of the columns that are read, as far as they are known when the pipeline is built.
+
+    Raises:
+        RequestError: a column is absent, or its declared type is not that of the rows; or types are needed and missing.
+    """
+    declared = {} if types is None else declared_types(types)
+    if element.schema is not None:
+        return _of_schema(element, declared, columns)
+    if types is None and not element.brings_types:
+        listed = ", ".join(f'"{name}": ...' for name in columns or ("customer", "amount"))
+        raise RequestError(
+            field="input",
+            message=f"holds {element.words}, whose columns have no declared types",
+            hint=f'write types={{{listed}}} with names such as "string", "int64", "double", "date"',
+        )
+    if columns is None:
+        return declared
+    for name in columns:
+        if name not in declared and not element.brings_types:
+            hint = nearest(name, declared, "declared columns")
+            raise RequestError(
+                field=f"types[{name!r}]", message="is missing, and the stage reads this column", hint=hint
+            )
+    return {name: declared[name] for name in columns if name in declared}
+
+
+def _refuse_missing(
+    element: ElementType,
+    types: Types | None,
+    known: Mapping[str, pa.DataType],
+    missing: Sequence[str],
+    windows: Windows | None,
+) -> None:
+    """Refuse columns of unknown type, where tables might bring the type but need not be there, or a name looks mistyped."""
+    if missing and windows is not None:  # a release of no table would have other types than one of some
+        listed = ", ".join(f'"{name}": ...' for name in missing)
+        raise RequestError(
+            field="input",
+            message=f"holds {element.words} in windows, and types lacks columns that the stage reads",
+            hint=f'write types={{{listed}}} with names such as "string", "int64", "double", "date"',
+        )
+    unread = [name for name in types or () if name not in known]
+    for name in missing if element.unsaid else ():
+        if difflib.get_close_matches(name.casefold(), [one.casefold() for one in unread], n=1):
+            raise RequestError(
+                field=f"types[{name!r}]",
+                message="is missing, and the stage reads this column",
+                hint=nearest(name, unread, "declared columns"),
+            )
+
+
+def _of_schema(
+    element: ElementType, declared: dict[str, pa.DataType], columns: Sequence[str] | None
+) -> dict[str, pa.DataType]:
+    assert element.schema is not None
+    everything = [*element.schema, *element.unreadable]
+    wanted = (declared or element.schema) if columns is None else columns
+    for name in (*declared, *wanted):
+        if name not in everything:
+            raise absent(name, everything, "rows")
+        if element.unreadable.get(name, "").rpartition(".")[2] == "Any":
+            if name not in declared:
+                message = "has no type in the rows"
+                raise RequestError(field=f"column {name!r}", message=message, hint=f'write types={{"{name}": ...}}')
+        elif name in element.unreadable:
+            raise RequestError(
+                field=f"column {name!r}",
+                message=f"has the type {element.unreadable[name]} in the rows, which cannot be read here",
+                hint="give it a plain type before, e.g. str, int, float or Timestamp",
+            )
+    for name, kind in declared.items():
+        has = element.schema.get(name)
+        if has is not None and not _converts(has, kind):
+            raise RequestError(
+                field=f"types[{name!r}]",
+                message=f"declares {kind}, and the rows have {has}, so that every value would be null",
+                hint="leave types out: rows with a schema bring their own",
+            )
+    return {name: declared[name] if name in declared else element.schema[name] for name in wanted}
+
+
+def _converts(has: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether a plain value of one type becomes a value of another, as cells are converted."""
+    sample = _sample(has)
+    made = table_of([{"x": sample}], {"x": declared}).column("x")
+    return sample is None or has == declared or made.null_count == 0
+
+
+def _sample(kind: pa.DataType) -> Any:
+    if pa.types.is_list(kind):
+        inner = _sample(kind.value_type)
+        return None if inner is None else [inner]
+    plain = (
+        (pa.types.is_boolean, True),
+        (pa.types.is_integer, 1),
+        (pa.types.is_floating, 1.0),
+        (pa.types.is_string, "x"),
+        (pa.types.is_binary, b"x"),
+        (pa.types.is_date, datetime.date(2026, 1, 5)),
+        (pa.types.is_timestamp, Timestamp(0)),
+    )
+    return next((value for fits, value in plain if fits(kind)), None)
+
+
+def check_tables(pcoll: beam.PCollection[Any]) -> None:
+    """Refuse input that is no batch, or is known not to hold Arrow tables, where nothing else is read.
+
+    Raises:
+        RequestError: as said.
+    """
+    check_batch(pcoll)
+    element = element_type(pcoll)
+    if not (element.is_table or element.unsaid):
+        raise RequestError(
+            field="input",
+            message=f"holds {element.words}, not pyarrow tables",
+            hint="put FromRows(types=...) before it",
+        )
+
+
+def check_batch(pcoll: beam.PCollection[Any], windows: Windows | None = None) -> None:
+    """Refuse input that cannot be released as one batch.
+
+    Args:
+        pcoll: the input.
+        windows: that are declared; None: it must be in the global window.
+
+    Raises:
+        RequestError: for an unbounded PCollection, one with a trigger or late rows, or one in other windows.
+    """
+    if not pcoll.is_bounded:
+        message = "is unbounded: which of a person's rows are late would depend on the rows of others"
+        raise RequestError(field="input", message=message, hint="release batches: read a bounded source")
+    if windows is not None:
+        _check_windows(pcoll.windowing.windowfn, windows)
+    elif not isinstance(pcoll.windowing.windowfn, GlobalWindows):
+        raise RequestError(
+            field="input",
+            message="is windowed",
+            hint="declare its windows, Query(..., windows=Windows(first=..., size=..., count=...)), or put "
+            "WindowInto(GlobalWindows()) before it and partition by a time column",
+        )
+    again = None if isinstance(pcoll.windowing.triggerfn, DefaultTrigger) else "has a trigger"
+    if again is None and pcoll.windowing.allowed_lateness.micros:
+        again = "allows late rows"
+    if again is not None:
+        hint = "put WindowInto without trigger and allowed_lateness before it"
+        raise RequestError(field="input", message=f"{again}, which may release the same rows repeatedly", hint=hint)
+
+
+def _check_windows(window_fn: Any, windows: Windows) -> None:
+    size = windows.size.total_seconds()
+    offset = windows.first.timestamp() % size if isinstance(windows.first, datetime.datetime) else 0.0
+    shown = f"FixedWindows({size:g}, offset={offset:g})" if offset else f"FixedWindows({size:g})"
+    hint = f"put beam.WindowInto({shown}) before it"
+    if not isinstance(window_fn, FixedWindows):
+        message = "is not in FixedWindows, and the query declares windows"
+        raise RequestError(field="input", message=message, hint=hint)
+    shift = windows.start_micros - window_fn.offset.micros
+    if window_fn.size.micros != windows.size_micros or shift % windows.size_micros:
+        message = "is in windows of another size or start than the query declares"
+        raise RequestError(field="input", message=message, hint=hint)
