@@ -218,7 +218,7 @@ class _Bundle:
 
     def finish(self) -> None:
         """Compute what is gathered."""
-        for last in self._last:
+        for last in reversed(self._last):  # a step comes after those that take what it makes
             last()
 
     def _after(self, flow: LocalFlow) -> Emit:
@@ -321,13 +321,17 @@ class _Bundle:
 
 
 class _Values:
-    """The values of a key, loaded when they are asked for, once."""
+    """The values of a key, loaded when they are asked for, once: nobody holds them after that."""
 
     def __init__(self, shuffle: Shuffle, key: Any) -> None:
-        self._shuffle, self._key = shuffle, key
+        self._shuffle: Shuffle | None = shuffle
+        self._key = key
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._shuffle.take(self._key))
+        if self._shuffle is None:  # a second time there would be none, and nobody would know
+            raise RuntimeError("the values of a key are read once")
+        shuffle, self._shuffle = self._shuffle, None
+        return iter(shuffle.take(self._key))
 
 
 def _local(flows: Iterable[Flow]) -> list[LocalFlow]:

@@ -22,6 +22,9 @@ from dp_pipelines.kernels.columns import ipc
 SPILL_AT = 0.5
 """Which part of the limit is in memory when spilling begins: while that is written, as much again may come."""
 
+ELSEWHERE = "choose another folder with --spill-folder"
+"""What else helps where the disk of the folder does not."""
+
 
 class SpillFailed(DpError):
     """Memory could not hold what waits, and there is no disk for it. The message holds public facts only."""
@@ -67,16 +70,17 @@ class Held:
             victim = self._spilling = max(self._shuffles, key=lambda shuffle: shuffle.bytes)
             taken, victim.values = victim.values, {}
             freed, victim.bytes = victim.bytes, 0
+        kept: dict[Hashable, list[Any]] = {}
         try:
             kept = victim.spill(taken)
         finally:
             with self._changed:
+                for key, values in kept.items():
+                    victim.values.setdefault(key, []).extend(values)
+                # Not before all is back: whoever takes a key waits for this.
                 self._spilling = None
                 self._bytes -= freed
                 self._changed.notify_all()
-        with self._changed:
-            for key, values in kept.items():
-                victim.values.setdefault(key, []).extend(values)
 
     def take(self, of: "Shuffle", key: Hashable) -> tuple[list[Any], list[tuple[int, int]]]:
         """The values of a key, and where in the file more of them are; nobody holds them any more."""
@@ -136,7 +140,7 @@ class Shuffle:
         if self._folder is None:
             raise SpillFailed("the memory is full, and there is no disk for what is beyond it; give a --spill-folder")
         kept: dict[Hashable, list[Any]] = {}
-        with told_of_disk(self._folder, "choose another folder with --spill-folder"):
+        with told_of_disk(self._folder, ELSEWHERE):
             if self._file is None:
                 self._file = _private_file(self._folder)
             for key, values in taken.items():
@@ -158,10 +162,12 @@ class Shuffle:
 
     def _read(self, place: tuple[int, int]) -> pa.Table:
         assert self._file is not None
+        assert self._folder is not None
         at, length = place
         pieces = []
         while length:
-            piece = os.pread(self._file, length, at)
+            with told_of_disk(self._folder, ELSEWHERE):
+                piece = os.pread(self._file, length, at)
             if not piece:  # somebody else cut the file
                 raise SpillFailed(f"spill folder {str(self._folder)!r}: what was written there cannot be read again")
             pieces.append(piece)

@@ -67,7 +67,7 @@ class Crew:
             if self._idle <= len(self._handed):
                 return False
             self._handed.append(work)
-            self._changed.notify()
+            self._changed.notify_all()  # one of those who wait is the main thread, which does no work
             return True
 
     def run(self, workers: Callable[[], Worker]) -> None:

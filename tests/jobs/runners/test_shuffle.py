@@ -1,9 +1,11 @@
 """What waits between steps: every value comes back once, whatever was spilled; a disk that is full is told without a size."""
 
 import collections
+import contextlib
 import os
 import pathlib
 import threading
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -80,6 +82,73 @@ def test_values_that_are_no_tables_stay(tmp_path: pathlib.Path) -> None:
     assert sorted(value[1] for value in found if isinstance(value, tuple)) == [0, 1, 2]
     assert sorted(value.column(0)[0].as_py() for value in found if isinstance(value, pa.Table)) == [0, 1, 2]
     held.close()
+
+
+@contextlib.contextmanager
+def spilling(one: shuffle.Shuffle, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A thread is in the middle of a spill, until the event."""
+    began, go_on = threading.Event(), threading.Event()
+    write = shuffle.Shuffle._write
+
+    def slowly(self: shuffle.Shuffle, content: pa.Buffer) -> tuple[int, int]:
+        began.set()
+        assert go_on.wait(60)
+        return write(self, content)
+
+    monkeypatch.setattr(shuffle.Shuffle, "_write", slowly)
+    thread = threading.Thread(target=one.add, args=((0, table(1, 1000)),))
+    thread.start()
+    assert began.wait(60)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        thread.join()
+
+
+def test_while_a_thread_spills_others_wait_where_the_memory_is_full(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = shuffle.Held(10_000, tmp_path)
+    one = held.shuffle()
+    with spilling(one, monkeypatch) as go_on:
+        one.add((1, table(2, 100)))  # of this there is room
+        other = threading.Thread(target=one.add, args=((1, table(3, 300)),))
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        assert held._bytes <= 10_000
+        go_on.set()
+        other.join(60)
+    assert sorted(t.num_rows for key in one.keys for t in one.take(key)) == [100, 300, 1000]
+    held.close()
+
+
+def test_what_is_being_spilled_is_waited_for(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = shuffle.Held(10_000, tmp_path)
+    one = held.shuffle()
+    one.add((0, "no table"))
+    found: list[object] = []
+    with spilling(one, monkeypatch) as go_on:
+        taker = threading.Thread(target=lambda: found.extend(one.take(0)))
+        taker.start()
+        taker.join(0.2)
+        assert taker.is_alive()
+        go_on.set()
+        taker.join(60)
+    assert {value if isinstance(value, str) else value.num_rows for value in found} == {"no table", 1000}
+    held.close()
+
+
+def test_where_files_without_a_name_cannot_be_made_the_name_goes_at_once(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    number = shuffle._private_file(tmp_path)
+    state = os.fstat(number)
+    os.close(number)
+    assert (state.st_mode & 0o077, state.st_nlink) == (0, 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_file_is_this_users_alone_and_has_no_name(tmp_path: pathlib.Path) -> None:
