@@ -7,15 +7,19 @@ which pairs go through the command line. Tests only.
 """
 
 import dataclasses
+import io
 import logging
 import pathlib
 import random
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 import yaml
 
 from dp_pipelines.errors import DpError
@@ -23,7 +27,9 @@ from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import build, pipelines
 from dp_pipelines.jobs.run import run as running
+from dp_pipelines.jobs.runners.local import LocalGraph
 from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import accumulate
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import staging
@@ -176,6 +182,41 @@ class Runs:
         (whole,) = release_stage.Ungroup(stage, join).process((0, [table for _, table in released]))
         staging.write_release(whole, staged, stage.query.partition_columns)
         return tuple(draw.totals(element) for element in of_place.items())
+
+
+class RunsOnLocal(Runs):
+    """The same by the graph of the job, on the local runner.
+
+    Args:
+        case, folder: as for `Runs`.
+        threads: of the runner.
+        memory: bytes that may wait in memory.
+    """
+
+    def __init__(self, case: Case, folder: pathlib.Path, *, threads: int, memory: int) -> None:
+        super().__init__(case, folder)
+        self._threads, self._memory = threads, memory
+
+    def _run(self, request: Request, staged: pathlib.Path) -> tuple[accumulate.Totals, ...]:
+        stage, found = self.stage(request), dict[int, accumulate.Totals]()
+
+        class Noting(DrawRelease):
+            def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+                place, tables = element[0], list(element[1])
+                found[place] = self.totals((place, tables))
+                yield from super().process((place, tables))
+
+        graph = LocalGraph(
+            threads=self._threads, memory=self._memory, folder=self.folder, progress=Progress(io.StringIO()), files=1
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(release_stage, "DrawRelease", Noting)
+            # Neighbours are runs with one salt: another one keeps other rows of everybody.
+            patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
+            files = build.build(graph.start, request, {NAME: stage}, staged.parent, {}, SHARDS)
+        assert files == {staged.name: staged}
+        graph.run()
+        return tuple(found[place] for place in sorted(found))
 
 
 class _Told(logging.Handler):

@@ -329,8 +329,16 @@ def distances(one: dict[Any, int], other: dict[Any, int]) -> list[int]:
     return [abs(one.get(key, 0) - other.get(key, 0)) for key in one.keys() | other.keys()]
 
 
+Computed = Callable[[pa.Table, Layout, Sequence[Statistic], Way], Sequence[accumulate.Totals]]
+"""The merged statistics of a table, as `totals` gives them."""
+
+
 def too_sensitive(
-    pair: Neighbours, way: Way = STRAIGHT, other_way: Way = STRAIGHT, steps: Sequence[int] = (1, 7, 1024, 3000)
+    pair: Neighbours,
+    way: Way = STRAIGHT,
+    other_way: Way = STRAIGHT,
+    steps: Sequence[int] = (1, 7, 1024, 3000),
+    computed: Computed = totals,
 ) -> list[str]:
     """The statistics that one unit moves by more than is declared, on the fine lattice and after coarse rounding.
 
@@ -339,9 +347,10 @@ def too_sensitive(
         way: the way of the smaller one.
         other_way: the way of the larger one.
         steps: release steps of one unit of change, as a plan may choose them.
+        computed: goes a way.
     """
-    without = totals(pair.smaller, pair.layout, pair.statistics, way)
-    with_unit = totals(pair.larger, pair.layout, pair.statistics, other_way)
+    without = computed(pair.smaller, pair.layout, pair.statistics, way)
+    with_unit = computed(pair.larger, pair.layout, pair.statistics, other_way)
     fine_without, fine_with = exact(without), exact(with_unit)
     broken = []
     for index, statistic in enumerate(pair.statistics):

@@ -30,9 +30,16 @@ OF_ONE_BASE = 10
 """Pairs with the same rows of others."""
 
 
-def found(case: file_pairs.Case, folder: pathlib.Path, pairs: int, seed: int, longest: int = hostile.LONG) -> list[str]:
+def found(
+    case: file_pairs.Case,
+    folder: pathlib.Path,
+    pairs: int,
+    seed: int,
+    longest: int = hostile.LONG,
+    runs: file_pairs.Runs | None = None,
+) -> list[str]:
     """What differs within pairs of files, in words; a pair's number with each."""
-    runs, broken = file_pairs.Runs(case, folder), []
+    runs, broken = runs or file_pairs.Runs(case, folder), []
     for number in range(pairs):
         rng = random.Random(f"{case.name} {seed} {number}")
         if number % OF_ONE_BASE == 0:
@@ -64,6 +71,25 @@ def test_whatever_one_unit_writes_shows_in_nothing_but_the_noisy_numbers(
     assert found(case, tmp_path / "pairs", 14, seed=0) == []
 
 
+@pytest.mark.parametrize("case", CASES[3 :: len(CASES) // 12], ids=lambda case: case.name)
+@pytest.mark.parametrize(("threads", "memory"), [(1, 2**30), (2, 1)], ids=["one thread", "two threads, spilled"])
+def test_whatever_one_unit_writes_shows_in_nothing_but_the_noisy_numbers_on_the_local_runner(
+    case: file_pairs.Case, threads: int, memory: int, tmp_path: pathlib.Path
+) -> None:
+    runs = file_pairs.RunsOnLocal(case, tmp_path / "pairs", threads=threads, memory=memory)
+    assert found(case, runs.folder, 8, seed=3, runs=runs) == []
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_two_thousand_pairs_differ_in_nothing_but_the_noisy_numbers_on_the_local_runner(
+    case: file_pairs.Case, tmp_path: pathlib.Path
+) -> None:
+    runs = file_pairs.RunsOnLocal(case, tmp_path / "pairs", threads=2, memory=1)
+    assert found(case, runs.folder, 2_000 // len(CASES) + 1, seed=4, runs=runs) == []
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -86,7 +112,7 @@ def test_text_of_megabytes_shows_in_nothing_but_the_noisy_numbers(
 
 
 def told(
-    case: file_pairs.Case, folder: pathlib.Path, rows: bytes, capfd: pytest.CaptureFixture[str]
+    case: file_pairs.Case, folder: pathlib.Path, rows: bytes, capfd: pytest.CaptureFixture[str], runner: str = "local"
 ) -> dict[str, object]:
     """What a whole run says and leaves: numbers, which noise changes, are cut out of its words."""
     (folder / "rows").write_bytes(rows)
@@ -94,7 +120,7 @@ def told(
     capfd.readouterr()
     try:
         code = main.main(
-            ["run", str(folder / "job.yaml"), "--output", str(out), "--ledger", "none", "--runner", "direct"]
+            ["run", str(folder / "job.yaml"), "--output", str(out), "--ledger", "none", "--runner", runner]
         )
     except SystemExit as end:
         code = int(end.code or 0)
@@ -128,17 +154,21 @@ def _without_numbers(text: str) -> list[str]:
     return [re.sub("[ ─]+", " ", line) for line in lines]
 
 
+OTHER_KEYS = ("row id", "clamps")
+"""Cases whose jobs need the keys that they have."""
+
 COMMAND_LINE = [
     file_pairs.Case(
         name=f"{case.name}, listed", csv=case.csv, job={**case.job, "stage": {**case.job["stage"], **listed}}
     )
     for case in CASES
-    if (listed := {"partition_by": ["text"], "partitions": file_cases.LISTED}) and case.name.split(", ")[1] != "row id"
+    if (listed := {"partition_by": ["text"], "partitions": file_cases.LISTED})
+    and case.name.split(", ")[1] not in OTHER_KEYS
 ]
 
 
 def check_told(
-    case: file_pairs.Case, folder: pathlib.Path, pairs: int, capfd: pytest.CaptureFixture[str]
+    case: file_pairs.Case, folder: pathlib.Path, pairs: int, capfd: pytest.CaptureFixture[str], runner: str = "local"
 ) -> Iterator[list[str]]:
     """What differs within pairs that go through the command line."""
     case.write(folder)
@@ -146,10 +176,10 @@ def check_told(
     assert content["stages"][file_pairs.NAME]["partitions"] == file_cases.LISTED
     rng = random.Random(case.name)
     others = file_pairs.rows_of(case, rng)
-    without = told(case, folder, file_pairs.content(case, others), capfd)
+    without = told(case, folder, file_pairs.content(case, others), capfd, runner)
     assert without["code"] == 0, without
     for _ in range(pairs):
-        with_eve = told(case, folder, file_pairs.content(case, others, rng), capfd)
+        with_eve = told(case, folder, file_pairs.content(case, others, rng), capfd, runner)
         yield [
             f"{key}: {with_eve.get(key)}"
             for key in without.keys() | with_eve.keys()
@@ -157,12 +187,13 @@ def check_told(
         ]
 
 
+@pytest.mark.parametrize("runner", ["local", pytest.param("direct", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["csv, spread", "parquet, spread"])
 def test_a_whole_run_says_the_same_whatever_one_unit_writes(
-    name: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+    name: str, runner: str, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (case,) = (case for case in COMMAND_LINE if case.name == f"{name}, listed")
-    assert [differing for differing in check_told(case, tmp_path / "pairs", 2, capfd) if differing] == []
+    assert [differing for differing in check_told(case, tmp_path / "pairs", 2, capfd, runner) if differing] == []
 
 
 @pytest.mark.long

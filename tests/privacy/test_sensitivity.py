@@ -171,10 +171,10 @@ def _broken(record: MechanismRecord, moved: list[int]) -> bool:
     return max(moved, default=0) > record.linf or sum(moved) > record.l1 or sum(d > 0 for d in moved) > record.l0
 
 
-def beyond_records(pair: nb.Neighbours, stage: StagePlan) -> list[str]:
+def beyond_records(pair: nb.Neighbours, stage: StagePlan, computed: nb.Computed = nb.totals) -> list[str]:
     """The mechanism records that one unit exceeds, on the integers that noise is added to."""
     of_name = {record.name: record for record in stage.mechanisms}
-    without, with_unit = (nb.totals(t, stage.layout, stage.statistics) for t in (pair.smaller, pair.larger))
+    without, with_unit = (computed(t, stage.layout, stage.statistics, nb.STRAIGHT) for t in (pair.smaller, pair.larger))
     noises = [*zip(stage.statistics, stage.noises, strict=True)]
     if stage.selection is not None and not stage.selection.released:
         noises.append((stage.statistics[stage.selection.statistic], stage.selection.noise))
