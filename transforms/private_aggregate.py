@@ -17,7 +17,6 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.type_names import declared_types
 from dp_pipelines.kernels.sizes import MOST_SHARDS
-from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages.reads import UnitFacts
 from dp_pipelines.planning import payment, resolve
@@ -89,29 +88,15 @@ class PrivateAggregate(ReleaseTransform):
                 message=f"says what the bounds of {of!r} cut off, out of facts about units",
                 hint=f'use KeptShares(plan["{of}"], plan["{self.stage.name}"])',
             )
-        self._check_scales()
-        self._check_payment()
+        _refuse_scales(self.stage)
+        payment.named_run(self.stage.name, self.stage.payment)
+        payment.refuse_paid(self.stage.name, self.stage.payment)
         checks.whole(self.num_shards, "num_shards", low=1, high=MOST_SHARDS)
         if self.salt is None:
             self.salt = int(entropy.words(1)[0])
         if self.types is not None:
             self.types = declared_types(self.types)
         self._known: Mapping[str, pa.DataType] = {}
-
-    def _check_payment(self) -> None:
-        payment.named_run(self.stage.name, self.stage.payment)
-        payment.refuse_paid(self.stage.name, self.stage.payment)
-
-    def _check_scales(self) -> None:
-        _refuse_scales(self.stage)
-
-    @property
-    def _join(self) -> Join | None:
-        return None
-
-    def _note_draw(self, pcoll: beam.PCollection[Any]) -> None:
-        stage = self.stage  # the one that is drawn, whatever is assigned later
-        once.note(pcoll, lambda: stage)
 
     def _tables(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """What the first step reads."""
@@ -166,41 +151,15 @@ class PrivateAggregate(ReleaseTransform):
         """Shard, bound and accumulate, merge and release, barrier."""
         tables = self._tables(pcoll)
         rows = self.to_rows() if self.as_rows else None
-        once.refuse_second_draw(pcoll.pipeline, self.stage)
-        self._note_draw(pcoll)
+        stage = self.stage  # the one that is drawn, whatever is assigned later
+        once.refuse_second_draw(pcoll.pipeline, stage)
+        once.note(pcoll, lambda: stage)
         found = self._wired(BeamFlow(tables)).pcoll
         return found if rows is None else found | "Rows" >> rows
 
     def _wired(self, tables: Flow) -> Any:
         assert self.salt is not None
-        return released(tables, self.stage, self.num_shards, self.salt, self._join)
-
-
-@dataclasses.dataclass(eq=False)
-class AttemptOfARun(PrivateAggregate):
-    """The same, for `dp_pipelines.jobs` only: one attempt of a run, which a retry repeats with the same plan.
-
-    The driver admits a run once and makes sure that only one attempt is ever visible (`jobs.run.ledgered_run`), so a plan may be
-    in several pipelines of one process. Not exported: without such a driver, two draws would be released for one budget.
-
-    Args:
-        join: adds the columns of the job's public table, for bounds that differ by partition; the rows are scaled before this.
-    """
-
-    join: Join | None = None
-
-    def _check_payment(self) -> None:
-        pass
-
-    def _check_scales(self) -> None:
-        pass
-
-    @property
-    def _join(self) -> Join | None:
-        return self.join
-
-    def _note_draw(self, pcoll: beam.PCollection[Any]) -> None:
-        pass
+        return released(tables, self.stage, self.num_shards, self.salt)
 
 
 @dataclasses.dataclass(eq=False)

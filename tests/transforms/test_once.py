@@ -28,7 +28,6 @@ from dp_pipelines.transforms import (
     SelectPartitions,
     once,
 )
-from dp_pipelines.transforms.private_aggregate import AttemptOfARun
 
 BOUNDS = ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1)
 AGAIN = "has already been released by another run, and its plan pays for it only once"
@@ -181,14 +180,6 @@ def test_everything_that_draws_is_refused_a_second_time() -> None:
         pipeline.run().wait_until_finish()
         with pytest.raises(RequestError, match=AGAIN):
             pipeline.run()
-
-
-def test_attempts_of_a_job_may_draw_again() -> None:
-    stage = plan()["s"]
-    for _ in range(2):
-        pipeline = beam.Pipeline(runner=FnApiRunner())
-        tables(pipeline) | AttemptOfARun(stage, num_shards=1)
-        assert run(pipeline) == 1
 
 
 def test_of_many_threads_one_draws() -> None:
