@@ -146,7 +146,7 @@ def run_tuning(
     """
     from dp_pipelines.jobs.run import build
 
-    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name], in_order=True)
+    pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
     shards = build.num_shards(request, engine.given)
     build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
     _wait(engine, pipeline, request, [stage.name], progress, path.parent)

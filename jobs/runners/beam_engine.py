@@ -67,16 +67,13 @@ class BeamEngine(Engine):
         """A new copy of Beam's options: a runner changes those that it gets, and a run may have several pipelines."""
         return beam_options.pipeline_options_of(self._arguments)
 
-    def pipeline(
-        self, progress: Progress, files: int = 0, stages: Sequence[str] = (), *, in_order: bool = False
-    ) -> beam.Pipeline:
+    def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> beam.Pipeline:
         """An empty pipeline.
 
         Args:
             progress: is told each step, where the steps are in this process.
             files: how many are read.
             stages: names of the job's stages.
-            in_order: of no meaning here: each step adds in the order in which Beam hands out.
         """
         here = self.setup.name == "direct"
         return beam.Pipeline(

@@ -70,16 +70,13 @@ class Engine(abc.ABC):
         """All options by name."""
 
     @abc.abstractmethod
-    def pipeline(
-        self, progress: Progress, files: int = 0, stages: Sequence[str] = (), *, in_order: bool = False
-    ) -> Any:
+    def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> Any:
         """An empty graph, in the engine's own terms.
 
         Args:
             progress: is told each step, where the steps are in this process.
             files: how many are read.
             stages: names of the job's stages.
-            in_order: whether sums of floats are made, which threads would add in another order each time.
         """
 
     @abc.abstractmethod

@@ -1,12 +1,14 @@
 """The engine of one machine: the graph of a job on threads of this process, without Beam.
 
-In: a graph of steps. Out: its steps carried out. Holds: what each step computes is what it computes on any engine; rows wait in
-memory up to a limit, beyond it in a private file; an error leaves a thread as one whose text is public, or as a message that
-names only the step. Not covered: other machines, and data larger than the disk.
+In: a graph of steps. Out: its steps carried out. Holds: what each step computes is what it computes on any engine; the values of
+a key come in one order, whatever threads do; rows wait in memory up to a limit, beyond it in a private file; an error leaves a
+thread as one whose text is public, or as a message that names only the step. Not covered: other machines, and data larger than
+the disk.
 """
 
 import collections
 import functools
+import operator
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, ClassVar, cast
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import DpError
-from dp_pipelines.jobs.runners.shuffle import Held, Shuffle, SpillFailed
+from dp_pipelines.jobs.runners.shuffle import Held, Order, Shuffle, SpillFailed
 from dp_pipelines.jobs.runners.workers import Crew, Stopped
 from dp_pipelines.jobs.terminal.progress import READING, Progress, heard
 from dp_pipelines.planning.stage import StagePlan
@@ -160,9 +162,9 @@ class LocalGraph:
         try:
             with heard(self._progress):
                 self._progress.begin(len(roots), self._files)
-                for root in roots:
+                for number, root in enumerate(roots):
                     self._progress.step(root.label, self._words(root.label))
-                    self._run_from(root)
+                    self._run_from(root, number)
         finally:
             pa.set_cpu_count(cores)
             self._held.close()
@@ -174,12 +176,16 @@ class LocalGraph:
         """What a step does."""
         return READING if label.startswith("Read/") else next((s for s in self._stages if f"{s}/" in label), "")
 
-    def _run_from(self, root: LocalFlow) -> None:
+    def _run_from(self, root: LocalFlow, number: int) -> None:
         """All steps from here to where elements wait again."""
         waiting = self._waiting.get(root)
-        tasks: Sequence[Any] = waiting.keys if isinstance(waiting, Shuffle) else waiting or root.elements or ()
+        if isinstance(waiting, Shuffle):
+            tasks = waiting.tasks
+        else:
+            elements = root.elements or [element for _, element in sorted(waiting, key=operator.itemgetter(0))]
+            tasks = list(enumerate(elements))
         crew = Crew(self.threads, tasks)
-        crew.run(lambda: _Bundle(self, root, crew))
+        crew.run(lambda: _Bundle(self, root, crew, number))
         if isinstance(waiting, Shuffle):
             waiting.close()
         self._waiting.pop(root, None)
@@ -194,10 +200,15 @@ class LocalGraph:
 
 
 class _Bundle:
-    """What one thread does from a root on: it keeps the tables that it gathers."""
+    """What one thread does from a root on: it keeps the tables that it gathers.
 
-    def __init__(self, graph: LocalGraph, root: LocalFlow, crew: Crew) -> None:
-        self._graph, self._root, self._crew = graph, root, crew
+    Whatever it makes has a place in an order that threads do not decide, unless it was gathered: floats are added in that order.
+    """
+
+    def __init__(self, graph: LocalGraph, root: LocalFlow, crew: Crew, number: int) -> None:
+        self._graph, self._root, self._crew, self._number = graph, root, crew, number
+        self._within: Order = ()
+        self._made_so_far = 0
         self._emits: dict[LocalFlow, Emit] = {}
         self._computed: dict[LocalFlow, Emit] = {}
         self._last: list[Callable[[], None]] = []
@@ -205,13 +216,16 @@ class _Bundle:
         self._shuffle = waiting if isinstance(waiting, Shuffle) else None
         self._emit = self._after(root) if root.step is None else self._stepping(root)
 
-    def begin(self, task: Any) -> None:
-        """An element of the root."""
-        self._emit(task if self._shuffle is None else (task, _Values(self._shuffle, task)))
+    def begin(self, task: tuple[int, Any]) -> None:
+        """An element of the root, with its number."""
+        number, element = task
+        self._within, self._made_so_far = (self._number, number), 0
+        self._emit(element if self._shuffle is None else (element, _Values(self._shuffle, element)))
 
-    def take_over(self, work: tuple[LocalFlow, Any]) -> None:
-        """What a step of another thread has loaded."""
-        flow, loaded = work
+    def take_over(self, work: tuple[LocalFlow, Any, Order]) -> None:
+        """What a step of another thread has loaded, and its place there."""
+        flow, loaded, self._within = work
+        self._made_so_far = 0
         if flow not in self._computed:
             self._into(flow)
         self._computed[flow](loaded)
@@ -220,6 +234,11 @@ class _Bundle:
         """Compute what is gathered."""
         for last in reversed(self._last):  # a step comes after those that take what it makes
             last()
+
+    def _place(self) -> Order:
+        """The place of what comes next."""
+        self._made_so_far += 1
+        return (*self._within, self._made_so_far)
 
     def _after(self, flow: LocalFlow) -> Emit:
         """Hands an element to all that is made of a collection."""
@@ -237,13 +256,23 @@ class _Bundle:
         """Takes an element that is handed to a collection."""
         if flow not in self._emits:
             if flow.waiting is not None:
-                waiting = self._graph.waiting(flow)
-                self._emits[flow] = waiting.add if isinstance(waiting, Shuffle) else waiting.append
+                self._emits[flow] = self._keeping(self._graph.waiting(flow))
             elif flow.step is None:
                 self._emits[flow] = self._after(flow)
             else:
                 self._emits[flow] = self._stepping(flow)
         return self._emits[flow]
+
+    def _keeping(self, waiting: Any) -> Emit:
+        """Keeps an element where it waits."""
+
+        def keep(element: Any) -> None:
+            if isinstance(waiting, Shuffle):
+                waiting.add(element, self._place())
+            else:
+                waiting.append((self._place(), element))
+
+        return keep
 
     def _stepping(self, flow: LocalFlow) -> Emit:
         """Carries out a step."""
@@ -268,7 +297,7 @@ class _Bundle:
 
         def begin(element: Any) -> None:
             if isinstance(element, pa.Table):
-                if not self._crew.hand_over((flow, element)):
+                if not self._crew.hand_over((flow, element, self._place())):
                     compute(element)
                 return
             # A group is loaded by the thread that computes it.
@@ -292,7 +321,7 @@ class _Bundle:
             size += plain_bytes(element)
             if size >= step.enough:
                 ready, gathered, size = gathered, [], 0
-                if not self._crew.hand_over((flow, ready)):
+                if not self._crew.hand_over((flow, ready, self._place())):
                     compute(ready)
 
         def last() -> None:

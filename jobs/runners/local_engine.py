@@ -37,12 +37,10 @@ class LocalEngine(Engine):
             "memory": self.options.memory,
         }
 
-    def pipeline(
-        self, progress: Progress, files: int = 0, stages: Sequence[str] = (), *, in_order: bool = False
-    ) -> LocalGraph:
+    def pipeline(self, progress: Progress, files: int = 0, stages: Sequence[str] = ()) -> LocalGraph:
         """An empty graph."""
         return LocalGraph(
-            threads=1 if in_order else self.options.threads,
+            threads=self.options.threads,
             memory=self.options.waiting_bytes,
             folder=self._folder(),
             progress=progress,

@@ -1,11 +1,13 @@
 """What waits between two steps of this process, by key: in memory up to a limit, beyond it in a private file.
 
-In: keys with values. Out: each key with all of its values. Holds: what is held in memory at once stays below a limit that is
-fixed before; a file holds rows, so it has no name and no other user can open it. Not covered: order; values that are no tables
-are few and small, and stay in memory.
+In: keys with values, each with its place in an order. Out: each key with all of its values in that order, whoever came first.
+Holds: what is held in memory at once stays below a limit that is fixed before; a file holds rows, so it has no name and no other
+user can open it. Not covered: values that are no tables are few and small, and stay in memory.
 """
 
+import collections
 import contextlib
+import operator
 import os
 import pathlib
 import tempfile
@@ -18,6 +20,11 @@ import pyarrow as pa
 from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.errors import DpError
 from dp_pipelines.kernels.columns import ipc
+
+Order = tuple[int, ...]
+"""The place of a value: the number of the task it was made in, then the places of the steps on the way."""
+
+Ordered = tuple[Order, Any]
 
 SPILL_AT = 0.5
 """Which part of the limit is in memory when spilling begins: while that is written, as much again may come."""
@@ -56,13 +63,13 @@ class Held:
         for shuffle in self._shuffles:
             shuffle.close()
 
-    def add(self, to: "Shuffle", key: Hashable, value: Any) -> None:
+    def add(self, to: "Shuffle", key: Hashable, value: Any, order: Order) -> None:
         """Hold a value; spill first where there is no room."""
         size = _bytes_of(value)
         with self._changed:
             while self._spilling is not None and self._bytes + size > self._limit:
                 self._changed.wait()
-            to.values.setdefault(key, []).append(value)
+            to.values.setdefault(key, []).append((order, value))
             to.bytes += size
             self._bytes += size
             if self._bytes <= SPILL_AT * self._limit or self._spilling is not None:
@@ -70,7 +77,7 @@ class Held:
             victim = self._spilling = max(self._shuffles, key=lambda shuffle: shuffle.bytes)
             taken, victim.values = victim.values, {}
             freed, victim.bytes = victim.bytes, 0
-        kept: dict[Hashable, list[Any]] = {}
+        kept: dict[Hashable, list[Ordered]] = {}
         try:
             kept = victim.spill(taken)
         finally:
@@ -82,13 +89,13 @@ class Held:
                 self._bytes -= freed
                 self._changed.notify_all()
 
-    def take(self, of: "Shuffle", key: Hashable) -> tuple[list[Any], list[tuple[int, int]]]:
+    def take(self, of: "Shuffle", key: Hashable) -> tuple[list[Ordered], list[tuple[Order, tuple[int, int]]]]:
         """The values of a key, and where in the file more of them are; nobody holds them any more."""
         with self._changed:
             while self._spilling is of:
                 self._changed.wait()
             values = of.values.pop(key, [])
-            size = sum(map(_bytes_of, values))
+            size = sum(_bytes_of(value) for _, value in values)
             of.bytes -= size
             self._bytes -= size
             return values, of.places.pop(key, [])
@@ -104,30 +111,43 @@ class Shuffle:
 
     def __init__(self, held: Held, folder: pathlib.Path | None) -> None:
         self._held, self._folder = held, folder
-        self.values: dict[Hashable, list[Any]] = {}
-        self.places: dict[Hashable, list[tuple[int, int]]] = {}
+        self.values: dict[Hashable, list[Ordered]] = {}
+        self.places: dict[Hashable, list[tuple[Order, tuple[int, int]]]] = {}
         self.bytes = 0
         self._file: int | None = None
         self._end = 0
 
-    def add(self, pair: tuple[Hashable, Any]) -> None:
+    def add(self, pair: tuple[Hashable, Any], order: Order = ()) -> None:
         """Hold a value of a key."""
-        self._held.add(self, *pair)
+        self._held.add(self, *pair, order)
 
     @property
     def keys(self) -> list[Any]:
-        """All keys, those with most to do first."""
-        sizes = {key: sum(map(_bytes_of, values)) for key, values in self.values.items()}
+        """All keys, in the order of their first values."""
+        first: dict[Hashable, Order] = {}
+        for found in (self.values, self.places):
+            for key, values in found.items():
+                here = min(order for order, _ in values)
+                first[key] = min(first.get(key, here), here)
+        return sorted(first, key=lambda key: first[key])
+
+    @property
+    def tasks(self) -> list[tuple[int, Any]]:
+        """All keys with their numbers in that order, those with most to do first."""
+        sizes: dict[Hashable, int] = collections.defaultdict(int)
+        for key, values in self.values.items():
+            sizes[key] += sum(_bytes_of(value) for _, value in values)
         for key, places in self.places.items():
-            sizes[key] = sizes.get(key, 0) + sum(length for _, length in places)
-        return sorted(sizes, key=lambda key: sizes[key], reverse=True)
+            sizes[key] += sum(length for _, (_, length) in places)
+        return sorted(enumerate(self.keys), key=lambda task: sizes[task[1]], reverse=True)
 
     def take(self, key: Hashable) -> list[Any]:
-        """All values of a key, once."""
+        """All values of a key, once, in their order."""
         values, places = self._held.take(self, key)
-        return values + [self._read(place) for place in places]
+        found = values + [(order, self._read(place)) for order, place in places]
+        return [value for _, value in sorted(found, key=operator.itemgetter(0))]
 
-    def spill(self, taken: Mapping[Hashable, Sequence[Any]]) -> dict[Hashable, list[Any]]:
+    def spill(self, taken: Mapping[Hashable, Sequence[Ordered]]) -> dict[Hashable, list[Ordered]]:
         """Write tables to the file.
 
         Returns:
@@ -139,16 +159,16 @@ class Shuffle:
         """
         if self._folder is None:
             raise SpillFailed("the memory is full, and there is no disk for what is beyond it; give a --spill-folder")
-        kept: dict[Hashable, list[Any]] = {}
+        kept: dict[Hashable, list[Ordered]] = {}
         with told_of_disk(self._folder, ELSEWHERE):
             if self._file is None:
                 self._file = _private_file(self._folder)
             for key, values in taken.items():
-                for value in values:
+                for order, value in values:
                     if isinstance(value, pa.Table):
-                        self.places.setdefault(key, []).append(self._write(ipc.to_buffer(value)))
+                        self.places.setdefault(key, []).append((order, self._write(ipc.to_buffer(value))))
                     else:
-                        kept.setdefault(key, []).append(value)
+                        kept.setdefault(key, []).append((order, value))
         return kept
 
     def _write(self, content: pa.Buffer) -> tuple[int, int]:

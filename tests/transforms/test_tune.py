@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 import pathlib
 
 import apache_beam as beam
@@ -13,6 +14,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines import ContributionBounds, Count, Mean, Plan, PublicPartitions, Query
+from dp_pipelines.jobs.runners.local import LocalGraph
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.tally_errors import Tallied, errors_tallied
 from dp_pipelines.transforms.beam_flow import Wired
@@ -45,8 +48,8 @@ def rows(count: int) -> pa.Table:
     return pa.table({"who": made.integers(0, 60, count), "where": where, "price": made.random(count) * 7})
 
 
-def tallying(stage: StagePlan, path: pathlib.Path, shards: int) -> Wired:
-    of = Tallied(
+def of(stage: StagePlan, path: pathlib.Path, shards: int) -> Tallied:
+    return Tallied(
         layout=stage.layout,
         columns=COLUMNS,
         configurations=configurations(stage),
@@ -54,7 +57,10 @@ def tallying(stage: StagePlan, path: pathlib.Path, shards: int) -> Wired:
         num_shards=shards,
         salt=9,
     )
-    return Wired(functools.partial(errors_tallied, of=of))
+
+
+def tallying(stage: StagePlan, path: pathlib.Path, shards: int) -> Wired:
+    return Wired(functools.partial(errors_tallied, of=of(stage, path, shards)))
 
 
 def written(stage: StagePlan, tables: list[pa.Table], folder: pathlib.Path, shards: int = 3) -> pa.Table:
@@ -87,6 +93,21 @@ def test_cuts_and_shards_change_no_sum(tmp_path: pathlib.Path) -> None:
         np.testing.assert_allclose(one[name].to_numpy(), many[name].to_numpy(), rtol=1e-9, atol=1e-9)
     assert tally.partitions_of(one) == 9
     assert len(set(one["configuration"].to_pylist())) == 3
+
+
+@pytest.mark.parametrize("memory", [2**30, 1], ids=["in memory", "spilled"])
+def test_threads_and_memory_of_the_local_runner_change_no_bit(memory: int, tmp_path: pathlib.Path) -> None:
+    stage, whole, found = planned(), rows(6000), []
+    tables = [whole.slice(begin, 250) for begin in range(0, 6000, 250)]
+    for threads in (1, 4, 4, 4):
+        path = tmp_path / f"{len(found)}.parquet"
+        room = 2**30 if threads == 1 else memory
+        made = LocalGraph(threads=threads, memory=room, folder=tmp_path, progress=Progress(io.StringIO()))
+        events = made.start.known("Rows", tables, pa.Table)
+        events.inside("TallyErrors", functools.partial(errors_tallied, of=of(stage, path, 7)))
+        made.run()
+        found.append(pa.parquet.read_table(path))
+    assert all(other.equals(found[0]) for other in found[1:])
 
 
 def test_no_rows_give_an_empty_table(tmp_path: pathlib.Path) -> None:

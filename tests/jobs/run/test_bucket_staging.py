@@ -95,9 +95,7 @@ class FarEngine(BeamEngine):
     def __init__(self) -> None:
         super().__init__(Setup(name="dataflow"), ["--temp_location=bucket://private/tmp"])
 
-    def pipeline(
-        self, progress: Progress, files: int = 0, stages: object = (), *, in_order: bool = False
-    ) -> beam.Pipeline:
+    def pipeline(self, progress: Progress, files: int = 0, stages: object = ()) -> beam.Pipeline:
         return beam.Pipeline(runner=FnApiRunner(), options=self.options)
 
     def run(self, pipeline: beam.Pipeline, progress: Progress) -> None:

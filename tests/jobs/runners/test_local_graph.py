@@ -171,6 +171,49 @@ def test_a_graph_makes_what_plain_python_makes(
     assert made._held._bytes == 0
 
 
+class Joined(GroupStep):
+    """The numbers of a key in the order in which they come, and tables of them for the next shuffle."""
+
+    def __init__(self, found: list[tuple[int, list[int]]]) -> None:
+        self._found = found
+
+    def compute(self, element: tuple[int, list[pa.Table]]) -> list[tuple[int, pa.Table]]:
+        key, tables = element
+        numbers = [number for each in tables for number in numbers_of(each)]
+        self._found.append((key, numbers))
+        return [(number % KEYS, table([number])) for number in numbers]
+
+
+class Pause(AheadStep):
+    """Takes longer for some than for others."""
+
+    def compute(self, element: pa.Table) -> list[pa.Table]:
+        time.sleep(sum(numbers_of(element)) % 7 * 2e-4)
+        return [element, element]
+
+
+@settings(max_examples=examples(40, 300), deadline=None)
+@given(
+    tables=st.lists(st.lists(st.integers(0, 1000), min_size=1, max_size=3), min_size=5, max_size=12),
+    threads=st.sampled_from([2, 4]),
+    memory=st.sampled_from([1, 100, 2**30]),
+)
+def test_values_of_a_key_come_in_an_order_that_threads_do_not_decide(
+    tables: list[list[int]], threads: int, memory: int
+) -> None:
+    orders = []
+    for of_threads, of_memory in ((1, 2**30), (threads, memory)):
+        found: list[tuple[int, list[int]]] = []
+        made = graph_of(of_threads, of_memory, pathlib.Path("."))
+        rows = made.start.known("Numbers", [table(numbers) for numbers in tables], pa.Table)
+        cut = rows.spread("Spread").each("Pause", Pause()).with_others("More", rows.each("Alone", Alone()))
+        first = cut.each("Cut", ByKey()).by_key("First").each("Join", Joined(found))
+        first.by_key("Second").each("Join again", Joined(found))
+        made.run()
+        orders.append(sorted(found))
+    assert orders[0] == orders[1]
+
+
 # Errors, and what is left.
 
 
