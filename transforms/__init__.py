@@ -1,27 +1,64 @@
 """Beam transforms over the kernels: three imports put a differentially private report into a pipeline of your own.
 
-Importing this package imports Beam and registers the coder of Arrow tables. The transforms only wire things together: the
-computation is in `dp_pipelines.kernels`, the release in `dp_pipelines.release`.
+In: nothing. Out: the transforms. Holds: importing this package loads nothing else; the first name that is used loads Beam, and
+what wires tables registers their coder. The transforms only wire things together: the computation is in `dp_pipelines.kernels`,
+the release in `dp_pipelines.release`. Not covered: programs for PipelineDP (`pipeline_dp`), which need Beam for Beam alone.
 """
 
-from dp_pipelines.kernels.columns.csv_format import CsvFormat as CsvFormat
-from dp_pipelines.transforms.coder import register
-from dp_pipelines.transforms.kept_of_stage import KeptShares as KeptShares
-from dp_pipelines.transforms.one_metric import PrivateCount as PrivateCount
-from dp_pipelines.transforms.one_metric import PrivateMean as PrivateMean
-from dp_pipelines.transforms.one_metric import PrivateSum as PrivateSum
-from dp_pipelines.transforms.private_aggregate import BoundContributions as BoundContributions
-from dp_pipelines.transforms.private_aggregate import PrivateAggregate as PrivateAggregate
-from dp_pipelines.transforms.private_aggregate import SelectPartitions as SelectPartitions
-from dp_pipelines.transforms.publish import PublishRelease as PublishRelease
-from dp_pipelines.transforms.publish import StageRelease as StageRelease
-from dp_pipelines.transforms.read import ReadCsv as ReadCsv
-from dp_pipelines.transforms.read import ReadParquet as ReadParquet
-from dp_pipelines.transforms.rows.from_rows import FromRows as FromRows
-from dp_pipelines.transforms.rows.per_key import PrivateCountPerKey as PrivateCountPerKey
-from dp_pipelines.transforms.rows.per_key import PrivateMeanPerKey as PrivateMeanPerKey
-from dp_pipelines.transforms.rows.per_key import PrivateSumPerKey as PrivateSumPerKey
-from dp_pipelines.transforms.rows.to_rows import ToRows as ToRows
-from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
+import importlib
+from typing import TYPE_CHECKING
 
-register()
+if TYPE_CHECKING:
+    from dp_pipelines.kernels.columns.csv_format import CsvFormat as CsvFormat
+    from dp_pipelines.transforms.kept_of_stage import KeptShares as KeptShares
+    from dp_pipelines.transforms.one_metric import PrivateCount as PrivateCount
+    from dp_pipelines.transforms.one_metric import PrivateMean as PrivateMean
+    from dp_pipelines.transforms.one_metric import PrivateSum as PrivateSum
+    from dp_pipelines.transforms.private_aggregate import BoundContributions as BoundContributions
+    from dp_pipelines.transforms.private_aggregate import PrivateAggregate as PrivateAggregate
+    from dp_pipelines.transforms.private_aggregate import SelectPartitions as SelectPartitions
+    from dp_pipelines.transforms.publish import PublishRelease as PublishRelease
+    from dp_pipelines.transforms.publish import StageRelease as StageRelease
+    from dp_pipelines.transforms.read import ReadCsv as ReadCsv
+    from dp_pipelines.transforms.read import ReadParquet as ReadParquet
+    from dp_pipelines.transforms.rows.from_rows import FromRows as FromRows
+    from dp_pipelines.transforms.rows.per_key import PrivateCountPerKey as PrivateCountPerKey
+    from dp_pipelines.transforms.rows.per_key import PrivateMeanPerKey as PrivateMeanPerKey
+    from dp_pipelines.transforms.rows.per_key import PrivateSumPerKey as PrivateSumPerKey
+    from dp_pipelines.transforms.rows.to_rows import ToRows as ToRows
+    from dp_pipelines.transforms.sample_and_aggregate import SampleAndAggregate as SampleAndAggregate
+
+_ROOMS = {
+    "CsvFormat": "kernels.columns.csv_format",
+    "KeptShares": "transforms.kept_of_stage",
+    "PrivateCount": "transforms.one_metric",
+    "PrivateMean": "transforms.one_metric",
+    "PrivateSum": "transforms.one_metric",
+    "BoundContributions": "transforms.private_aggregate",
+    "PrivateAggregate": "transforms.private_aggregate",
+    "SelectPartitions": "transforms.private_aggregate",
+    "PublishRelease": "transforms.publish",
+    "StageRelease": "transforms.publish",
+    "ReadCsv": "transforms.read",
+    "ReadParquet": "transforms.read",
+    "FromRows": "transforms.rows.from_rows",
+    "PrivateCountPerKey": "transforms.rows.per_key",
+    "PrivateMeanPerKey": "transforms.rows.per_key",
+    "PrivateSumPerKey": "transforms.rows.per_key",
+    "ToRows": "transforms.rows.to_rows",
+    "SampleAndAggregate": "transforms.sample_and_aggregate",
+}
+"""Where each name is defined; the same as above, for the interpreter."""
+
+__all__ = [*_ROOMS]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"dp_pipelines.{_ROOMS[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS})

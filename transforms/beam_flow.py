@@ -23,7 +23,10 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
 from dp_pipelines.steps.step import AheadStep, GatheringStep, Step, plain_bytes
+from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.display import stage_facts
+
+register()
 
 THREADS = min(2, os.cpu_count() or 1)
 

@@ -17,7 +17,10 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 from dp_pipelines.errors import RequestError
 from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.rows.to_tables import table_of
+
+register()
 
 
 class DpModelHandler(ModelHandler[Any, PredictionResult, Artefact]):

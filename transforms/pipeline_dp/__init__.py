@@ -4,11 +4,14 @@ In: programs written for PipelineDP 0.3 (DPEngine with BeamBackend or LocalBacke
 same form, on the path of dp_pipelines: rows are batched into Arrow as they come out of the extractors, contributions are
 bounded by hashes, and one plan accounts for everything that the accountant's aggregations release. PipelineDP's own
 descriptions (parameters, metrics, extractors, backends) are passed on as they are; the engine, the accountants and the transforms
-are ours. docs/pipeline_dp.md says what maps to what, what differs and what is refused. Needs the extra `pipeline-dp`.
+are ours. Beam is loaded by what needs it. docs/pipeline_dp.md says what maps to what, what differs and what is refused. Needs the
+extra `pipeline-dp`.
 """
 
+import importlib
 import importlib.util
 import sys
+from typing import TYPE_CHECKING
 
 if importlib.util.find_spec("pipeline_dp") is None:
     raise ModuleNotFoundError(
@@ -17,9 +20,9 @@ if importlib.util.find_spec("pipeline_dp") is None:
         name="pipeline_dp",
     )
 
-if "pipeline_dp" not in sys.modules:
-    from dp_pipelines.transforms.pipeline_dp import later_imports
+from dp_pipelines.transforms.pipeline_dp import later_imports
 
+if "pipeline_dp" not in sys.modules:
     later_imports.load_pipeline_dp()
 
 from pipeline_dp import AddDPNoiseParams as AddDPNoiseParams
@@ -43,7 +46,6 @@ from pipeline_dp import SumParams as SumParams
 from pipeline_dp import VarianceParams as VarianceParams
 from pipeline_dp.aggregate_params import NormKind as NormKind
 
-from dp_pipelines.transforms.pipeline_dp import private_beam as private_beam
 from dp_pipelines.transforms.pipeline_dp import report_generator as report_generator
 from dp_pipelines.transforms.pipeline_dp import submodules as submodules
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant as BudgetAccountant
@@ -51,8 +53,17 @@ from dp_pipelines.transforms.pipeline_dp.budget_accounting import NaiveBudgetAcc
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import PLDBudgetAccountant as PLDBudgetAccountant
 from dp_pipelines.transforms.pipeline_dp.dp_engine import DPEngine as DPEngine
 from dp_pipelines.transforms.pipeline_dp.dp_engine import check_row as check_row
-from dp_pipelines.transforms.pipeline_dp.private_beam import MakePrivate as MakePrivate
-from dp_pipelines.transforms.pipeline_dp.private_beam import PrivatePCollection as PrivatePCollection
 from dp_pipelines.transforms.pipeline_dp.report_generator import ExplainComputationReport as ExplainComputationReport
 
+if TYPE_CHECKING:
+    from dp_pipelines.transforms.pipeline_dp import private_beam as private_beam
+    from dp_pipelines.transforms.pipeline_dp.private_beam import MakePrivate as MakePrivate
+    from dp_pipelines.transforms.pipeline_dp.private_beam import PrivatePCollection as PrivatePCollection
+
 submodules.install(__name__)
+
+
+def __getattr__(name: str) -> object:
+    if name not in later_imports.OF_BEAM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return later_imports.of_beam(__name__, name)

@@ -2,13 +2,12 @@
 
 In: tables, a stage that `compute_budgets` will fill in. Out: released tables, as from `PrivateAggregate`. Holds: a
 pipeline whose budgets are not computed is refused before a row is read, and so is a second run of one pipeline, which
-would draw a second release. `released` does the same without Beam.
+would draw a second release. Not covered: releases without Beam (local_result.py).
 """
 
 # Each element function is made from the stage when the pipeline is submitted, which is when Beam pickles it; workers
 # get the functions of `PrivateAggregate` and nothing from this module.
 
-import collections
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,8 +18,6 @@ import pyarrow as pa
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.steps.aggregate import ToPartials, ToShards
-from dp_pipelines.steps.draw_release import DrawRelease
 from dp_pipelines.steps.release_stage import StageSteps, wired
 from dp_pipelines.steps.step import Sharded, Step
 from dp_pipelines.transforms import once
@@ -85,26 +82,3 @@ class _Deferred(Step):
 
 def _itself(made: Any) -> Any:
     return made
-
-
-def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
-    """The released tables of a stage, in this process.
-
-    Args:
-        tables: at least one, possibly without rows.
-        stage: the stage.
-    """
-    salt = int(entropy.words(1)[0])
-    to_shards, to_partials = ToShards(stage.layout, SHARDS, salt), ToPartials(stage, PLACES, salt)
-    shards: dict[int, list[pa.Table]] = collections.defaultdict(list)
-    for table in tables:
-        for shard, cut in to_shards.compute([table]):
-            shards[shard].append(cut)
-    places: dict[int, list[pa.Table]] = {place: [] for place in range(PLACES)}
-    for shard in sorted(shards):
-        for place, partial in to_partials.compute((shard, shards.pop(shard))):
-            places[place].append(partial)
-    draw = DrawRelease(stage, PLACES)
-    drawn = [draw.process(element) for element in places.items()]
-    together = [table for of_place in drawn for _, table in of_place]
-    return list(StageSteps.of(stage, SHARDS, salt, PLACES).ungroup.process((0, together)))

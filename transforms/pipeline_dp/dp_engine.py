@@ -5,19 +5,17 @@ In: a collection of rows (a PCollection, or an iterable with LocalBackend), para
 Not covered: Spark, data frames, pre-aggregated data, bounds that are computed from the data.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-import apache_beam as beam
 import pipeline_dp as original
-from apache_beam.transforms.window import GlobalWindows
 from pipeline_dp.data_extractors import MultiValueDataExtractors
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.transforms.pipeline_dp import deferred, keys, metrics
-from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, Planned, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.extract import ReadRows, RowReader
+from dp_pipelines.transforms.pipeline_dp import keys, metrics
+from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, refuse_foreign
+from dp_pipelines.transforms.pipeline_dp.extract import RowReader
+from dp_pipelines.transforms.pipeline_dp.later_imports import is_pcollection
 from dp_pipelines.transforms.pipeline_dp.local_result import LocalResult
 from dp_pipelines.transforms.pipeline_dp.metrics import Asked
 from dp_pipelines.transforms.pipeline_dp.public_partitions import listed
@@ -107,13 +105,15 @@ class DPEngine:
                 message=f"is a {type(col).__name__}, which is no collection of rows",
                 hint="pass its rows, as dictionaries for instance, or give the data frame to dp_pipelines.Session",
             )
-        if local == isinstance(col, beam.PCollection) or not isinstance(col, (beam.PCollection, Iterable)):
+        if local == is_pcollection(col) or not (is_pcollection(col) or isinstance(col, Iterable)):
             raise RequestError(
                 field="col",
                 message=f"cannot be processed by {type(self._backend).__name__}",
                 hint="pass a PCollection to BeamBackend, an iterable to LocalBackend",
             )
         if not local:
+            from dp_pipelines.transforms.pipeline_dp.release_rows import ReleaseRows, check_batch
+
             check_batch(col)
         planned = self._budget_accountant.register(asked.query, params.budget_weight)
         self._report_generators.append(Explanation(params, public, planned, self._budget_accountant, report))
@@ -141,50 +141,6 @@ class DPEngine:
             field="calculate_private_contribution_bounds",
             message="spends budget outside the accountant",
             hint="write max_partitions_contributed: auto in a job file (docs/guide.md), or declare the bound",
-        )
-
-
-@dataclasses.dataclass(eq=False)
-class ReleaseRows(beam.PTransform):
-    """From rows to results.
-
-    Args:
-        planned: the stage.
-        reader: how rows become tables.
-        asked: how a released table becomes results.
-        params: what annotators are told.
-        backend: calls the annotators.
-    """
-
-    planned: Planned
-    reader: RowReader
-    asked: Asked
-    params: Any
-    backend: original.BeamBackend
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[Any]:
-        """Read, release, decode, annotate."""
-        released = pcoll | "Rows" >> ReadRows(self.reader) | "Release" >> deferred.DeferredRelease(self.planned)
-        results = released | "Results" >> beam.FlatMap(self.asked.results).with_output_types(Any)
-        return self.backend.annotate(results, "annotation", params=self.params, budget=self.planned.budgets)
-
-
-def check_batch(pcoll: beam.PCollection[Any]) -> None:
-    """Refuse rows that are not released as one batch.
-
-    Raises:
-        RequestError: the PCollection is unbounded or windowed.
-    """
-    if not pcoll.is_bounded:
-        raise RequestError(field="col", message="is unbounded", hint="release batches: read a bounded source")
-    if not isinstance(pcoll.windowing.windowfn, GlobalWindows):
-        raise RequestError(
-            field="col",
-            message="is windowed: each window would be a release of its own, and no plan knows how many there are",
-            hint="make the window a part of the partition key and put WindowInto(GlobalWindows()) behind it",
         )
 
 

@@ -14,11 +14,8 @@ import numbers
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.noise import entropy
@@ -156,53 +153,6 @@ def _quiet() -> np.errstate:
     return np.errstate(all="ignore")
 
 
-@dataclasses.dataclass(eq=False)
-class ReadRows(beam.PTransform):
-    """Turn the rows of a PCollection into tables; one of them is without rows, so that types are known where there are none."""
-
-    reader: RowReader
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    def expand(self, pcoll: beam.PCollection[Any]) -> beam.PCollection[pa.Table]:
-        """Gather the rows of a bundle."""
-        made = pcoll | "ToTables" >> beam.ParDo(_Gather(self.reader)).with_output_types(pa.Table)
-        types = beam.Create(list(self.reader.tables([])), reshuffle=False).with_output_types(pa.Table)
-        return (made, pcoll.pipeline | "Types" >> types) | "Tables" >> beam.Flatten()
-
-
-class _Gather(beam.DoFn):
-    """Rows of a bundle to tables. Rows are kept for a moment only: those that live long are looked at again and again."""
-
-    def __init__(self, reader: RowReader) -> None:
-        super().__init__()
-        self._reader, self._chunk = reader, reader.chunk
-
-    def start_bundle(self) -> None:
-        self._rows: list[Any] = []
-        self._columns = Columns(self._reader)
-
-    def process(self, element: Any) -> Iterable[pa.Table]:
-        # Not a generator: a row costs an append.
-        self._rows.append(element)
-        return () if len(self._rows) < self._chunk else self._added()
-
-    def _added(self) -> Iterable[pa.Table]:
-        rows, self._rows = self._rows, []
-        return self._columns.added(rows)
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for table in self._added():
-            yield _in_global_window(table)
-        if len(self._columns):
-            yield _in_global_window(self._columns.taken())
-
-
-def _in_global_window(table: pa.Table) -> WindowedValue:
-    return WindowedValue(table, GlobalWindow().max_timestamp(), [GlobalWindow()])
-
-
 def pairs(unit: Callable[[Any], Any], steps: tuple[Step, ...], row: Any) -> list[tuple[Any, Any]]:
     """What follows of one row, each with the row's id; nothing where a function raises.
 
@@ -219,7 +169,7 @@ def pairs(unit: Callable[[Any], Any], steps: tuple[Step, ...], row: Any) -> list
 
 
 def tables(rows: Iterable[Any], reader: RowReader) -> Iterator[pa.Table]:
-    """The same without Beam."""
+    """The tables of some rows, after one without rows, so that types are known where there are none."""
     yield from reader.tables([])
     yield from reader.tables(rows)
 
@@ -287,7 +237,7 @@ def _own_units(count: int) -> pa.Array:
 def _numbers(values: list[Any]) -> pa.Array:
     try:
         if set(map(type, values)) <= _NUMBERS:
-            return pa.array(np.array(values, np.float64))
+            return pa.array(np.fromiter(values, np.float64, len(values)))
     except Exception:  # noqa: S110 - a whole number beyond all floats
         pass
     return pa.array(np.array([_number(value) for value in values], np.float64))

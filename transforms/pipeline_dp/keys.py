@@ -7,6 +7,7 @@ one person would be bounded as three. -0.0 is 0.0, all NaN are one key, a named 
 Python's. Not covered: enumerations, data classes and other objects.
 """
 
+import contextlib
 import datetime
 import hashlib
 import math
@@ -54,6 +55,9 @@ def encoded(values: Sequence[Any], *, units: bool = False) -> pa.Array:
     >>> len(encoded([1, True, 1.0]).unique()), len(encoded([1, True, 1.0], units=True).unique())
     (3, 1)
     """
+    if values and set(map(type, values)) <= _WHOLE:  # the most frequent keys: none is too long, and each is an id
+        with contextlib.suppress(OverflowError):  # beyond 64 bits
+            return _whole_numbers(np.fromiter(values, np.int64, len(values)))
     cells = _column(list(values), DEEPEST, units)
     if isinstance(cells, pa.Array) and (pc.max(pc.binary_length(cells)).as_py() or 0) <= (
         LONGEST_ID if units else LONGEST

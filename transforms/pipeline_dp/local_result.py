@@ -4,6 +4,7 @@ In: rows, a stage that `compute_budgets` will fill in. Out: an iterable of resul
 read, there is one release; a copy of it draws no second one. Not covered: what Beam releases (deferred.py).
 """
 
+import collections
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -11,11 +12,22 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels import sizes
+from dp_pipelines.noise import entropy
 from dp_pipelines.planning.payment import pay
-from dp_pipelines.transforms.pipeline_dp import deferred
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps.aggregate import ToPartials, ToShards
+from dp_pipelines.steps.draw_release import DrawRelease
+from dp_pipelines.steps.freed_memory import keep_freed_memory
+from dp_pipelines.steps.release_stage import StageSteps
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import Planned
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, tables
 from dp_pipelines.transforms.pipeline_dp.metrics import Asked
+
+SHARDS = 16
+"""Groups of units; it changes no result."""
+
+PLACES = sizes.places(SHARDS)
 
 
 class LocalResult:
@@ -42,7 +54,8 @@ class LocalResult:
             if self._results is None:
                 stage = self._planned.stage
                 pay([(stage.name, stage.payment)])
-                found: list[pa.Table] = deferred.released(tables(self._rows, self._reader), stage)
+                keep_freed_memory()
+                found = released(tables(self._rows, self._reader), stage)
                 self._results = [result for table in found for result in self._asked.results(table)]
                 self._rows = ()
             return self._results
@@ -66,3 +79,26 @@ class LocalResult:
                 hint="select them with an accountant of their own, call its compute_budgets() first, and add up both budgets",
             )
         return list(self)
+
+
+def released(tables: Iterable[pa.Table], stage: StagePlan) -> list[pa.Table]:
+    """The released tables of a stage, in this process.
+
+    Args:
+        tables: at least one, possibly without rows.
+        stage: the stage.
+    """
+    salt = int(entropy.words(1)[0])
+    to_shards, to_partials = ToShards(stage.layout, SHARDS, salt), ToPartials(stage, PLACES, salt)
+    shards: dict[int, list[pa.Table]] = collections.defaultdict(list)
+    for table in tables:
+        for shard, cut in to_shards.compute([table]):
+            shards[shard].append(cut)
+    places: dict[int, list[pa.Table]] = {place: [] for place in range(PLACES)}
+    for shard in sorted(shards):
+        for place, partial in to_partials.compute((shard, shards.pop(shard))):
+            places[place].append(partial)
+    draw = DrawRelease(stage, PLACES)
+    drawn = [draw.process(element) for element in places.items()]
+    together = [table for of_place in drawn for _, table in of_place]
+    return list(StageSteps.of(stage, SHARDS, salt, PLACES).ungroup.process((0, together)))

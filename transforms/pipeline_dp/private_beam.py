@@ -18,12 +18,12 @@ from pipeline_dp.private_beam import PrivateCombineFn as PrivateCombineFn
 
 from dp_pipelines.transforms.pipeline_dp import metrics
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.dp_engine import ReleaseRows, check_batch
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, Step
 from dp_pipelines.transforms.pipeline_dp.private_collection import PrivatePCollection as PrivatePCollection
 from dp_pipelines.transforms.pipeline_dp.private_collection import PrivatePTransform as PrivatePTransform
 from dp_pipelines.transforms.pipeline_dp.private_collection import PrivateRows, WrongTypeError, free_label
 from dp_pipelines.transforms.pipeline_dp.public_partitions import listed
+from dp_pipelines.transforms.pipeline_dp.release_rows import ReleaseRows, check_batch
 from dp_pipelines.transforms.pipeline_dp.report_generator import Explanation
 
 

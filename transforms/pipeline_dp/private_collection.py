@@ -19,8 +19,9 @@ from apache_beam.transforms import ptransform
 from dp_pipelines.errors import RequestError
 from dp_pipelines.transforms.pipeline_dp import extract
 from dp_pipelines.transforms.pipeline_dp.budget_accounting import BudgetAccountant, refuse_foreign
-from dp_pipelines.transforms.pipeline_dp.dp_engine import DPEngine, ReleaseRows
+from dp_pipelines.transforms.pipeline_dp.dp_engine import DPEngine
 from dp_pipelines.transforms.pipeline_dp.extract import Step
+from dp_pipelines.transforms.pipeline_dp.release_rows import ReleaseRows
 
 
 class WrongTypeError(RequestError, TypeError):

@@ -8,9 +8,8 @@ is public, or released.
 from collections.abc import Iterable
 from typing import Any
 
-import apache_beam as beam
-
 from dp_pipelines.errors import RequestError
+from dp_pipelines.transforms.pipeline_dp.later_imports import is_pcollection
 from dp_pipelines.transforms.pipeline_dp.local_result import LocalResult
 
 
@@ -25,7 +24,7 @@ def listed(partitions: Any) -> list[Any]:
     """
     if isinstance(partitions, LocalResult):
         return partitions.keys()
-    if isinstance(partitions, beam.PCollection):
+    if is_pcollection(partitions):
         return _constants(partitions)
     if isinstance(partitions, (str, bytes)) or not isinstance(partitions, Iterable):
         raise RequestError(
@@ -36,8 +35,10 @@ def listed(partitions: Any) -> list[Any]:
     return list(partitions)
 
 
-def _constants(partitions: beam.PCollection[Any]) -> list[Any]:
+def _constants(partitions: Any) -> list[Any]:
     """The values of the `beam.Create` that made a PCollection."""
+    import apache_beam as beam
+
     step = partitions.producer
     while step is not None and partitions in step.outputs.values():
         if isinstance(step.transform, beam.Create):

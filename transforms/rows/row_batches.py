@@ -13,6 +13,10 @@ import pyarrow as pa
 from apache_beam.transforms.window import BoundedWindow, GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
+from dp_pipelines.transforms.coder import register
+
+register()
+
 Tables = Callable[[list[Any]], Iterable[pa.Table]]
 """Makes tables of rows; of no rows at least one, without rows."""
 
