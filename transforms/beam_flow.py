@@ -22,7 +22,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
-from dp_pipelines.steps.step import AheadStep, GatheringStep, Step, plain_bytes
+from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 from dp_pipelines.transforms.coder import register
 from dp_pipelines.transforms.display import stage_facts
 
@@ -61,7 +61,7 @@ class StepDoFn(beam.DoFn):
         step = self.step
         if isinstance(step, GatheringStep):
             self._gathered.append(element)
-            self._bytes += plain_bytes(element)
+            self._bytes += step.bytes_of(element)
             if self._bytes >= step.enough:
                 yield from self._begin_gathered(step)
         elif isinstance(step, AheadStep):

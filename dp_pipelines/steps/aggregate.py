@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from dp_pipelines.kernels import accumulate, contributions, shard, sizes
+from dp_pipelines.kernels import accumulate, contributions, row_bytes, shard, sizes
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.steps.step import GatheringStep, GroupStep, Sharded, Step
+from dp_pipelines.steps.step import GatheringStep, GroupStep, Sharded, Step, plain_bytes
 
 
 class ToShards(GatheringStep):
@@ -23,6 +23,10 @@ class ToShards(GatheringStep):
     def __init__(self, layout: Layout, shards: int, salt: int) -> None:
         super().__init__(sizes.gathered_bytes(shards))
         self._layout, self._shards, self._salt = layout, shards, salt
+
+    def bytes_of(self, table: pa.Table) -> int:
+        """What it takes now, or as a wire table: one column may be clamped in many ways."""
+        return max(plain_bytes(table), int(table.num_rows) * row_bytes.of_wire(self._layout, table.schema))
 
     def compute(self, element: list[pa.Table]) -> list[Sharded]:
         """Wire tables, each with its shard. Shard 0 always gets one, so that types are known even without rows."""

@@ -5,6 +5,7 @@ read; a damaged file fails the run with the file's name and no value. Not covere
 `jobs.sources`); anyone who watches can see sizes and times of reads.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, cast
 
@@ -23,10 +24,16 @@ from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.step import Step
 
 TOGETHER_BYTES = 64 * 2**20
-"""Row groups of a file are read together as one element up to this many uncompressed bytes; a larger one is read alone."""
+"""Row groups of a file are read together as one element up to this many bytes; one of twice as many is read in parts."""
+
+FEW_BYTES = 8 * 2**20
+"""The same for engines whose threads share the row groups of a file."""
 
 BATCH_ROWS = 2**19
 """The most rows of a table."""
+
+LEAST_ROWS = 2**12
+"""Tables have so many rows, however large these are: fewer would cost more than they hold."""
 
 TEXT_ROWS = 2**9
 """How many rows are decoded at a time if a long text, held once by the file, may appear in all of them."""
@@ -37,31 +44,56 @@ LONG_ENTRY = 2**10
 AS_CODES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE", "RLE_DICTIONARY", "BIT_PACKED"})
 """The page encodings whose texts Arrow can read as codes."""
 
-FEW_BYTES = 8 * 2**20
-"""The same for engines whose threads share the row groups of a file."""
+NO_ROWS = -1
+"""Where a file begins: a table without rows comes first."""
 
 
-def parquet_tables(files: Flow, columns: Sequence[str] | None) -> Flow:
+@dataclasses.dataclass(frozen=True)
+class Shuffled:
+    """Bytes of a row as it is shuffled: one column of a file may travel as many.
+
+    Args:
+        widest: in the stage in which it takes most, where it is joined to most rows.
+        together: in all stages.
+    """
+
+    widest: int = 0
+    together: int = 0
+
+    def most_rows(self) -> int:
+        """The most rows of a table that is read: what becomes of them should be as small as they are."""
+        return max(min(BATCH_ROWS, BATCH_BYTES // max(self.widest, 1)), LEAST_ROWS)
+
+
+UNKNOWN = Shuffled()
+
+
+def parquet_tables(files: Flow, columns: Sequence[str] | None, shuffled: Shuffled = UNKNOWN) -> Flow:
     """The tables of Parquet files.
 
     Args:
         files: their paths.
         columns: to read; None: all.
+        shuffled: what becomes of a row.
     """
     # Whoever computes in as many threads as there are cores needs no more of them inside Arrow.
     together = FEW_BYTES if files.own_threads else TOGETHER_BYTES
-    read = ReadRowGroups(columns, use_threads=not files.own_threads, opener=files.opener)
-    return files.each("RowGroups", RowGroups(together, files.opener)).each("Read", read)
+    read = ReadRowGroups(columns, use_threads=not files.own_threads, opener=files.opener, shuffled=shuffled)
+    return files.each("RowGroups", RowGroups(together, files.opener, shuffled)).each("Read", read)
 
 
-def csv_tables(files: Flow, types: dict[str, pa.DataType], form: CsvFormat = DEFAULT) -> Flow:
+def csv_tables(
+    files: Flow, types: dict[str, pa.DataType], form: CsvFormat = DEFAULT, shuffled: Shuffled = UNKNOWN
+) -> Flow:
     """The tables of CSV files.
 
     Args:
         files: their paths.
         types, form: as for `ReadCsvFile`.
+        shuffled: what becomes of a row.
     """
-    return files.spread("Spread").each("Read", ReadCsvFile(types, form, opener=files.opener))
+    read = ReadCsvFile(types, form, opener=files.opener, shuffled=shuffled)
+    return files.spread("Spread").each("Read", read)
 
 
 def open_local(path: str) -> BinaryIO:
@@ -70,67 +102,91 @@ def open_local(path: str) -> BinaryIO:
 
 
 class RowGroups(Step):
-    """Which row groups of a Parquet file are read together.
+    """Which rows of a Parquet file are read together: row groups, or parts of one.
 
     Args:
-        together: up to how many uncompressed bytes; None: `TOGETHER_BYTES`.
+        together: up to how many bytes, uncompressed or as they are shuffled; None: `TOGETHER_BYTES`.
         opener: opens files.
+        shuffled: what becomes of a row.
     """
 
     gives = tuple[tuple[str, int], int]
 
-    def __init__(self, together: int | None = None, opener: Opener = open_local) -> None:
+    def __init__(self, together: int | None = None, opener: Opener = open_local, shuffled: Shuffled = UNKNOWN) -> None:
         self._together, self._opener = TOGETHER_BYTES if together is None else together, opener
+        self._shuffled = shuffled
 
     def process(self, path: str) -> Iterator[tuple[tuple[str, int], int]]:
-        """File and first group, with the group after the last."""
+        """File and first row, with the row after the last."""
         with self._opener(path) as stream:
             try:
                 metadata = pa.parquet.ParquetFile(stream).metadata
-                sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+                groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+                sizes = [(group.num_rows, group.total_byte_size) for group in groups]
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: is not a complete Parquet file") from None
-        # The group before the first stands for a table without rows: types are known even where there are none.
-        begin, held = -1, 0
-        for group, size in enumerate(sizes):
+        # The row before the first stands for a table without rows: types are known even where there are none.
+        begin, end, held = NO_ROWS, 0, 0
+        for rows, size in sizes:
+            wide = rows * self._shuffled.together
+            size = max(size, wide)
             if held and held + size > self._together:
-                yield (path, begin), group
-                begin, held = group, 0
-            held += size
-        yield (path, begin), len(sizes)
+                yield (path, begin), end
+                begin, held = end, 0
+            # A part is decoded from where its group begins, which costs little beside what makes rows wide.
+            part = rows if wide <= 2 * TOGETHER_BYTES else -(-rows * TOGETHER_BYTES // wide)
+            for cut in range(end + part, end + rows, max(part, 1)):
+                yield (path, begin), cut
+                begin = cut
+            held, end = held + size, end + rows
+        yield (path, begin), end
 
 
 class ReadRowGroups(Step):
-    """The tables of row groups.
+    """The tables of rows that are read together.
 
     Args:
         columns: to read; None: all.
         use_threads: whether Arrow decodes columns in threads of its own.
         opener: opens files.
+        shuffled: what becomes of a row.
     """
 
     alone = True
 
-    def __init__(self, columns: Sequence[str] | None, use_threads: bool = True, opener: Opener = open_local) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str] | None,
+        use_threads: bool = True,
+        opener: Opener = open_local,
+        shuffled: Shuffled = UNKNOWN,
+    ) -> None:
         self._columns, self._use_threads = None if columns is None else list(columns), use_threads
-        self._opener = opener
+        self._opener, self._most_rows = opener, shuffled.most_rows()
 
     def process(self, element: tuple[tuple[str, int], int]) -> Iterator[pa.Table]:
         """Tables, the first one without rows if the file begins here."""
         (path, begin), end = element
         with self._opener(path) as stream:
             try:
-                for group in range(begin, end):
-                    yield from self._tables(stream, group)
+                file = pa.parquet.ParquetFile(stream)
+                if begin == NO_ROWS:
+                    empty = file.schema_arrow.empty_table()
+                    yield empty if self._columns is None else empty.select(self._columns)
+                first = 0
+                for group in range(file.metadata.num_row_groups):
+                    rows = file.metadata.row_group(group).num_rows
+                    start, stop = max(begin - first, 0), min(end - first, rows)
+                    if start < stop:
+                        yield from self._tables(stream, file, group, start, stop)
+                    first += rows
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
 
-    def _tables(self, stream: BinaryIO, group: int) -> Iterator[pa.Table]:
-        file = pa.parquet.ParquetFile(stream)
-        if group < 0:
-            empty = file.schema_arrow.empty_table()
-            yield empty if self._columns is None else empty.select(self._columns)
-            return
+    def _tables(
+        self, stream: BinaryIO, file: pa.parquet.ParquetFile, group: int, start: int, stop: int
+    ) -> Iterator[pa.Table]:
+        """Some rows of a group."""
         codes = _repeating_text(file, group)
         codes += [
             chunk.path_in_schema
@@ -138,11 +194,23 @@ class ReadRowGroups(Step):
             if _has_long_entry(stream, group, chunk)
         ]
         file = pa.parquet.ParquetFile(stream, read_dictionary=codes, metadata=file.metadata)
-        rows = _batch_rows(file, group, self._columns)
+        rows = min(_batch_rows(file, group, self._columns), self._most_rows)
         at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, self._columns, codes) else rows
-        yield from _gathered(
-            file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=self._use_threads), rows
-        )
+        read = file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=self._use_threads)
+        whole = stop - start == file.metadata.row_group(group).num_rows
+        yield from _gathered(read if whole else _between(read, start, stop), rows)
+
+
+def _between(batches: Iterable[pa.RecordBatch], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """Some rows of several batches, and no batch after them."""
+    first = 0
+    for batch in batches:
+        begin, end = max(start - first, 0), min(stop - first, batch.num_rows)
+        if begin < end:
+            yield batch.slice(begin, end - begin)
+        first += batch.num_rows
+        if first >= stop:
+            return
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
@@ -214,7 +282,7 @@ def _batch_rows(file: pa.parquet.ParquetFile, group: int, columns: list[str] | N
     # By the rows of the group: of lists the footer counts the values inside.
     count = max(file.metadata.row_group(group).num_rows, 1)
     width = sum(max(8.0, chunk.total_uncompressed_size / count) for chunk in read)
-    return int(min(max(BATCH_BYTES / max(width, 1.0), 2**12), BATCH_ROWS))
+    return int(min(max(BATCH_BYTES / max(width, 1.0), LEAST_ROWS), BATCH_ROWS))
 
 
 def _repeating_text(file: pa.parquet.ParquetFile, group: int) -> list[str]:
@@ -245,6 +313,7 @@ class ReadCsvFile(Step):
         form: of the file.
         block: bytes that are read at a time.
         opener: opens files.
+        shuffled: what becomes of a row.
     """
 
     def __init__(
@@ -253,8 +322,10 @@ class ReadCsvFile(Step):
         form: CsvFormat = DEFAULT,
         block: int = csv_lines.BLOCK,
         opener: Opener = open_local,
+        shuffled: Shuffled = UNKNOWN,
     ) -> None:
         self._types, self._form, self._block, self._opener = types, form, block, opener
+        self._most_rows = shuffled.most_rows()
 
     def process(self, path: str) -> Iterator[pa.Table]:
         """Tables, the first one without rows."""
@@ -269,6 +340,6 @@ class ReadCsvFile(Step):
         rows = csv_lines.read(stream, list(self._types), self._form, block=self._block)
         yield pa.table({name: pa.array([], kind) for name, kind in self._types.items()})
         for table in rows:
-            for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+            for batch in table.to_batches(max_chunksize=self._most_rows):
                 columns = [values(batch.column(name), name, kind, self._form) for name, kind in self._types.items()]
                 yield pa.table(dict(zip(self._types, columns, strict=True)))

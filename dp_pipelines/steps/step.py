@@ -54,11 +54,15 @@ class GatheringStep(AheadStep):
     """The same for tables, of which `compute` gets several at once, as a list.
 
     Args:
-        enough: bytes of tables (`plain_bytes`) that engines put together at least; fewer only at the end.
+        enough: bytes of tables (`bytes_of`) that engines put together at least; fewer only at the end.
     """
 
     def __init__(self, enough: int) -> None:
         self.enough = enough
+
+    def bytes_of(self, table: pa.Table) -> int:
+        """What a table counts for: the most that it takes while it waits or after `compute`."""
+        return plain_bytes(table)
 
     def process(self, element: Any) -> Iterable[Any]:
         """What one table becomes alone."""

@@ -24,7 +24,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from dp_pipelines.errors import DpError, RequestError
 from dp_pipelines.jobs.request.request import check
-from dp_pipelines.jobs.run import bucket_staging, build
+from dp_pipelines.jobs.run import bucket_staging, build, shuffled_rows
 from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.runners import beam_options, dataflow_requirements, error_masking
 from dp_pipelines.jobs.spec import job_file
@@ -111,7 +111,7 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
     pipeline = beam.Pipeline(runner=FnApiRunner())
     google = options.view_as(GoogleCloudOptions)
     writer = bucket_staging.writer_into(f"{dataflow_requirements.place(google.temp_location, account, run_id)}/{DRY}")
-    shards = build.num_shards(request, options.get_all_options())
+    shards = build.num_shards(request, options.get_all_options(), shuffled_rows.of_stages(request, first))
     build.build(beginning(pipeline), request, first, pathlib.Path("staging"), {}, shards, writer)
     error_masking.guard(pipeline)
     job, graph = _handed_over(pipeline, options)

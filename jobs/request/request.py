@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a run needs to know, all of it public.
+    """What a run needs to know, all of it public but for how many rows and bytes the source has.
 
     Args:
         file: the job file.

@@ -20,7 +20,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from dp_pipelines.disk_errors import DiskError
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run import build
+from dp_pipelines.jobs.run import build, shuffled_rows
 from dp_pipelines.jobs.run.pipelines import RunFailed, public_part
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -59,7 +59,7 @@ def run_pipeline(
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
     named = pipeline.options.view_as(GoogleCloudOptions)
     named.job_name = named.job_name or job_name or None
-    shards = build.num_shards(request, engine.given)
+    shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
     files = build.build(engine.start(pipeline), request, stages, folder, without, shards, writer_into(attempt))
     try:
         progress.show("starting")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.run import shuffled_rows
 from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookups import Lookups
@@ -26,7 +27,7 @@ from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCount
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.read_files import csv_tables, parquet_tables
+from dp_pipelines.steps.read_files import Shuffled, csv_tables, parquet_tables
 from dp_pipelines.steps.release_stage import released
 from dp_pipelines.steps.stage_rows import ScaleValues, WithoutPartitions
 from dp_pipelines.steps.step import Step
@@ -93,16 +94,16 @@ Writer = Callable[[pathlib.Path, tuple[str, ...]], Step]
 """What writes the staged file of a stage, sorted by these columns."""
 
 
-def num_shards(request: Request, given: Mapping[str, Any]) -> int:
+def num_shards(request: Request, given: Mapping[str, Any], shuffled: Shuffled) -> int:
     """The number of shards for a request; it changes no result and is seen in none.
 
     Args:
-        request: whose files have a size.
+        request: whose source has rows, as private as they are.
         given: the engine's options: `num_shards` where it was given; else `parallelism` counts.
+        shuffled: what becomes of a row.
     """
     slots = max(int(given.get("parallelism") or 1), 1)
-    grows = 1 if request.lookup is None else request.lookup.most_rows
-    return int(given.get("num_shards") or sizes.shards(request.source.bytes_of(request.columns) * grows, slots))
+    return int(given.get("num_shards") or sizes.shards(request.source.rows * shuffled.widest, slots))
 
 
 def build(
@@ -129,7 +130,7 @@ def build(
         the staged file of each published name; they are there once the graph has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    raw = _counted(start, request)
+    raw = _counted(start, request, shuffled_rows.of_stages(request, stages))
     rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     salt = int(entropy.words(1)[0])
     files = {}
@@ -195,7 +196,8 @@ def build_examples(
         salt=salt,
         key=key,
     )
-    _shaped(_counted(start, request), request, task.columns).inside(f"Examples of {name}", wiring)
+    rows = _counted(start, request, shuffled_rows.of_examples(request, name))
+    _shaped(rows, request, task.columns).inside(f"Examples of {name}", wiring)
 
 
 def build_tuning(
@@ -224,7 +226,8 @@ def build_tuning(
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    seen = _over_units(_shaped(_counted(start, request), request, tuple(read)), request, stage, shards, salt)
+    rows = _counted(start, request, shuffled_rows.of_tuning(request, stage))
+    seen = _over_units(_shaped(rows, request, tuple(read)), request, stage, shards, salt)
     tallied = Tallied(
         layout=stage.layout,
         columns=configuration.columns(query),
@@ -261,9 +264,10 @@ def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
     return kept_counts.as_it_runs(query, stage.query.bounds, stage.query.metrics)
 
 
-def _counted(start: Flow, request: Request) -> Flow:
+def _counted(start: Flow, request: Request, shuffled: Shuffled) -> Flow:
     """The rows as they are read."""
-    return start.inside("Read", functools.partial(_read, request=request)).each("CountFiles", CountFiles())
+    read = functools.partial(_read, request=request, shuffled=shuffled)
+    return start.inside("Read", read).each("CountFiles", CountFiles())
 
 
 def _shaped(rows: Flow, request: Request, columns: tuple[str, ...]) -> Flow:
@@ -274,11 +278,11 @@ def _shaped(rows: Flow, request: Request, columns: tuple[str, ...]) -> Flow:
     return rows
 
 
-def _read(start: Flow, request: Request) -> Flow:
+def _read(start: Flow, request: Request, shuffled: Shuffled) -> Flow:
     if request.source.table:
-        return held_tables(start, request.source.table, request.columns)
+        return held_tables(start, request.source.table, request.columns, shuffled)
     files = start.known("Files", sorted(set(request.source.files)), str)
     if request.source.types is not None:
         types = {name: request.source.types[name] for name in request.columns}
-        return csv_tables(files, types, request.file.job.source.form)
-    return parquet_tables(files, list(request.columns))
+        return csv_tables(files, types, request.file.job.source.form, shuffled)
+    return parquet_tables(files, list(request.columns), shuffled)

@@ -77,11 +77,11 @@ def run_pipeline(
     Raises:
         DamagedInputError, RunFailed: it failed.
     """
-    from dp_pipelines.jobs.run import build
+    from dp_pipelines.jobs.run import build, shuffled_rows
 
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
     with travelling_through(folder, [stage.layout.public for stage in stages.values()]):
-        shards = build.num_shards(request, engine.given)
+        shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
         files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
         _wait(engine, pipeline, request, stages, progress, folder)
     missing = [name for name, path in files.items() if not path.is_file()]
@@ -113,10 +113,10 @@ def run_examples(
     Raises:
         DamagedInputError, RunFailed: it failed.
     """
-    from dp_pipelines.jobs.run import build
+    from dp_pipelines.jobs.run import build, shuffled_rows
 
     pipeline = engine.pipeline(progress, len(request.source.files), [name])
-    shards = build.num_shards(request, engine.given)
+    shards = build.num_shards(request, engine.given, shuffled_rows.of_examples(request, name))
     build.build_examples(engine.start(pipeline), request, name, folder, salt, shards, key)
     _wait(engine, pipeline, request, [name], progress, folder)
 
@@ -144,10 +144,10 @@ def run_tuning(
     Raises:
         DamagedInputError, RunFailed: it failed.
     """
-    from dp_pipelines.jobs.run import build
+    from dp_pipelines.jobs.run import build, shuffled_rows
 
     pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
-    shards = build.num_shards(request, engine.given)
+    shards = build.num_shards(request, engine.given, shuffled_rows.of_tuning(request, stage))
     build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
     _wait(engine, pipeline, request, [stage.name], progress, path.parent)
     if not path.is_file():

@@ -24,7 +24,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps.flow import Flow, Opener, Wiring
 from dp_pipelines.steps.freed_memory import keep_freed_memory
 from dp_pipelines.steps.read_files import open_local
-from dp_pipelines.steps.step import AheadStep, GatheringStep, Step, plain_bytes
+from dp_pipelines.steps.step import AheadStep, GatheringStep, Step
 
 Emit = Callable[[Any], None]
 
@@ -318,7 +318,7 @@ class _Bundle:
         def gather(element: Any) -> None:
             nonlocal gathered, size
             gathered.append(element)
-            size += plain_bytes(element)
+            size += step.bytes_of(element)
             if size >= step.enough:
                 ready, gathered, size = gathered, [], 0
                 if not self._crew.hand_over((flow, ready, self._place())):

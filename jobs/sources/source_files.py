@@ -1,8 +1,8 @@
 """Finds the files of a job, and checks their footers and headers before anything is read.
 
 In: a glob and the columns that are needed. Out: a `Source`: the files, their common schema, their size. Holds: every
-file is checked; errors name file and column, and depend only on names, footers and schemas, which are public. Not
-covered: damage inside the data (the readers name the file when they find it).
+file is checked; errors name file and column, and depend on names, headers and schemas alone, which are public; how many rows
+and bytes there are is private. Not covered: damage inside the data (the readers name the file when they find it).
 
 Files of other file systems are named by URL and read through those of Beam, as the readers of the pipeline do.
 """
@@ -49,10 +49,12 @@ class Source:
     Args:
         files: absolute paths or URLs, sorted.
         schema: all columns that every file has with one type; dictionaries and large layouts are plain.
-        sizes: for each column, its bytes in all files, uncompressed where the format tells.
+        sizes: for each column, its bytes in all files, uncompressed where the format tells. Private, as `rows` is.
         types: for CSV, the declared types; None for Parquet.
         missing: columns that some file lacks or has with another type, with the error that using one of them is.
         table: names a table in this process's memory, which is read instead of files (`tables`); empty for files.
+        rows: in all files, estimated for CSV. They are somebody's: they steer shards and batches, and decide nothing that can be
+            seen, no message, figure or exit code.
     """
 
     files: tuple[str, ...]
@@ -61,6 +63,7 @@ class Source:
     types: Mapping[str, pa.DataType] | None
     missing: Mapping[str, RequestError]
     table: str = ""
+    rows: int = 0
 
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""
@@ -188,6 +191,7 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     """
     schemas: dict[str, pa.Schema] = {}
     sizes: dict[str, int] = {}
+    rows = 0
     problems = []
     for path, footer in zip(files, _each(_footer, files), strict=True):
         if footer is None:
@@ -198,9 +202,10 @@ def look_at_parquet(files: Sequence[str]) -> Source:
         else:
             schemas[path] = footer[0]
             _add_sizes(sizes, footer[1])
+            rows += max(footer[1].num_rows, 0)
     raise_all(problems[:MOST_ERRORS])
     schema, missing = _common(schemas)
-    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing)
+    return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing, rows=rows)
 
 
 def look_at_csv(
@@ -228,7 +233,10 @@ def look_at_csv(
         else:
             hint = nearest(kind, TYPES, "types")
             problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
-    for path, header in zip(files, _each(lambda path: _header(path, form), files), strict=True):
+    line_bytes: list[int] = []
+    for path, found in zip(files, _each(lambda path: _header(path, form), files), strict=True):
+        header, bytes_of_line = found or (None, 0)
+        line_bytes.append(bytes_of_line)
         if header is None:
             message = "has no readable header line"
             written = "UTF-8" if form.is_utf_8 else form.encoding
@@ -257,9 +265,11 @@ def look_at_csv(
             )
             problems.append(RequestError(field=f"file {path!r}", message=f"has no column {name!r}", hint=hint))
     raise_all(problems[:MOST_ERRORS])
-    size = sum(_each(_size, files))
-    share = {name: size // len(types) for name in types}
-    return Source(files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={})
+    sizes = list(_each(_size, files))
+    share = {name: sum(sizes) // len(types) for name in types}
+    rows = sum(size // of_line for size, of_line in zip(sizes, line_bytes, strict=True))
+    schema = pa.schema(types.items())
+    return Source(files=tuple(files), schema=schema, sizes=share, types=types, missing={}, rows=rows)
 
 
 def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
@@ -338,13 +348,14 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
             sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
 
 
-def _header(path: str, form: CsvFormat) -> tuple[str, ...] | None:
-    """The names in the first line of a CSV file, or None."""
+def _header(path: str, form: CsvFormat) -> tuple[tuple[str, ...], int] | None:
+    """The names in the first line of a CSV file and the bytes of one of its first lines, or None."""
     try:
         with contextlib.ExitStack() as stack:
             readable = stack.enter_context(_readable(path))
             stream = stack.enter_context(open(path, "rb")) if readable == path else readable
-            found = csv_lines.header(csv_lines.start_of(stream), form)
+            start = csv_lines.start_of(stream)
+            found = csv_lines.header(start, form)
     except (OSError, ValueError):
         return None
-    return found.names if found is not None else None
+    return (found.names, len(start) // (start.count(csv_lines.END) + 1) + 1) if found is not None else None

@@ -69,7 +69,8 @@ class Table:
     def source(self) -> Source:
         """What a request reads, but for the name."""
         plain = {field.name: keys.plain_type(field.type) for field in self.schema}
-        return Source(files=(), schema=pa.schema(plain.items()), sizes=self._sizes(), types=None, missing=self._missing)
+        schema, rows = pa.schema(plain.items()), len(self._data)
+        return Source(files=(), schema=schema, sizes=self._sizes(), types=None, missing=self._missing, rows=rows)
 
     def _sizes(self) -> dict[str, int]:
         if self._pandas:

@@ -161,7 +161,7 @@ def test_a_long_text_that_a_file_holds_once_is_never_decoded_for_its_rows(tmp_pa
     column = pa.DictionaryArray.from_arrays(codes, values)
     pyarrow.parquet.write_table(pa.table({"who": column}), path, row_group_size=2**20, store_schema=False)
     before, largest = pa.total_allocated_bytes(), 0
-    for table in ReadRowGroups(["who"]).process(((path, -1), 1)):
+    for table in ReadRowGroups(["who"]).process(((path, -1), len(codes))):
         largest = max(largest, table.nbytes, pa.total_allocated_bytes() - before)
     assert largest < 200 * 2**20
 

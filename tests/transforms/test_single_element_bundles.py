@@ -35,6 +35,29 @@ def test_every_row_group_is_in_one_element_and_types_come_once_a_file(together, 
     assert pa.concat_tables(tables).column("x").to_pylist() == [*range(95), *range(10)]
 
 
+@pytest.mark.parametrize("together", [64, 640, 2**40], ids=["parts of a group", "some groups", "a whole file"])
+def test_rows_that_travel_wide_are_read_in_parts_and_each_once(together, files, monkeypatch):
+    monkeypatch.setattr(read_files, "TOGETHER_BYTES", together)
+    wide = read_files.Shuffled(widest=64, together=64)  # ten rows of a group are 640 bytes
+    path = str(files / "a.parquet")
+    elements = list(read_files.RowGroups(shuffled=wide).process(path))
+    assert len({key for key, _ in elements}) == len(elements) == {64: 95, 640: 10, 2**40: 1}[together]
+    reader = read_files.ReadRowGroups(["x"], shuffled=wide)
+    tables = [table for element in reversed(elements) for table in reader.process(element)]
+    assert [table.num_rows for table in tables].count(0) == 1
+    assert sorted(pa.concat_tables(tables).column("x").to_pylist()) == [*range(95)]
+
+
+def test_tables_have_fewer_rows_where_these_travel_wide(files, monkeypatch):
+    path = str(files / "many.parquet")
+    pa.parquet.write_table(pa.table({"x": pa.array(range(100_000), pa.int64())}), path)
+    for widest, most in ((0, 100_000), (2000, 6291), (10**9, 4096)):
+        reader = read_files.ReadRowGroups(None, shuffled=read_files.Shuffled(widest, widest))
+        rows = [table.num_rows for table in reader.process(((path, 0), 100_000))]
+        assert sum(rows) == 100_000
+        assert max(rows) == most
+
+
 def readers(pipeline):
     """The steps that read tables, of a pipeline that is built."""
     found = []

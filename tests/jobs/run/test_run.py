@@ -25,6 +25,7 @@ from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal import summary
 from dp_pipelines.kernels import sizes
 from dp_pipelines.release import manifest, staging
+from dp_pipelines.steps.read_files import Shuffled
 from tests.jobs.conftest import Said, Shop, stage
 
 Call = Callable[..., Said]
@@ -297,9 +298,9 @@ def test_the_number_of_shards_follows_size_and_slots_unless_it_is_given(shop: Sh
     request = check(job_file.load(str(shop.job)), [])
 
     def shards(*arguments: str) -> int:
-        return build.num_shards(request, beam_options.pipeline_options_of(arguments).get_all_options())
+        return build.num_shards(request, beam_options.pipeline_options_of(arguments).get_all_options(), Shuffled(9))
 
-    assert shards() == sizes.shards(request.source.bytes_of(request.columns)) == 1
+    assert shards() == sizes.shards(request.source.rows * 9) == 1
     assert shards("--parallelism=10") == 10 * sizes.SHARDS_OF_A_SLOT
     assert shards("--parallelism=10", "--num_shards=3") == 3
 

@@ -257,3 +257,12 @@ def test_a_public_table_has_the_declared_format(tmp_path: pathlib.Path) -> None:
         {"a": 1, "b": "café", "c": 1.5, "d": datetime.date(2026, 1, 5)},
         {"a": None, "b": "NA", "c": 2.5, "d": None},
     ]
+
+
+def test_rows_are_counted_by_footers_and_estimated_for_csv(tmp_path: pathlib.Path) -> None:
+    paths = [write(tmp_path, name, x=pa.array(range(rows))) for name, rows in (("a.parquet", 30), ("b.parquet", 0))]
+    assert source_files.look_at_parquet(paths).rows == 30
+    text = tmp_path / "a.csv"
+    text.write_text("customer,amount\n" + "".join(f"{n:06},{n % 7}.25\n" for n in range(200_000)))
+    found = source_files.look_at_csv([str(text)], {"customer": "int", "amount": "float"})
+    assert found.rows == pytest.approx(200_000, rel=0.1)

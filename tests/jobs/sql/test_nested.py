@@ -56,7 +56,7 @@ def readers_tables(folder: pathlib.Path) -> list[pa.Table]:
     for number, piece in enumerate((table(), table().slice(3, 20))):
         path = folder / f"{number}.parquet"
         pa.parquet.write_table(piece, path)
-        made += [t for t in read_files.ReadRowGroups(None).process(((str(path), 0), 1)) if t.num_rows]
+        made += [t for t in read_files.ReadRowGroups(None).process(((str(path), 0), piece.num_rows)) if t.num_rows]
     return made
 
 
