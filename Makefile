@@ -148,7 +148,7 @@ check: lint types test  ## everything that CI requires
 bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other libraries; writes tables and plots into docs/
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/accounting.py
-	$(BIN)/python benchmarks/aggregate.py
+	$(BIN)/python benchmarks/aggregate.py --large
 	$(BIN)/python benchmarks/accuracy.py
 	$(BIN)/python benchmarks/quantiles.py
 	$(BIN)/python benchmarks/bounds.py

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from measure import DUCKDB, OURS, OURS_QUANTILES, PIPELINEDP, POLARS, Case, Runs
+from measure import DUCKDB, LOCAL, OURS, PIPELINEDP, POLARS, QUANTILES, Case, Run, Runs, paired
 
 Measured = Mapping[Case, Runs]
 
@@ -56,14 +56,20 @@ class Sizes:
     Args:
         small: beside PipelineDP.
         large: beside DuckDB and Polars, and for the skewed variants.
-        scaling: for the cost per row; holds small and large.
+        scaling: for the cost per row; holds large.
+        largest: for one that no memory holds, within `LARGEST_GIB`; None: none.
+        threads: beside two.
     """
 
     small: int
     large: int
     scaling: Sequence[int]
+    largest: int | None = None
+    threads: Sequence[int] = (1,)
 
 
+LARGEST_GIB = 4
+LARGEST_ROUNDS = 3
 FULL = Sizes(small=1_000_000, large=10_000_000, scaling=(1_000_000, 3_000_000, 10_000_000, 30_000_000))
 QUICK = Sizes(small=100_000, large=1_000_000, scaling=(100_000, 300_000, 1_000_000, 3_000_000))
 
@@ -80,6 +86,16 @@ def growth(cost_per_row: Sequence[float]) -> float:
     return float(np.max([later / earlier for earlier, later in itertools.combinations(cost_per_row, 2)]))
 
 
+def whole(run: Run) -> float:
+    """Seconds of the process."""
+    return run.whole_seconds
+
+
+def query(run: Run) -> float:
+    """Seconds of the query."""
+    return run.seconds
+
+
 def evaluate(measured: Measured, sizes: Sizes) -> list[Gate]:
     """All gates, in the order of the table."""
 
@@ -87,47 +103,85 @@ def evaluate(measured: Measured, sizes: Sizes) -> list[Gate]:
         runs = measured.get(Case(system, kind, rows))
         return math.nan if runs is None else runs.seconds
 
-    ours = seconds(OURS, sizes.large)
+    def peak(*kinds: str) -> float:
+        cases = [Case(LOCAL, kind, sizes.large) for kind in kinds]
+        return float(np.max([measured[case].peak_mib / 1024 if case in measured else math.nan for case in cases]))
+
+    at_large = Case(LOCAL, "even", sizes.large)
+    ours = seconds(LOCAL, sizes.large)
     fastest = float(np.min([seconds(DUCKDB, sizes.large), seconds(POLARS, sizes.large)]))
-    peak = max(runs.peak_mib for case, runs in measured.items() if case.system == OURS and case.rows == sizes.large)
     small, large = f"{sizes.small:,} rows", f"{sizes.large:,} rows"
-    return [
+    costs = [seconds(LOCAL, rows) / rows for rows in sizes.scaling]
+    gates = [
         Gate(
-            name=f"faster than PipelineDP on Beam, {small}",
+            name=f"whole command relative to DuckDB's whole process without privacy, {large}",
+            figure=paired(measured, at_large, Case(DUCKDB, "even", sizes.large), whole),
+            limit=1.1,
+        ),
+        Gate(
+            name=f"the query relative to the faster of DuckDB and Polars without privacy, {large}",
+            figure=ours / fastest,
+            limit=1,
+        ),
+        Gate(
+            name=f"the query with one thread relative to two, {large}",
+            figure=paired(measured, Case(LOCAL, "even", sizes.large, threads=1), at_large, query),
+            limit=1.7,
+            at_least=True,
+        ),
+        Gate(name=f"peak memory, {large}", figure=peak("even"), limit=0.6, unit=" GiB"),
+        Gate(name=f"peak memory, {large}, any kind", figure=peak("even", *KINDS), limit=2, unit=" GiB"),
+        Gate(name="a user with half of all rows", figure=seconds(LOCAL, sizes.large, "hot_user") / ours, limit=1.3),
+        Gate(name="a key with half of all rows", figure=seconds(LOCAL, sizes.large, "hot_key") / ours, limit=1.3),
+        Gate(name="text instead of integers", figure=seconds(LOCAL, sizes.large, "strings") / ours, limit=1.5),
+        Gate(
+            name="five quantiles in addition to the four metrics",
+            figure=seconds(QUANTILES, sizes.large) / ours,
+            limit=2.0,
+        ),
+        Gate(
+            name=f"on Beam: faster than PipelineDP, {small}",
             figure=seconds(PIPELINEDP, sizes.small) / seconds(OURS, sizes.small),
             limit=40,
             at_least=True,
         ),
-        Gate(
-            name=f"time relative to the faster of DuckDB and Polars without privacy, {large}",
-            figure=ours / fastest,
-            limit=1.5,
-        ),
-        Gate(name=f"peak memory, {large}, any kind", figure=peak / 1024, limit=4, unit=" GiB"),
-        Gate(name="a user with half of all rows", figure=seconds(OURS, sizes.large, "hot_user") / ours, limit=1.3),
-        Gate(name="a key with half of all rows", figure=seconds(OURS, sizes.large, "hot_key") / ours, limit=1.3),
-        Gate(name="text instead of integers", figure=seconds(OURS, sizes.large, "strings") / ours, limit=1.5),
-        Gate(
-            name="five quantiles in addition to the four metrics",
-            figure=seconds(OURS_QUANTILES, sizes.large) / ours,
-            limit=2.0,
-        ),
-        Gate(
-            name=f"growth of the cost per row, {sizes.scaling[0]:,} to {sizes.scaling[-1]:,} rows",
-            figure=growth([seconds(OURS, rows) / rows for rows in sizes.scaling]),
-            limit=1.25,
-        ),
     ]
+    if sizes.largest is not None:
+        ours_largest, theirs = (
+            Case(system, "even", sizes.largest, memory_gib=LARGEST_GIB) for system in (LOCAL, DUCKDB)
+        )
+        largest = f"{sizes.largest:,} rows within {LARGEST_GIB} GiB"
+        gates.insert(
+            1,
+            Gate(
+                name=f"whole command relative to DuckDB's whole process without privacy, {largest}",
+                figure=paired(measured, ours_largest, theirs, whole),
+                limit=1.3,
+            ),
+        )
+        costs.append(measured[ours_largest].seconds / sizes.largest if ours_largest in measured else math.nan)
+    last = sizes.largest or sizes.scaling[-1]
+    name = f"growth of the cost per row, {sizes.scaling[0]:,} to {last:,} rows"
+    return [*gates, Gate(name=name, figure=growth(costs), limit=1.2)]
+
+
+KINDS = ("hot_user", "hot_key", "strings")
 
 
 def cases(sizes: Sizes, rounds: int, slow_rounds: int) -> dict[Case, int]:
-    """What must be measured for the gates, and how often; PipelineDP takes long and gets `slow_rounds`."""
+    """What must be measured for the gates, and how often; PipelineDP and the largest size take long and get fewer rounds."""
     wanted = {Case(PIPELINEDP, "even", sizes.small): slow_rounds}
-    for system in (OURS, DUCKDB, POLARS):
-        wanted[Case(system, "even", sizes.large)] = rounds
-    wanted[Case(OURS_QUANTILES, "even", sizes.large)] = rounds
-    for kind in ("hot_user", "hot_key", "strings"):
-        wanted[Case(OURS, kind, sizes.large)] = rounds
-    for rows in sizes.scaling:
+    for system in (LOCAL, DUCKDB, POLARS):
+        for threads in (2, *sizes.threads):
+            wanted[Case(system, "even", sizes.large, threads=threads)] = rounds
+    wanted[Case(QUANTILES, "even", sizes.large)] = rounds
+    for kind in KINDS:
+        wanted[Case(LOCAL, kind, sizes.large)] = rounds
+    for rows in (sizes.small, sizes.large):
         wanted[Case(OURS, "even", rows)] = rounds
+    for rows in sizes.scaling:
+        wanted[Case(LOCAL, "even", rows)] = rounds
+    if sizes.largest is not None:
+        for system in (LOCAL, DUCKDB):
+            wanted[Case(system, "even", sizes.largest, memory_gib=LARGEST_GIB)] = min(LARGEST_ROUNDS, rounds)
     return wanted

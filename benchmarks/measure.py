@@ -8,24 +8,29 @@ benchmark with what it said. Standard library only.
 import argparse
 import dataclasses
 import json
+import math
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import data
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
 PEERS_PYTHON = REPOSITORY / ".venv-peers" / "bin" / "python"
-OURS, DUCKDB, POLARS, PIPELINEDP = "dp_pipelines on Beam", "DuckDB", "Polars", "PipelineDP on Beam"
-OURS_QUANTILES = "dp_pipelines, five quantiles more"
+LOCAL, DUCKDB, POLARS = "dp_pipelines", "DuckDB", "Polars"
+OURS, PIPELINEDP = "dp_pipelines on Beam", "PipelineDP on Beam"
+QUANTILES = "dp_pipelines, five quantiles more"
 DROP_IN = "dp_pipelines by PipelineDP's program"
 SCRIPTS = {
-    OURS_QUANTILES: (pathlib.Path(sys.executable), "ours_quantiles.py"),
+    LOCAL: (pathlib.Path(sys.executable), "ours_local.py"),
+    QUANTILES: (pathlib.Path(sys.executable), "ours_quantiles.py"),
     OURS: (pathlib.Path(sys.executable), "ours.py"),
     DUCKDB: (pathlib.Path(sys.executable), "duckdb_bounded.py"),
     POLARS: (pathlib.Path(sys.executable), "polars_bounded.py"),
@@ -33,6 +38,8 @@ SCRIPTS = {
     DROP_IN: (pathlib.Path(sys.executable), "pipelinedp_changed_import.py"),
 }
 LIMIT_SECONDS = 1_800
+FIRST_ROWS = 100_000
+"""Of the run before all others, in which each system compiles its modules."""
 
 
 class BenchmarkError(Exception):
@@ -47,14 +54,20 @@ class Case:
         system: one of SCRIPTS.
         kind: one of data.KINDS.
         rows: number of rows.
+        threads: of the system; those on Beam choose themselves.
+        memory_gib: what it may take; None: what there is.
     """
 
     system: str
     kind: str
     rows: int
+    threads: int = 2
+    memory_gib: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.system}, {self.kind}, {self.rows:,} rows"
+        threads = "" if self.threads == 2 else f", threads: {self.threads}"
+        memory = "" if self.memory_gib is None else f", within {self.memory_gib} GiB"
+        return f"{self.system}, {self.kind}, {self.rows:,} rows{threads}{memory}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +82,7 @@ class Run:
         max_rss_mib: peak memory of the process.
         partitions: keys in the result.
         totals: rows, users and sum over these keys.
+        whole_seconds, whole_cpu_seconds: of the process, from starting it to its end. Its parent measures them.
     """
 
     plan_seconds: float
@@ -78,6 +92,8 @@ class Run:
     max_rss_mib: float
     partitions: int
     totals: Mapping[str, float]
+    whole_seconds: float = math.nan
+    whole_cpu_seconds: float = math.nan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +111,16 @@ class Runs:
     def spread(self) -> tuple[float, float]:
         """Fastest and slowest."""
         return min(run.seconds for run in self.runs), max(run.seconds for run in self.runs)
+
+    @property
+    def whole_seconds(self) -> float:
+        """The median."""
+        return statistics.median(run.whole_seconds for run in self.runs)
+
+    @property
+    def whole_cpu_seconds(self) -> float:
+        """The median."""
+        return statistics.median(run.whole_cpu_seconds for run in self.runs)
 
     @property
     def plan_seconds(self) -> float:
@@ -144,7 +170,8 @@ def parse(stdout: str) -> Run:
     lines = stdout.strip().splitlines()
     try:
         line = json.loads(lines[-1])
-        return Run(**{field.name: line[field.name] for field in dataclasses.fields(Run)})
+        told = [field.name for field in dataclasses.fields(Run) if field.default is dataclasses.MISSING]
+        return Run(**{name: line[name] for name in told})
     except (IndexError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise BenchmarkError("a system printed no report") from error
 
@@ -160,10 +187,28 @@ def run_once(case: Case) -> Run:
             [sys.executable, str(HERE / "data.py"), case.kind, str(case.rows)], check=True, stdout=sys.stderr
         )
     command = [str(python), str(HERE / "peers" / script), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS)
+    with tempfile.TemporaryDirectory() as plans:
+        begin, before = time.monotonic(), spent()
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=surroundings(case, plans)
+        )
+        whole, cpu = time.monotonic() - begin, spent() - before
     if done.returncode != 0:
         raise BenchmarkError(f"{case} failed with exit code {done.returncode}:\n{done.stderr[-2_000:]}")
-    return parse(done.stdout)
+    return dataclasses.replace(parse(done.stdout), whole_seconds=whole, whole_cpu_seconds=cpu)
+
+
+def surroundings(case: Case, plans: str) -> dict[str, str]:
+    """The environment of a process: no plan is kept from another run, but modules are compiled, as after an installation."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    given = {"BENCHMARK_THREADS": str(case.threads), "BENCHMARK_GIB": str(case.memory_gib or "")}
+    return kept | given | {"XDG_CACHE_HOME": plans, "PYTHONPYCACHEPREFIX": str(data.FOLDER / "compiled")}
+
+
+def spent() -> float:
+    """CPU seconds of all processes of ours that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def interleave(rounds: Mapping[Case, int]) -> dict[Case, Runs]:
@@ -171,6 +216,8 @@ def interleave(rounds: Mapping[Case, int]) -> dict[Case, Runs]:
     check_ready(rounds)
     kept: dict[Case, list[Run]] = {case: [] for case in rounds}
     most = max(rounds.values())
+    for system in dict.fromkeys(case.system for case in rounds if case.system != PIPELINEDP):
+        run_once(Case(system, "even", FIRST_ROWS))
     begin = time.monotonic()
     for turn in range(most):
         for case, wanted in rounds.items():
@@ -178,23 +225,43 @@ def interleave(rounds: Mapping[Case, int]) -> dict[Case, Runs]:
                 run = run_once(case)
                 kept[case].append(run)
                 at = f"[{(time.monotonic() - begin) / 60:4.1f} min] round {turn + 1}/{most}"
-                say(f"{at}: {case}: {run.seconds:.2f} s, {run.max_rss_mib:.0f} MiB")
+                whole = f"{run.whole_seconds:.2f} s, {run.whole_cpu_seconds:.2f} CPU s"
+                say(f"{at}: {case}: {whole}, {run.seconds:.2f} s of it the query, {run.max_rss_mib:.0f} MiB")
     return {case: Runs(tuple(runs)) for case, runs in kept.items()}
+
+
+def paired(measured: Mapping[Case, Runs], one: Case, other: Case, of: Callable[[Run], float]) -> float:
+    """The median of the ratios of two cases in the same round; NaN where one is missing.
+
+    A minute in which the machine has other work so counts for both.
+    """
+    if one not in measured or other not in measured:
+        return math.nan
+    pairs = zip(measured[one].runs, measured[other].runs, strict=False)
+    return statistics.median(of(first) / of(second) for first, second in pairs)
 
 
 def runs_table(measured: Mapping[Case, Runs]) -> str:
     """One line a case; systems on the same rows stand together, fastest first."""
     lines = [
-        "| system | rows are | rows | seconds, median (range) | CPU s | Mrows/s | plan s | imports s | peak GiB | keys |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| system | rows are | rows | threads | whole process, s | its CPU s | query, s: median (range) | its CPU s | Mrows/s "
+        "| plan s | imports s | peak GiB | keys |",
+        "|---" * 13 + "|",
     ]
-    for case in sorted(measured, key=lambda case: (case.rows, case.kind != "even", case.kind, measured[case].seconds)):
+
+    def place(case: Case) -> tuple[object, ...]:
+        return case.rows, case.kind != "even", case.kind, case.memory_gib or 0, measured[case].whole_seconds
+
+    for case in sorted(measured, key=place):
         runs = measured[case]
         low, high = runs.spread
+        threads = "" if case.system in (OURS, PIPELINEDP, DROP_IN) else str(case.threads)
+        within = "" if case.memory_gib is None else f", within {case.memory_gib} GiB"
         lines.append(
-            f"| {case.system} | {case.kind} | {case.rows:,} | {runs.seconds:.2f} ({low:.2f} to {high:.2f}) "
-            f"| {runs.cpu_seconds:.2f} | {case.rows / runs.seconds / 1e6:.3g} | {runs.plan_seconds:.1f} "
-            f"| {runs.import_seconds:.1f} | {runs.peak_mib / 1024:.2f} | {runs.partitions:,} |"
+            f"| {case.system} | {case.kind}{within} | {case.rows:,} | {threads} | {runs.whole_seconds:.2f} "
+            f"| {runs.whole_cpu_seconds:.2f} | {runs.seconds:.2f} ({low:.2f} to {high:.2f}) "
+            f"| {runs.cpu_seconds:.2f} | {case.rows / runs.seconds / 1e6:.3g} | {runs.plan_seconds:.2f} "
+            f"| {runs.import_seconds:.2f} | {runs.peak_mib / 1024:.2f} | {runs.partitions:,} |"
         )
     return "\n".join(lines)
 
@@ -207,11 +274,13 @@ class Options:
         quick: a look at few rows, whose figures are no verdict.
         rounds: how often each case runs.
         out: the folder of the page.
+        given: all arguments.
     """
 
     quick: bool
     rounds: int
     out: pathlib.Path
+    given: argparse.Namespace
 
     def verdict(self, page: str, holds: bool) -> int:
         """Say where the page is. The exit code."""
@@ -237,7 +306,7 @@ def read_options(parser: argparse.ArgumentParser, arguments: list[str] | None, *
     given = parser.parse_args(arguments)
     out: pathlib.Path = given.out or REPOSITORY / ("out" if given.quick else "docs") / "benchmarks"
     out.mkdir(parents=True, exist_ok=True)
-    return Options(quick=given.quick, rounds=given.rounds or (1 if given.quick else rounds), out=out)
+    return Options(quick=given.quick, rounds=given.rounds or (1 if given.quick else rounds), out=out, given=given)
 
 
 def cores() -> int:

@@ -11,6 +11,7 @@ of the whole process.
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import resource
 import sys
@@ -21,7 +22,9 @@ MAX_KEYS = 4
 MAX_ROWS = 2
 LOW, HIGH = 0.0, 200.0
 EPSILON, DELTA = 1.0, 1e-6
-THREADS = 2
+THREADS = int(os.environ.get("BENCHMARK_THREADS") or 2)
+MEMORY_GIB = int(os.environ.get("BENCHMARK_GIB") or 0)
+"""What the process may take; 0: what there is."""
 
 # The process starts about here; what a peer imports after this module is its import time.
 _START = time.perf_counter()

@@ -40,6 +40,16 @@ def test_a_peer_bounds_contributions_as_the_workload_says(load, folder, script):
     assert run.max_rss_mib > 20
 
 
+@pytest.mark.parametrize("script", ["ours_local.py", "ours_quantiles.py"])
+def test_a_whole_command_reports_its_release(load, folder, script):
+    command = [sys.executable, str(PEERS / script), str(folder)]
+    run = load("measure").parse(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert 0 < run.partitions < 100  # of a thousand keys: those that the noise cannot hide
+    assert 0 < run.totals["rows"] < 20_000
+    assert run.seconds > 0
+    assert run.plan_seconds > 0
+
+
 def test_a_report_is_the_last_line_and_nothing_else_is_taken_for_one(load):
     measure = load("measure")
     report = {
