@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Expectation as Expectation
     from dp_pipelines.planning.plan import Plan as Plan
     from dp_pipelines.query.best import Best as Best
+    from dp_pipelines.query.compare import Compare as Compare
     from dp_pipelines.query.kept import Kept as Kept
     from dp_pipelines.query.query import ContributionBounds as ContributionBounds
     from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
@@ -80,6 +81,7 @@ _ROOMS = {
     "Expectation": "planning.plan",
     "Plan": "planning.plan",
     "Best": "query.best",
+    "Compare": "query.compare",
     "Kept": "query.kept",
     "ContributionBounds": "query.query",
     "PrivatePartitions": "query.query",

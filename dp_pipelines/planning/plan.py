@@ -179,7 +179,7 @@ class Plan:
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
-        self.auto_partitions, self.kept = expanded.auto_partitions, expanded.kept
+        self.auto_partitions, self.kept, self.compared = expanded.auto_partitions, expanded.kept, expanded.compared
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect

@@ -136,7 +136,10 @@ class Production:
             "stages": manifest.stages_to_json(published),
         }
         kept = rounds_of_pipelines.kept_shares_in(files)
+        compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
         for described in content["stages"]:
+            if described["name"] in compared:
+                described["compare"] = compared[described["name"]]
             if described["name"] in kept:
                 described["kept"] = kept[described["name"]]
             if described["name"] in self.plan.auto_partitions:
@@ -169,6 +172,7 @@ class Production:
 
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
+        tables = {name: path for name, path in tables.items() if name not in self.plan.compared.values()}
         models = {name: folder / name for name in self.plan.trained}
         page.write_text(report.render(content, tables, models), encoding="utf-8")
         everything = {**published_files, page.name: page}
