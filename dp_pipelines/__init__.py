@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from dp_pipelines.metrics.sums import Variance as Variance
     from dp_pipelines.metrics.vectors import SecondMoment as SecondMoment
     from dp_pipelines.metrics.vectors import VectorSum as VectorSum
-    from dp_pipelines.planning.plan import Expectation as Expectation
+    from dp_pipelines.planning.expectation import Expectation as Expectation
     from dp_pipelines.planning.plan import Plan as Plan
     from dp_pipelines.query.best import Best as Best
     from dp_pipelines.query.compare import Compare as Compare
@@ -78,7 +78,7 @@ _ROOMS = {
     "Variance": "metrics.sums",
     "SecondMoment": "metrics.vectors",
     "VectorSum": "metrics.vectors",
-    "Expectation": "planning.plan",
+    "Expectation": "planning.expectation",
     "Plan": "planning.plan",
     "Best": "query.best",
     "Compare": "query.compare",

@@ -2,8 +2,8 @@
 
 In: two statistics, each a total of one unit's kept rows in a partition, and the bound on these rows. Out: a statistic whose
 integers are these products, on a lattice of their own. Holds: a unit adds one product of at most `largest` to each of its
-partitions, enforced on the integers (docs/proofs/comparisons.md, 2); products are rounded unit by unit, so that order, batches and
-shards change nothing. Not covered: what rounding costs, a part of 2**-29 of the largest product.
+partitions, enforced on the integers (docs/proofs/comparisons.md, 2); products are rounded unit by unit, so that order, batches
+and shards change nothing. Not covered: what rounding costs, a part of 2**-29 of the largest product.
 """
 
 import dataclasses

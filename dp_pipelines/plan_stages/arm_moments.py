@@ -1,13 +1,12 @@
 """The moments of arms that a comparison is made of: which sums a stage `<name>.compare` releases of each arm.
 
 In: a query that has `compare`. Out: the query of that stage: units, the sum of each total of a unit, of its squares and, for
-quotients, of the products of two; and where in it each is found. Holds: a unit counts in one arm, its first by keyed hash, with at
-most as many rows as the stage keeps of it in one partition (docs/proofs/comparisons.md). Not covered: what is computed from the
-noisy sums (`release.arm_comparisons`).
+quotients, of the products of two; and where in it each is found. Holds: a unit counts in one arm, its first by keyed hash, with
+at most as many rows as the stage keeps of it in one partition (docs/proofs/comparisons.md). Not covered: what is computed from
+the noisy sums (`release.arm_comparisons`).
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import UNITS, Metric
@@ -77,12 +76,17 @@ class ArmMoments:
         return made
 
     def names(self, one: Compared) -> tuple[str, str, tuple[str, str, str] | None]:
-        """How the sums of one comparison are called: what is divided, by what, and the products of both (above twice, above and
-        below, below twice); None where there are none.
+        """How the sums of one comparison are called: what is divided, by what, and the products of both, if there are any.
+
+        The products are those of the total above with itself, of both, and of the total below with itself.
         """
         above = self.totals.index(one.above)
         if one.below is None:
-            divides, mixed, squares = UNIT_COUNT, total_of(above), UNIT_COUNT  # a unit counts once, and so does its square
+            divides, mixed, squares = (
+                UNIT_COUNT,
+                total_of(above),
+                UNIT_COUNT,
+            )  # a unit counts once, and so does its square
         else:
             below = self.totals.index(one.below)
             divides, mixed, squares = total_of(below), product_of(*_ordered(above, below)), product_of(below, below)

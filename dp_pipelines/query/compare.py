@@ -1,7 +1,7 @@
 """Arms of a test: which of a stage's partitions are compared with which, and by which of its metrics.
 
-In: names and numbers that the owner of the job declares. Out: a frozen declaration, and the metrics that it compares. Holds: nothing
-here depends on data. Not covered: which sums that takes (`plan_stages.arm_moments`) and what is computed from them
+In: names and numbers that the owner of the job declares. Out: a frozen declaration, and the metrics that it compares. Holds:
+nothing here depends on data. Not covered: which sums that takes (`plan_stages.arm_moments`) and what is computed from them
 (`release.arm_comparisons`).
 """
 
@@ -59,11 +59,11 @@ class Compare:
     Args:
         by: the column of `partition_by` whose values are the arms; the only one.
         baseline: the arm that the others are compared with.
-        metrics: what is compared: a `count` or a `sum` as its mean over units, a `mean` as the mean over rows, and quotients of two
-            counts or sums, e.g. `revenue / orders`.
+        metrics: what is compared: a `count` or a `sum` as its mean over units, a `mean` as the mean over rows, and quotients of
+            two counts or sums, e.g. `revenue / orders`.
         share: of the stage's budget, above 0 and below 1.
-        intervals: `population` covers noise and the sampling of units, for which sums of squares are paid. `noise` leaves these out:
-            the intervals then are of the noise alone, call most tests of equal arms significant, and are named so.
+        intervals: `population` covers noise and the sampling of units, for which sums of squares are paid. `noise` leaves these
+            out: the intervals then are of the noise alone, call most tests of equal arms significant, and are named so.
 
     >>> Compare(by="arm", baseline="A", metrics=["revenue", "revenue / orders"]).metrics
     ('revenue', 'revenue / orders')
@@ -89,7 +89,9 @@ class Compare:
             raise RequestError(field="compare.metrics", message=message, hint="name each once")
         object.__setattr__(self, "metrics", names)
 
-    def check(self, columns: Sequence[str], listed: Sequence[Sequence[Any]] | None, metrics: Mapping[str, Metric]) -> None:
+    def check(
+        self, columns: Sequence[str], listed: Sequence[Sequence[Any]] | None, metrics: Mapping[str, Metric]
+    ) -> None:
         """Refuse what the stage cannot compare.
 
         Args:

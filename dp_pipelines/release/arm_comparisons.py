@@ -1,8 +1,8 @@
 """The arms of a test compared: difference and ratio of each with the baseline, out of their noisy sums.
 
-In: the released sums of all arms, the stage that released them, the query that compares. Out: a table with a row for each arm and
-metric, and the same for a manifest. Holds: post-processing of released numbers and public parameters; what is not known is null, and
-never an error. Not covered: the formulas (`release.arm_estimates`).
+In: the released sums of all arms, the stage that released them, the query that compares. Out: a table with a row for each arm
+and metric, and the same for a manifest. Holds: post-processing of released numbers and public parameters; what is not known is
+null, and never an error. Not covered: the formulas (`release.arm_estimates`).
 """
 
 import dataclasses

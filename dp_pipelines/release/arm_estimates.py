@@ -1,8 +1,8 @@
 """Estimates of arms from noisy sums, and 95% intervals of their differences and ratios: noise and sampling of units together.
 
 In: of each arm noisy sums over units of two totals and of their products, and the deviations of the noise. Out: quotients with
-variances; intervals. Holds: formulas of released numbers (docs/proofs/comparisons.md, 3 to 5); where a denominator may be zero, NaN,
-and never an error, whatever the noise is. Not covered: what clamping cuts off; many comparisons at once.
+variances; intervals. Holds: formulas of released numbers (docs/proofs/comparisons.md, 3 to 5); where a denominator may be zero,
+NaN, and never an error, whatever the noise is. Not covered: what clamping cuts off; many comparisons at once.
 """
 
 import dataclasses

@@ -172,7 +172,6 @@ class Production:
 
         page = folder / "report.html"
         tables = {path.stem: path for path in published_files.values() if path.suffix == ".parquet"}
-        tables = {name: path for name, path in tables.items() if name not in self.plan.compared.values()}
         models = {name: folder / name for name in self.plan.trained}
         page.write_text(report.render(content, tables, models), encoding="utf-8")
         everything = {**published_files, page.name: page}

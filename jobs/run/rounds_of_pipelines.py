@@ -24,8 +24,8 @@ from dp_pipelines.plan_stages.kept_counts import UNITS
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.query import Query, ReleasedPartitions
 from dp_pipelines.query.compare import METRIC
+from dp_pipelines.query.query import Query, ReleasedPartitions
 from dp_pipelines.release import arm_comparisons, bounds_chosen, kept_shares, over_partitions, staging
 from dp_pipelines.training.kept_draws import Draws
 

@@ -70,7 +70,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {closed: "%d %b %Y"}
         """,
     ),
-    "Expect": ("{users: 500, rows_per_partition: 900}",),
+    "Expect": ("{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}",),
     "TunedModel": ('{stage: weekly, date: "2026-01-05"}',),
     "Stage": (
         """
@@ -113,8 +113,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         """,
     ),
     "CompareModel": (
-        '{by: arm, baseline: A, metrics: [revenue, revenue / orders], share: 0.5}',
-        '{by: arm, baseline: A, metrics: [revenue], intervals: noise}',
+        "{by: arm, baseline: A, metrics: [revenue, revenue / orders], share: 0.5}",
+        "{by: arm, baseline: A, metrics: [revenue], intervals: noise}",
     ),
     "SelectStage": (
         """

@@ -157,6 +157,10 @@ class Expect(JobModel):
 
     users: Annotated[Positive | None, Field(description="Privacy units of a typical partition.")] = None
     rows_per_partition: Annotated[Positive | None, Field(description="Rows of a typical partition.")] = None
+    totals: Annotated[
+        dict[str, list[float]] | None,
+        Field(description="By metric, mean and standard deviation of what one unit adds to it, for `compare`."),
+    ] = None
 
 
 def _day(text: str) -> str:
