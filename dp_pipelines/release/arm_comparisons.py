@@ -16,7 +16,7 @@ from dp_pipelines.plan_stages.arm_moments import UNIT_COUNT, ArmMoments
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.compare import METRIC, Intervals, arm_of, number_columns
 from dp_pipelines.query.query import Query
-from dp_pipelines.release.arm_estimates import Contrast, Estimates, NoisySum, Sampling, differences, quotients, ratios
+from dp_pipelines.release.arm_estimates import ArmSum, Contrast, Estimates, Sampling, differences, quotients, ratios
 
 EXCESS = {"gaussian": 0.0, "laplace": 3.0}
 """The excess kurtosis of each law of noise."""
@@ -90,12 +90,12 @@ def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) 
     return found
 
 
-def _sum(released: pa.Table, stage: StagePlan, name: str) -> NoisySum:
+def _sum(released: pa.Table, stage: StagePlan, name: str) -> ArmSum:
     (statistic,) = stage.query.metrics[name].statistics(stage.basis(stage.query.metrics[name]))
     noise = stage.noises[stage.statistics.index(statistic)]
     assert noise is not None
     values = released.column(name).to_numpy()
-    return NoisySum(values=values, stddev=noise.stddev, excess=EXCESS[stage.choices.noises[statistic.name].law])
+    return ArmSum(values=values, stddev=noise.stddev, excess=EXCESS[stage.choices.noises[statistic.name].law])
 
 
 def _numbers(one: ComparedArms, baseline: int, intervals: Intervals) -> dict[str, Any]:

@@ -23,7 +23,7 @@ MOST_SPREAD = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NoisySum:
+class ArmSum:
     """A noisy sum of each arm.
 
     Args:
@@ -46,10 +46,10 @@ class Sampling:
         units: the noisy number of units.
     """
 
-    above: NoisySum
-    mixed: NoisySum
-    below: NoisySum
-    units: NoisySum
+    above: ArmSum
+    mixed: ArmSum
+    below: ArmSum
+    units: ArmSum
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Estimates:
     cumulants: Floats
 
 
-def quotients(above: NoisySum, below: NoisySum, sampling: Sampling | None) -> Estimates:
+def quotients(above: ArmSum, below: ArmSum, sampling: Sampling | None) -> Estimates:
     """The quotient of two sums in each arm.
 
     With r the quotient and x, y the totals of a unit below and above, the error is to first order the sum of the residuals
@@ -80,7 +80,7 @@ def quotients(above: NoisySum, below: NoisySum, sampling: Sampling | None) -> Es
         above, below: the sums.
         sampling: None leaves the sampling of units out.
 
-    >>> orders, units = NoisySum(values=np.array([50.0]), stddev=3.0), NoisySum(values=np.array([100.0]), stddev=4.0)
+    >>> orders, units = ArmSum(values=np.array([50.0]), stddev=3.0), ArmSum(values=np.array([100.0]), stddev=4.0)
     >>> found = quotients(orders, units, None)
     >>> float(found.values[0]), round(float(found.variances[0]), 6)
     (0.5, 0.0013)
