@@ -97,6 +97,29 @@ class _Shard:
         return sums_by_code(self.codes[~nulls], values[~nulls], self.size)
 
     def clipped_sums(self, column: str, lattice: SummandLattice) -> Integers:
+        return self.sums_of_units(self._clipped(column, lattice))
+
+    def unit_totals(self, total: Statistic) -> Integers:
+        if isinstance(total.lattice, SummandLattice):
+            return self._clipped(total.column or "", total.lattice)
+        of_rows = np.ones(len(self.codes), np.int64)
+        if total.column is not None:
+            place = [name for name, _ in self.layout.values].index(total.column)
+            if isinstance(total.lattice, Lattice):
+                place = self.layout.values.index((total.column, total.lattice))
+            values, nulls = self._values(place)
+            of_rows = values.astype(np.int64) if total.lattice is not None else of_rows
+            if nulls is not None:
+                of_rows[nulls] = 0
+        starts = self.bounded.starts
+        # At most 2**24 rows of 2**30 each.
+        return np.add.reduceat(of_rows, starts) if len(starts) else np.zeros(0, np.int64)
+
+    def sums_of_units(self, of_units: Integers) -> Integers:
+        return sums_by_code(self._codes_of_pairs(), of_units, self.size)
+
+    def _clipped(self, column: str, lattice: SummandLattice) -> Integers:
+        """The clipped sum of each kept (unit, partition)."""
         index = self.layout.summands.index((column, lattice))
         values = keys.one_array(self.wire.column(f"s{index}")).to_numpy()
         pair_of_row = self.bounded.pair_of_row
@@ -105,8 +128,7 @@ class _Shard:
         high, low = exact_sums(pair_of_row[inside], values[inside], len(self.bounded.starts))
         # Beyond 2**20 in the high word a sum lies far outside any clip bound, which is below 2**25.
         near = np.clip(high, -(2**20), 2**20)
-        clipped = np.clip((near << np.int64(32)) + low, *lattice.clip_bounds)
-        return sums_by_code(self._codes_of_pairs(), clipped, self.size)
+        return np.clip((near << np.int64(32)) + low, *lattice.clip_bounds)
 
     def cells(self, column: str, cells: Cells) -> tuple[Codes, Integers]:
         """The partition code and the cell of each kept row that is in one."""

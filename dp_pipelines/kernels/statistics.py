@@ -51,6 +51,14 @@ class ShardRows(Protocol):
         """The sum of a column's lattice values, clipped for each unit."""
         ...
 
+    def unit_totals(self, total: "Statistic") -> Integers:
+        """What each unit adds to a statistic in each of its partitions: one integer for each kept (unit, partition)."""
+        ...
+
+    def sums_of_units(self, of_units: Integers) -> Integers:
+        """The sum of what each unit adds in each of its partitions, at most 2**30 each."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Statistic:

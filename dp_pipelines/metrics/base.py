@@ -183,6 +183,14 @@ class Metric:
         return "clips sums per partition" if self.clips_partition_sums else None
 
     @property
+    def totals(self) -> tuple[Statistic, ...]:
+        """What one unit adds to it, by which arms of a test are compared (`query.compare`), on lattices that are not centred.
+
+        One total, whose mean over units is compared; two, whose sums are divided; none, where it cannot be compared.
+        """
+        return ()
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """The columns that are read."""
         return () if self.column is None else (self.column,)

@@ -35,6 +35,10 @@ class Count(Metric):
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
 
+    @property
+    def totals(self) -> tuple[Statistic, ...]:
+        return (ROWS,)
+
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[ROWS])
 

@@ -22,6 +22,9 @@ from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.metrics.over_column import OverColumn
 from dp_pipelines.metrics.shrinkage import shrunk
 
+PLAIN = Basis(centred=False, nullable=True)
+"""The basis of what one unit adds."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Sum(OverColumn):
@@ -105,6 +108,10 @@ class Sum(OverColumn):
             lattice = SummandLattice.for_sums(*self._sum_bounds)
             return (ClippedUnitSum(column=self.column, lattice=lattice),)
         return (self._sum(basis), self._count(basis)) if basis.centred else (self._sum(basis),)
+
+    @property
+    def totals(self) -> tuple[Statistic, ...]:
+        return self.statistics(PLAIN)
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic = self.statistics(basis)[0]
@@ -215,6 +222,10 @@ class Mean(_PerRow):
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (self._sum(basis), self._count(basis))
+
+    @property
+    def totals(self) -> tuple[Statistic, ...]:
+        return self.statistics(dataclasses.replace(PLAIN, nullable=self.nullable))
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         statistic = self._sum(basis)

@@ -20,6 +20,9 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # What bounds cut off (`kept`) is a stage of its own beside the last phase: one vector of each unit, made by whoever runs the
 # pipeline (dp_pipelines.plan_stages.kept_counts).
 #
+# Arms of a test (`compare`) are a stage of their own beside it too, whose sums the comparison is computed from
+# (dp_pipelines.plan_stages.arm_moments).
+#
 # A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 
 import dataclasses
@@ -31,8 +34,16 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.plan_stages import kept_counts, one_partition, partition_groups, sharing, training_parts
-from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitFacts, UnitPartitionCounts
+from dp_pipelines.plan_stages import arm_moments, kept_counts, one_partition, partition_groups, sharing, training_parts
+from dp_pipelines.plan_stages.reads import (
+    ArmRows,
+    Groups,
+    Reads,
+    Rows,
+    StagedExamples,
+    UnitFacts,
+    UnitPartitionCounts,
+)
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
@@ -54,6 +65,7 @@ class Expanded:
         reads: what each of the queries reads.
         kept: for each stage that says what its bounds cut off, the name of the stage that releases it. It runs with the last
             phase, when the bounds are known, and is published with the stage.
+        compared: for each stage that compares arms, the name of the stage that releases their sums; likewise.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -65,6 +77,7 @@ class Expanded:
     auto: FrozenMapping[str] = FrozenMapping({})
     auto_partitions: FrozenMapping[str] = FrozenMapping({})
     kept: FrozenMapping[str] = FrozenMapping({})
+    compared: FrozenMapping[str] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
@@ -96,6 +109,7 @@ def expand(
     auto: dict[str, str] = {}
     auto_partitions: dict[str, str] = {}
     kept: dict[str, str] = {}
+    compared: dict[str, str] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     training_parts.check_together(trained, tuple(asked))
@@ -110,13 +124,18 @@ def expand(
             continue
         partitions = query.partitions
         reads[name] = Rows(of=name)
-        if query.kept is not None:
-            kept[name] = beside = f"{name}.kept"
+        left = 1.0
+        for taken, asks, what in ((kept, query.kept, "kept"), (compared, query.compare, "compare")):
+            if asks is None:
+                continue
+            taken[name] = beside = f"{name}.{what}"
             if beside in asked:
+                called = {"kept": "the kept rows", "compare": "the compared arms"}[what]
                 raise RequestError(
-                    field=f"stages.{beside}", message=f"is what the kept rows of {name!r} are called", hint="rename it"
+                    field=f"stages.{beside}", message=f"is what {called} of {name!r} are called", hint="rename it"
                 )
-            parts[beside], shares[name] = shares[name] * query.kept.share, shares[name] * (1 - query.kept.share)
+            parts[beside], left = shares[name] * asks.share, left - asks.share
+        shares[name] *= left
         first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
@@ -160,6 +179,10 @@ def expand(
         asker = asked[name]
         assert isinstance(asker, Query)
         queries[beside], reads[beside] = kept_counts.query_of(asker), UnitFacts(of=name)
+    for name, beside in compared.items():
+        asker = asked[name]
+        assert isinstance(asker, Query)
+        queries[beside], reads[beside] = arm_moments.query_of(asker), ArmRows(of=name)
     phases = [tuple(names) for names in rounds if names]
     return Expanded(
         queries=FrozenMapping(queries),
@@ -170,6 +193,7 @@ def expand(
         auto=FrozenMapping(auto),
         auto_partitions=FrozenMapping(auto_partitions),
         kept=FrozenMapping(kept),
+        compared=FrozenMapping(compared),
         trained=FrozenMapping(trained),
     )
 

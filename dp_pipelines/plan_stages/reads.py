@@ -1,6 +1,6 @@
 """What a step of a stage reads: the rows of the stage that was asked for, or what is made of them first.
 
-In: the name of that stage. Out: one of five small classes, on which whoever runs a step decides. Holds: it follows from what
+In: the name of that stage. Out: one of six small classes, on which whoever runs a step decides. Holds: it follows from what
 was asked, before a row is read, and never from a name. Not covered: how rows become groups, counts or examples (jobs.run).
 """
 
@@ -56,6 +56,17 @@ class UnitFacts:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmRows:
+    """The rows as the stage sees them, of which each unit counts in one arm (`plan_stages.arm_moments`).
+
+    Args:
+        of: the stage whose partitions are the arms.
+    """
+
+    of: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class StagedExamples:
     """The examples of a train stage, which lie on disk; no pipeline reads them.
 
@@ -66,4 +77,4 @@ class StagedExamples:
     of: str
 
 
-Reads = Rows | Groups | UnitPartitionCounts | UnitFacts | StagedExamples
+Reads = Rows | Groups | UnitPartitionCounts | UnitFacts | ArmRows | StagedExamples

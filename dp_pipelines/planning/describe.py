@@ -53,6 +53,10 @@ def query_to_json(query: Query) -> dict[str, Any]:
         del fields["kept"]
     else:
         fields["kept"] = dataclasses.asdict(query.kept)
+    if query.compare is None:  # plans without it keep their digests
+        del fields["compare"]
+    else:
+        fields["compare"] = dataclasses.asdict(query.compare) | {"baseline": repr(query.compare.baseline)}
     fields["top"] = None if query.top is None else dataclasses.asdict(query.top)
     if query.best is None:
         del fields["best"]

@@ -20,10 +20,21 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, window_columns
+from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fixed_noise, integer_noise, json_digest, noise_limit, rounds, usefulness
+from dp_pipelines.planning import (
+    describe,
+    fixed_noise,
+    integer_noise,
+    json_digest,
+    noise_limit,
+    power,
+    rounds,
+    usefulness,
+)
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
+from dp_pipelines.planning.expectation import Expectation as Expectation
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage
@@ -38,24 +49,6 @@ LARGEST = accountant.LARGEST_EPSILON
 
 FORMAT = 3
 """Part of every digest; raised when the meaning of a plan changes."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """A declared guess about a typical partition, from which relative errors are printed. It decides nothing else.
-
-    Args:
-        users: units in a typical partition.
-        rows_per_partition: rows in it.
-    """
-
-    users: float | None = None
-    rows_per_partition: float | None = None
-
-    def __post_init__(self) -> None:
-        for field in ("users", "rows_per_partition"):
-            if getattr(self, field) is not None:
-                object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +172,7 @@ class Plan:
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
         self.trained = expanded.trained
-        self.auto_partitions, self.kept = expanded.auto_partitions, expanded.kept
+        self.auto_partitions, self.kept, self.compared = expanded.auto_partitions, expanded.kept, expanded.compared
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
         self.expect = expect
@@ -403,6 +396,8 @@ class Plan:
         else:
             expect = None if stage.query.is_total else self.expect  # which is about a group
             described = describe.stage_to_json(stage, share, expect)
+            if isinstance(stage.reads, ArmRows):
+                described["compare"] = power.of_stage(stage, self.queries[stage.reads.of], self.expect)
             if stage.name in self._asked:
                 usefulness.add_to(described, stage, expect)
         if stage.query.group is not None and stage.name not in self.trained:

@@ -17,6 +17,7 @@ from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.query.best import RANK, Best
+from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
 from dp_pipelines.query.contribution_bounds import ContributionBounds as ContributionBounds
 from dp_pipelines.query.kept import COLUMN as KEPT
@@ -143,6 +144,7 @@ class Query:
         top: publishes only the partitions with the largest released values.
         best: publishes which public partitions are best, and nothing else: no metrics.
         kept: releases what the bounds cut off and how sound the rows are, for a share of the stage's budget.
+        compare: arms of a test, which are the public partitions, by difference and ratio, for a share of the stage's budget.
         windows: of event time, each with a release of its own, for rows in Beam's `FixedWindows`; bounds are those of one window.
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
@@ -167,6 +169,7 @@ class Query:
     top: Top | None = None
     best: Best | None = None
     kept: Kept | None = None
+    compare: Compare | None = None
     windows: Windows | None = None
     group: str | None = None
 
@@ -196,6 +199,7 @@ class Query:
         self._check_top()
         self._check_best()
         self._check_kept()
+        self._check_compare()
         self._check_windows()
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
@@ -331,6 +335,22 @@ class Query:
             message = f"counts nulls in at most {MOST_KEPT} columns"
             raise RequestError(field="kept", message=message, hint="read fewer columns in this stage")
 
+    def _check_compare(self) -> None:
+        if self.compare is None:
+            return
+        if not isinstance(self.compare, Compare):
+            hint = 'write Compare(by="arm", baseline="A", metrics=["revenue"])'
+            raise RequestError(field="compare", message="must be a Compare", hint=hint)
+        for field in ("top", "best"):
+            if getattr(self, field) is not None:
+                message = "chooses among partitions, beside compare, whose arms are all of them"
+                raise RequestError(field=field, message=message, hint="drop it, or put it into a separate stage")
+        if self.kept is not None and self.kept.share + self.compare.share >= 1:
+            message = "and the share of kept leave nothing of the stage's budget"
+            raise RequestError(field="compare.share", message=message, hint="make them smaller")
+        listed = self.partitions.keys if isinstance(self.partitions, PublicPartitions) else None
+        self.compare.check(self.partition_columns, listed, self.metrics)
+
     def _check_windows(self) -> None:
         if self.windows is None:
             return
@@ -338,7 +358,7 @@ class Query:
             raise RequestError(
                 field="windows", message="must be Windows", hint="write Windows(first=..., size=..., count=...)"
             )
-        for field in ("top", "best", "kept"):
+        for field in ("top", "best", "kept", "compare"):
             if getattr(self, field) is not None:
                 message = "cannot stand beside windows"
                 raise RequestError(field=field, message=message, hint="drop it, or partition by a column of dates")

@@ -20,6 +20,7 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.release.manifest import spent_so_far
+from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.model_section import model_section
 from dp_pipelines.report.numbers import cost_number, public_number
 from dp_pipelines.report.pages import amount, document, mapping, mappings, meters, sequence, text
@@ -65,6 +66,7 @@ def render(
     unit = text(content.get("privacy_unit")) or "privacy unit"
     described = {text(stage.get("name")): stage for stage in mappings(content.get("stages"))}
     listed = [name for name in described if name]
+    tables = {name: path for name, path in tables.items() if name not in hidden_tables(described)}
     names = [*listed, *sorted(name for name in {*tables, *models} if name not in described)]
     return document(
         "report.html.j2",

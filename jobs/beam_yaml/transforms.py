@@ -337,6 +337,11 @@ def _ready(plan: Plan, name: str) -> StagePlan:
     if plan.kept:
         message = "says what its bounds cut off, which takes a release of its own"
         raise RequestError(field="kept", message=message, hint="leave it out here, or run it with `dp-pipelines run`")
+    if plan.compared:
+        message = "compares arms, which takes a release of its own"
+        raise RequestError(
+            field="compare", message=message, hint="leave it out here, or run it with `dp-pipelines run`"
+        )
     if len(plan.phases) > 1 or name not in plan.stages or len(plan.stages) > 1:
         message = "needs several pipelines, one after the other (sips, or bounds that are chosen)"
         raise RequestError(

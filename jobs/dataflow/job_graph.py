@@ -107,7 +107,7 @@ def produce(file: JobFile, arguments: Sequence[str], *, given: Sequence[str] = (
     frozen = plan.round(1).stages
     first = {stage: frozen[stage] for stage in plan.phases[0] if stage in frozen}
     if len(plan.phases) == 1:
-        first |= {stage: frozen[stage] for stage in plan.kept.values()}
+        first |= {stage: frozen[stage] for stage in (*plan.kept.values(), *plan.compared.values())}
     pipeline = beam.Pipeline(runner=FnApiRunner())
     google = options.view_as(GoogleCloudOptions)
     writer = bucket_staging.writer_into(f"{dataflow_requirements.place(google.temp_location, account, run_id)}/{DRY}")

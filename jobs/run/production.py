@@ -136,7 +136,10 @@ class Production:
             "stages": manifest.stages_to_json(published),
         }
         kept = rounds_of_pipelines.kept_shares_in(files)
+        compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
         for described in content["stages"]:
+            if described["name"] in compared:
+                described["compare"] = compared[described["name"]]
             if described["name"] in kept:
                 described["kept"] = kept[described["name"]]
             if described["name"] in self.plan.auto_partitions:

@@ -24,8 +24,9 @@ from dp_pipelines.plan_stages.kept_counts import UNITS
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.compare import METRIC
 from dp_pipelines.query.query import Query, ReleasedPartitions
-from dp_pipelines.release import bounds_chosen, kept_shares, over_partitions, staging
+from dp_pipelines.release import arm_comparisons, bounds_chosen, kept_shares, over_partitions, staging
 from dp_pipelines.training.kept_draws import Draws
 
 BOUNDS = "bounds.json"
@@ -58,7 +59,7 @@ def run_phases(
 
     Returns:
         the staged file of each published name; `bounds.json` among them where bounds were chosen, `kept.json` where a stage says
-        what its bounds cut off.
+        what its bounds cut off, `<stage>.compare.parquet` where it compares arms.
 
     Raises:
         DpError: it failed. No text of what went wrong between the pipelines is told, since it may quote a key.
@@ -93,7 +94,7 @@ def run_phases(
         else:
             assert isinstance(stages[name].query.partitions, ReleasedPartitions)
             last[name] = over_partitions.over(stages[name], union)
-    beside = {kept: stages[kept] for kept in plan.kept.values()}
+    beside = {name: stages[name] for name in (*plan.kept.values(), *plan.compared.values())}
     files = run_pipeline({**last, **beside}, folder, {}) if last or beside else {}
     for name, table in ready.items():
         path = folder / f"{name}.parquet"
@@ -103,7 +104,10 @@ def run_phases(
     if told:
         published[BOUNDS] = folder / BOUNDS
         published[BOUNDS].write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    if beside:
+    for name, compared in plan.compared.items():
+        path = published[f"{compared}.parquet"] = files[f"{compared}.parquet"]
+        _compare(request.queries[name], stages[compared], path)
+    if plan.kept:
         published[KEPT] = folder / KEPT
         figures = {
             name: _kept(request.queries[name], stages.get(name), stages[kept], files[f"{kept}.parquet"])
@@ -121,6 +125,28 @@ def _kept(query: Query, stage: StagePlan | None, kept: StagePlan, path: pathlib.
     metrics = query.metrics if stage is None else stage.query.metrics
     noisy = np.array(table.column(UNITS).to_pylist()[0], np.float64)
     return kept_shares.of_stage(noisy, kept, query, metrics)
+
+
+def _compare(query: Query, stage: StagePlan, path: pathlib.Path) -> None:
+    """Put the comparisons of arms in the place of the sums that were released for them."""
+    assert query.compare is not None
+    released = pa.parquet.read_table(path)
+    path.unlink()
+    table = arm_comparisons.table_of(released, stage, query)
+    staging.write_release(table, path, (query.compare.by, METRIC))
+
+
+def comparisons_in(plan: Plan, request: Request, files: Mapping[str, pathlib.Path]) -> dict[str, Any]:
+    """The comparisons of arms, by stage, as `run_phases` has staged them, for the manifest.
+
+    Args:
+        plan, request: the run.
+        files: the staged files.
+    """
+    return {
+        name: arm_comparisons.to_json(pa.parquet.read_table(files[f"{compared}.parquet"]), request.queries[name])
+        for name, compared in plan.compared.items()
+    }
 
 
 def _with_bounds(

@@ -70,7 +70,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {closed: "%d %b %Y"}
         """,
     ),
-    "Expect": ("{users: 500, rows_per_partition: 900}",),
+    "Expect": ("{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}",),
     "TunedModel": ('{stage: weekly, date: "2026-01-05"}',),
     "Stage": (
         """
@@ -103,6 +103,18 @@ PARTS: dict[str, tuple[str, ...]] = {
         metrics: {buyers: {kind: privacy_id_count}}
         best: {k: 3, by: buyers}
         """,
+        """
+        kind: aggregate
+        partition_by: [arm]
+        partitions: {public: [[A], [B]]}
+        bounds: {max_partitions_contributed: 1, max_contributions_per_partition: 8}
+        metrics: {revenue: {kind: sum, column: PRICE, min_sum_per_partition: 0, max_sum_per_partition: 500}}
+        compare: {by: arm, baseline: A, metrics: [revenue]}
+        """,
+    ),
+    "CompareModel": (
+        "{by: arm, baseline: A, metrics: [revenue, revenue / orders], share: 0.5}",
+        "{by: arm, baseline: A, metrics: [revenue], intervals: noise}",
     ),
     "SelectStage": (
         """

@@ -24,6 +24,7 @@ from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, Sourc
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.best import Best
+from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 
@@ -105,6 +106,11 @@ class KeptModel(DeclaredModel[Kept]):
     """What the bounds cut off, and how sound the rows are, for a share of the stage's budget."""
 
 
+@made_of(Compare)
+class CompareModel(DeclaredModel[Compare]):
+    """Arms of a test by difference and ratio with a baseline, for a share of the stage's budget."""
+
+
 @made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
@@ -151,6 +157,10 @@ class Expect(JobModel):
 
     users: Annotated[Positive | None, Field(description="Privacy units of a typical partition.")] = None
     rows_per_partition: Annotated[Positive | None, Field(description="Rows of a typical partition.")] = None
+    totals: Annotated[
+        dict[str, list[float]] | None,
+        Field(description="By metric, mean and standard deviation of what one unit adds to it, for `compare`."),
+    ] = None
 
 
 def _day(text: str) -> str:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.release import shown_rows, verdicts
-from dp_pipelines.report import clamp_warnings, kept_text, released_table
+from dp_pipelines.report import clamp_warnings, compare_text, kept_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
@@ -160,7 +160,8 @@ def notes_of(manifest: Mapping[str, Any], stage: str) -> list[str]:
     unit = str(manifest.get("privacy_unit") or "unit")
     said: Mapping[str, Any] = next((e for e in manifest.get("stages", []) if e.get("name") == stage), {})
     limits = (*said.get("limits", []), *kept_text.lines(said.get("kept"), unit), *clamp_warnings.lines(said))
-    return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, limits)]
+    compared = compare_text.lines(said.get("compare"))
+    return [*map(shrinkage_note, shrunk_metrics(manifest, stage)), *map(shown, (*compared, *limits))]
 
 
 def shrinkage_note(name: str) -> str:

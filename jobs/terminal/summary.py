@@ -22,6 +22,8 @@ from dp_pipelines.accounting.shown_costs import left_number as left_number
 from dp_pipelines.accounting.shown_costs import number as number
 from dp_pipelines.accounting.shown_costs import spent_number as spent_number
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
+from dp_pipelines.planning import power
+from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.numbers import with_error_bar
 
 if TYPE_CHECKING:
@@ -68,6 +70,10 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         out.print(f"[bold]{escape(stage['name'])}[/bold]{share}")
         if stage.get("kept"):
             out.print(f"  {_kept(stage['kept'])}")
+            continue
+        if stage.get("compare"):
+            for line in power.in_words(stage["compare"]):
+                out.print(f"  {escape(shown(line))}")
             continue
         if stage["metrics"]:
             out.print(_metrics(stage["metrics"]))
@@ -275,7 +281,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
         out.print("This run was already published; its release is unchanged.")
     files = sorted(manifest.get("files", {}))
     entries = {stage.get("name"): stage for stage in manifest.get("stages", [])}
-    stages = [name.removesuffix(".parquet") for name in files if name.endswith(".parquet")]
+    tables = {name.removesuffix(".parquet") for name in files if name.endswith(".parquet")}
+    stages = sorted(tables - hidden_tables(entries))
     declared = list(entries)
     for stage in sorted(stages, key=lambda name: declared.index(name) if name in entries else len(declared)):
         print_stage(folder / f"{stage}.parquet", out, entries.get(stage, {}), notes_of(manifest, stage))

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.release import manifest
+from dp_pipelines.report.compare_text import hidden_tables
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.pages import mapping, mappings, text
 from dp_pipelines.report.released_table import days_of
@@ -54,7 +55,9 @@ class ReleasedRun:
     def tables(self) -> dict[str, pathlib.Path]:
         """The published file of each stage that has one."""
         listed = mapping(self.content.get("files"))
-        return {name.removesuffix(".parquet"): self.folder / name for name in listed if _is_table(name)}
+        hidden = hidden_tables({text(stage.get("name")): stage for stage in mappings(self.content.get("stages"))})
+        tables = {name.removesuffix(".parquet"): self.folder / name for name in listed if _is_table(name)}
+        return {name: path for name, path in tables.items() if name not in hidden}
 
     @property
     def models(self) -> dict[str, pathlib.Path]:

@@ -1,0 +1,170 @@
+"""Estimates of arms from noisy sums, and 95% intervals of their differences and ratios: noise and sampling of units together.
+
+In: of each arm noisy sums over units of two totals and of their products, and the deviations of the noise. Out: quotients with
+variances; intervals. Holds: formulas of released numbers (docs/proofs/comparisons.md, 3 to 5); where a denominator may be zero,
+NaN, and never an error, whatever the noise is. Not covered: what clamping cuts off; many comparisons at once.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from dp_pipelines.kernels.lattice import Floats
+
+NORMAL = 1.959963984540054
+"""What 95% of a standard normal variable lie within."""
+
+SURE = 5.0
+"""A sum is a denominator where it lies so many of its deviations from zero: the first-order formulas then hold."""
+
+MOST_SPREAD = 1.0
+"""Intervals end to make sense where the variance itself is so many times as uncertain as it is large."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArmSum:
+    """A noisy sum of each arm.
+
+    Args:
+        values: one for each arm.
+        stddev: of the noise.
+        excess: the excess kurtosis of the noise: 0 of a normal law, 3 of Laplace's.
+    """
+
+    values: Floats
+    stddev: float
+    excess: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """The noisy sums of products from which the sampling of units is estimated.
+
+    Args:
+        above, mixed, below: sums over units of the squares of what is above, of the products, of the squares of what is below.
+        units: the noisy number of units.
+    """
+
+    above: ArmSum
+    mixed: ArmSum
+    below: ArmSum
+    units: ArmSum
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimates:
+    """A quotient of each arm, with what is known of its error; NaN where the denominator may be zero.
+
+    Args:
+        values: the quotients.
+        variances: of noise and, where it is known, of the sampling of units.
+        doubt: the variance of `variances`.
+        cumulants: the fourth cumulant of the error: that of a normal one is 0.
+    """
+
+    values: Floats
+    variances: Floats
+    doubt: Floats
+    cumulants: Floats
+
+
+def quotients(above: ArmSum, below: ArmSum, sampling: Sampling | None) -> Estimates:
+    """The quotient of two sums in each arm.
+
+    With r the quotient and x, y the totals of a unit below and above, the error is to first order the sum of the residuals
+    y - r x, whose squares add up to Q_yy - 2 r Q_xy + r^2 Q_xx, and of the noise of both sums, over the sum below (Cochran,
+    Sampling Techniques, 1977, section 6.4).
+
+    Args:
+        above, below: the sums.
+        sampling: None leaves the sampling of units out.
+
+    >>> orders, units = ArmSum(values=np.array([50.0]), stddev=3.0), ArmSum(values=np.array([100.0]), stddev=4.0)
+    >>> found = quotients(orders, units, None)
+    >>> float(found.values[0]), round(float(found.variances[0]), 6)
+    (0.5, 0.0013)
+    """
+    with np.errstate(all="ignore"):
+        spread = np.zeros(len(below.values))
+        if sampling is not None and sampling.below is not sampling.units:
+            spread = np.maximum(sampling.below.values, 0.0)  # the sum below is a sum over random units
+        sure = np.abs(below.values) > SURE * np.sqrt(below.stddev**2 + spread)
+        if sampling is not None:
+            sure &= sampling.units.values > SURE * sampling.units.stddev
+        divides = np.where(sure, below.values, np.nan)
+        values = above.values / divides
+        # In squares of the sum below.
+        noise = above.stddev**2 + (values * below.stddev) ** 2
+        fourth = above.excess * above.stddev**4 + below.excess * (values * below.stddev) ** 4
+        variances, doubt = noise, np.zeros(len(values))
+        if sampling is not None:
+            residual = sampling.above.values - 2 * values * sampling.mixed.values + values**2 * sampling.below.values
+            residual = np.maximum(residual, 0.0)
+            variances = noise + residual
+            of_squares = (sampling.above.stddev, 2 * values * sampling.mixed.stddev, values**2 * sampling.below.stddev)
+            doubt = sum(part**2 for part in of_squares) + 2 * residual**2 / np.maximum(sampling.units.values - 1, 1.0)
+        scale = divides**2
+        return Estimates(
+            values=values, variances=variances / scale, doubt=doubt / scale**2, cumulants=fourth / scale**2
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrast:
+    """A number for each arm, and the ends of its interval; NaN where it is not known."""
+
+    values: Floats
+    low: Floats
+    high: Floats
+
+
+def differences(found: Estimates, baseline: int) -> Contrast:
+    """How far each arm is above the baseline."""
+    values = found.values - found.values[baseline]
+    with np.errstate(all="ignore"):
+        variances = found.variances + found.variances[baseline]
+        half = _width(found, baseline, np.ones(len(values))) * np.sqrt(variances)
+    return Contrast(values=values, low=values - half, high=values + half)
+
+
+def ratios(found: Estimates, baseline: int) -> Contrast:
+    """Each arm over the baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
+
+    (Fieller, JRSS B 16, 1954.) Where the baseline may be zero the interval is no interval, and there is none.
+    """
+    with np.errstate(all="ignore"):
+        arm, base = found.values, found.values[baseline]
+        values = arm / base
+        width = _width(found, baseline, values) ** 2
+        of_arm, of_base = width * found.variances, width * found.variances[baseline]
+        below = base * base - of_base
+        root = np.sqrt(np.maximum((arm * base) ** 2 - below * (arm * arm - of_arm), 0.0))
+        known = below > 0
+        ends = [np.where(known, (arm * base + sign * root) / below, np.nan) for sign in (-1, 1)]
+        return Contrast(values=np.where(known, values, np.nan), low=ends[0], high=ends[1])
+
+
+def _width(found: Estimates, baseline: int, times: Floats) -> Floats:
+    """How many deviations to each side hold 95% of the error of arm - times baseline.
+
+    Student's t with the degrees of freedom of a variance that is as uncertain as this one (Satterthwaite, Biometrics Bulletin 2,
+    1946), and of an error that is no normal one what its fourth cumulant adds (Cornish, Fisher 1938).
+    """
+    variance = found.variances + times**2 * found.variances[baseline]
+    doubt = found.doubt + times**4 * found.doubt[baseline]
+    excess = (found.cumulants + times**4 * found.cumulants[baseline]) / variance**2
+    uncertain = np.minimum(doubt / variance**2, MOST_SPREAD)
+    cubed, fifth = NORMAL**3, NORMAL**5
+    # Of t with n degrees the first terms in 1 / n = uncertain / 2 (Abramowitz, Stegun 26.7.5).
+    student = (cubed + NORMAL) / 4 * (uncertain / 2) + (5 * fifth + 16 * cubed + 3 * NORMAL) / 96 * (uncertain / 2) ** 2
+    return NORMAL + student + (cubed - 3 * NORMAL) / 24 * excess
+
+
+def deviation(low: float, high: float) -> float:
+    """About the deviation of which an interval of 95% is made.
+
+    >>> round(deviation(0.0, 3.92), 2)
+    1.0
+    """
+    return (high - low) / (2 * NORMAL) if math.isfinite(low) and math.isfinite(high) else math.nan

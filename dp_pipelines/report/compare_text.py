@@ -1,0 +1,168 @@
+"""The arms of a test for readers: sentences, a table and a plot of what a stage compares.
+
+In: the entry `compare` of a stage in a manifest (any part of it may be missing or wrong). Out: lines; what the template shows.
+Holds: released numbers only; what is not known is a dash. Not covered: the table of the stage itself.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from dp_pipelines.report.key_text import visible
+from dp_pipelines.report.numbers import tick_number
+from dp_pipelines.report.svg import BAR, GRID, INK, MARK, QUIET, SvgDrawing, round_places
+
+FILE = "compare"
+"""How the name of the file of a comparison ends, after that of the stage."""
+
+COVERS = {
+    "population": "95% intervals of noise and of the sampling of units together",
+    "noise": "95% intervals of the noise alone: other units of the same arms may well differ by more, so these are no test",
+}
+
+UNKNOWN = "–"
+
+MOST_PLOTTED = 40
+"""Intervals of one plot."""
+
+ROW, LABELS, FOOT = 24, 230, 26
+"""Pixels: the height of a line of the plot, the width of its names, the height of its axis."""
+
+
+def lines(compare: object) -> list[str]:
+    """Sentences about the comparisons of a stage; none where there are none.
+
+    Args:
+        compare: what the manifest says.
+
+    >>> row = {"arm": "B", "metric": "revenue", "value": 80.21, "baseline": 65.17, "difference": 15.04, "low": 11.97,
+    ...        "high": 18.13, "ratio": 1.2308, "ratio_low": 1.1792, "ratio_high": 1.2849}
+    >>> for line in lines({"baseline": "A", "intervals": "population", "rows": [row, {"arm": "C", "metric": "revenue"}]}):
+    ...     print(line)
+    revenue of B against A: 80.2 against 65.2, difference 15.0 (12.0 … 18.1), ratio 1.231 (1.179 … 1.285)
+    revenue of C against A: – (too few units to tell)
+    95% intervals of noise and of the sampling of units together
+    """
+    found = _rows(compare)
+    if not found or not isinstance(compare, Mapping):
+        return []
+    baseline = _name(compare.get("baseline"))
+    said = []
+    for row in found:
+        what = f"{_name(row.get('metric'))} of {_name(row.get('arm'))} against {baseline}"
+        texts = cells(row)
+        if texts["difference"] == UNKNOWN:
+            said.append(f"{what}: {UNKNOWN} (too few units to tell)")
+            continue
+        ends = f"difference {texts['difference']}, ratio {texts['ratio']}"
+        said.append(f"{what}: {texts['value']} against {texts['baseline']}, {ends}")
+    return [*said, COVERS.get(str(compare.get("intervals")), "")]
+
+
+def section(compare: object) -> dict[str, Any] | None:
+    """What the template shows; None where nothing is compared.
+
+    Args:
+        compare: what the manifest says.
+    """
+    found = _rows(compare)
+    if not found or not isinstance(compare, Mapping):
+        return None
+    rows = [{"arm": _name(row.get("arm")), "metric": _name(row.get("metric")), **cells(row)} for row in found]
+    return {
+        "baseline": _name(compare.get("baseline")),
+        "covers": COVERS.get(str(compare.get("intervals")), ""),
+        "rows": rows,
+        "plot": plot(found[:MOST_PLOTTED], _name(compare.get("baseline"))),
+    }
+
+
+def hidden_tables(stages: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """The tables of comparisons, which are shown with their stages and not as stages of their own.
+
+    >>> sorted(hidden_tables({"test": {"compare": {}}, "weekly": {}}))
+    ['test.compare']
+    """
+    return {f"{name}.{FILE}" for name, stage in stages.items() if "compare" in stage}
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """The numbers of one comparison as texts, with the digits that the intervals leave certain."""
+    difference = [_finite(row.get(key)) for key in ("difference", "low", "high")]
+    ratio = [_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]
+    digits = _digits(difference)
+    return {
+        "value": _number(_finite(row.get("value")), digits),
+        "baseline": _number(_finite(row.get("baseline")), digits),
+        "difference": _interval(difference, digits),
+        "ratio": _interval(ratio, _digits(ratio)),
+    }
+
+
+def plot(rows: Sequence[Mapping[str, Any]], baseline: str) -> Markup | None:
+    """The ratios with their intervals, one above the other, beside a line at 1; None where no ratio is known.
+
+    Args:
+        rows: comparisons.
+        baseline: the arm that the others are compared with.
+    """
+    known = [
+        (f"{_name(row.get('metric'))}, {_name(row.get('arm'))}", value, low, high)
+        for row in rows
+        for value, low, high in [[_finite(row.get(key)) for key in ("ratio", "ratio_low", "ratio_high")]]
+        if value is not None and low is not None and high is not None
+    ]
+    if not known:
+        return None
+    ends = [1.0, *(low for _, _, low, _ in known), *(high for _, _, _, high in known)]
+    margin = (max(ends) - min(ends)) * 0.05 or 0.1
+    across = (min(ends) - margin, max(ends) + margin)
+    drawing = SvgDrawing(ROW * len(known) + FOOT, 300)
+    axes = drawing.axes(left=LABELS, right=16, top=0, bottom=FOOT, across=across, up=(len(known), 0))
+    for place in round_places(*across):
+        axes.lines([((place, 0), (place, len(known)))], GRID, 1)
+        axes.text(tick_number(place), (axes.x(place), axes.bottom + 4), "middle", "below", QUIET)
+    axes.lines([((1.0, 0), (1.0, len(known)))], QUIET, 1.2)
+    heights = [at + 0.5 for at in range(len(known))]
+    axes.lines([((low, at), (high, at)) for at, (_, _, low, high) in zip(heights, known, strict=True)], BAR, 5)
+    axes.dots([value for _, value, _, _ in known], heights, 7, MARK)
+    for at, (name, *_) in zip(heights, known, strict=True):
+        axes.text(visible(name, 32), (0.0, axes.y(at)), "end", "middle", INK, move=-8)
+    first = ", ".join(f"{name} {value:.3f} ({low:.3f} to {high:.3f})" for name, value, low, high in known[:3])
+    return drawing.finished(f"Ratios to {baseline} with 95% intervals: {first}")
+
+
+def _interval(parts: Sequence[float | None], digits: int) -> str:
+    value, low, high = (_number(part, digits) for part in parts)
+    return UNKNOWN if UNKNOWN in (value, low, high) else f"{value} ({low} … {high})"
+
+
+def _digits(parts: Sequence[float | None]) -> int:
+    """Decimals after which an interval leaves nothing certain."""
+    _, low, high = parts
+    if low is None or high is None or not high > low:
+        return 2
+    return min(12, max(0, 2 - math.floor(math.log10(high - low) + 0.3)))
+
+
+def _number(value: float | None, digits: int) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.{digits}f}" if abs(value) < 1e15 else f"{value:.3e}"
+
+
+def _rows(compare: object) -> list[Mapping[str, Any]]:
+    rows = compare.get("rows") if isinstance(compare, Mapping) else None
+    listed = rows if isinstance(rows, Sequence) and not isinstance(rows, str) else []
+    return [row for row in listed if isinstance(row, Mapping)]
+
+
+def _name(value: object) -> str:
+    return "(null)" if value is None else visible(str(value), most=100)
+
+
+def _finite(value: object) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+    return float(value) if sound and isinstance(value, int | float) else None
