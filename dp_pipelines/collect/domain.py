@@ -1,8 +1,10 @@
-"""What a question may be answered with: a public list of values, or the points of a public grid of numbers.
+"""What a question may be answered with: a public list of values, bins of numbers, or the points of a grid of numbers.
 
 In: a person's value. Out: its index. Holds: an index is always within the public size, whatever the value. Not covered: chance.
 """
 
+import bisect
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +86,52 @@ class Choices:
 
 
 @dataclass(frozen=True)
+class Bins:
+    """Numbers in bins: how many people are in each is what a histogram shows.
+
+    Args:
+        edges: at least 3 growing numbers; a bin holds its lower edge. Numbers beyond the ends are
+            in the first and in the last bin.
+        otherwise: the number that a device reports on where it has none; None refuses on the device.
+
+    >>> bins = Bins((0, 18, 40, 65, 120))
+    >>> bins.size, bins.index_of(18), bins.index_of(-1), bins.index_of(200)
+    (4, 1, 0, 3)
+    """
+
+    edges: tuple[Any, ...]
+    otherwise: Any = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.edges, str) or not isinstance(self.edges, Sequence):
+            raise RequestError(field="edges", message="must be a list of numbers", hint="write e.g. [0, 18, 65, 120]")
+        edges = tuple(_decimal(edge, f"edges[{place}]") for place, edge in enumerate(self.edges))
+        if not 3 <= len(edges) <= MOST_VALUES or any(a >= b for a, b in itertools.pairwise(edges)):
+            raise RequestError(field="edges", message="must be at least 3 numbers that grow")
+        object.__setattr__(self, "edges", edges)
+        if self.otherwise is not None:
+            object.__setattr__(self, "otherwise", _decimal(self.otherwise, "otherwise"))
+
+    @property
+    def size(self) -> int:
+        """How many bins there are."""
+        return len(self.edges) - 1
+
+    def index_of(self, value: Any) -> int:
+        """The bin of a number.
+
+        Raises:
+            RequestError: the value is not a number, and `otherwise` is not declared. The message does not say the value.
+        """
+        return min(self.size - 1, max(0, bisect.bisect_right(self.edges, _number(value, self.otherwise)) - 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """As question files hold it."""
+        found: dict[str, Any] = {"edges": [f"{edge:f}" for edge in self.edges]}
+        return found | ({} if self.otherwise is None else {"otherwise": f"{self.otherwise:f}"})
+
+
+@dataclass(frozen=True)
 class NumberGrid:
     """Numbers from `low` to `high`, each taken as the nearest point of a grid; beyond the ends, as the end.
 
@@ -126,15 +174,7 @@ class NumberGrid:
         Raises:
             RequestError: the value is not a number, and `otherwise` is not declared. The message does not say the value.
         """
-        number = _real(value)
-        if number is None and self.otherwise is not None:
-            number = Fraction(self.otherwise)
-        if number is None:
-            raise RequestError(
-                field="value",
-                message="is not a number",
-                hint="declare otherwise: the number to report on in place of none, so that every device answers",
-            )
+        number = _number(value, self.otherwise)
         low, width = Fraction(self.low), Fraction(self.high) - Fraction(self.low)
         if isinstance(number, float):
             return self.steps if number > 0 else 0
@@ -159,6 +199,20 @@ def _decimal(value: Any, field: str) -> Decimal:
             field=field, message="must be a number of at most 20 digits", hint='write e.g. "0.5"'
         ) from None
     return found
+
+
+def _number(value: Any, otherwise: Decimal | None) -> Fraction | float:
+    """A person's number, or the one that stands for none."""
+    number = _real(value)
+    if number is None and otherwise is not None:
+        number = Fraction(otherwise)
+    if number is None:
+        raise RequestError(
+            field="value",
+            message="is not a number",
+            hint="declare otherwise: the number to report on in place of none, so that every device answers",
+        )
+    return number
 
 
 def _real(value: Any) -> Fraction | float | None:

@@ -14,7 +14,7 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.collect.coins import SystemCoins
 from dp_pipelines.collect.d_ary import DAry
-from dp_pipelines.collect.domain import Choices, NumberGrid
+from dp_pipelines.collect.domain import Bins, Choices, NumberGrid
 from dp_pipelines.collect.exp_bound import epsilon_of, exp_below
 from dp_pipelines.collect.hadamard import HadamardResponse
 from dp_pipelines.collect.local_hashing import LocalHashing
@@ -38,16 +38,19 @@ MOST_TESTS = 10_000
 """Values up to which `auto` takes local hashing, for which a server tests each value for each report."""
 
 
+Domain = Choices | Bins | NumberGrid
+
+
 @dataclass(frozen=True)
 class Question:
     """One question, as devices and server know it.
 
     Args:
         name: what it is called, as stages are.
-        domain: what it may be answered with: `Choices` or `NumberGrid`.
+        domain: what it may be answered with: `Choices`, `Bins` or, for a mean, `NumberGrid`.
         epsilon: the guarantee of one answer.
-        mechanism: d_ary, unary, local_hashing or hadamard for choices; one_bit or piecewise for numbers; auto takes the one with
-            the least variance that a server can also count.
+        mechanism: d_ary, unary, local_hashing or hadamard for choices and bins; one_bit or piecewise for a grid; auto takes the
+            one with the least variance that a server can also count.
 
     >>> question = Question("visited", Choices(("bakery", "dairy", "neither")), epsilon=1)
     >>> question.mechanism, len(question.report("dairy")["report"])
@@ -57,15 +60,15 @@ class Question:
     """
 
     name: str
-    domain: Choices | NumberGrid
+    domain: Domain
     _: KW_ONLY
     epsilon: Any
     mechanism: str = "auto"
 
     def __post_init__(self) -> None:
         checks.stage_name(self.name, "name")
-        if not isinstance(self.domain, Choices | NumberGrid):
-            raise RequestError(field="domain", message="must be Choices(...) or NumberGrid(...)")
+        if not isinstance(self.domain, Domain):
+            raise RequestError(field="domain", message="must be Choices(...), Bins(...) or NumberGrid(...)")
         object.__setattr__(self, "epsilon", epsilon_of(self.epsilon))
         if self.mechanism == "auto":
             object.__setattr__(self, "mechanism", recommended(self.domain, self.epsilon))
@@ -79,7 +82,7 @@ class Question:
 
     @property
     def _kinds(self) -> dict[str, type[Randomizer]]:
-        return FOR_CHOICES if isinstance(self.domain, Choices) else FOR_NUMBERS
+        return FOR_NUMBERS if isinstance(self.domain, NumberGrid) else FOR_CHOICES
 
     @cached_property
     def randomizer(self) -> Randomizer:
@@ -138,7 +141,9 @@ class Question:
         if missing:
             raise RequestError(field=missing[0], message="is missing", hint="write the file with Question.to_json()")
         if "values" in found:
-            domain: Choices | NumberGrid = Choices(found["values"], found.get("otherwise"))
+            domain: Domain = Choices(found["values"], found.get("otherwise"))
+        elif "edges" in found:
+            domain = Bins(found["edges"], found.get("otherwise"))
         else:
             domain = NumberGrid(found.get("low"), found.get("high"), found.get("steps", 0), found.get("otherwise"))
         question = cls(found["name"], domain, epsilon=found["epsilon"], mechanism=found["mechanism"])
@@ -153,7 +158,7 @@ class Question:
         return question
 
 
-def recommended(domain: Choices | NumberGrid, epsilon: Decimal) -> str:
+def recommended(domain: Domain, epsilon: Decimal) -> str:
     """The mechanism that `auto` takes, from public numbers.
 
     For choices, d-ary response has the least variance up to 3 e^epsilon + 2 values (Wang et al. 2017, section 4); for numbers,

@@ -59,7 +59,7 @@ const MECHANISMS = {
   },
 };
 
-// The place of a value: in the list of values, or on the grid of numbers (the nearest point; beyond the ends, the end).
+// The place of a value: in the list of values, among the bins, or on the grid of numbers (the nearest point; beyond the ends, the end).
 function indexOf(question, value) {
   if (question.values) {
     const place = question.values.indexOf(value);
@@ -69,6 +69,10 @@ function indexOf(question, value) {
   }
   const number = typeof value === 'number' && !Number.isNaN(value) ? value : Number(question.otherwise ?? NaN);
   if (Number.isNaN(number)) throw new Error('value: is not a number');
+  if (question.edges) {
+    const above = question.edges.findIndex((edge) => Number(edge) > number);
+    return Math.max(0, (above < 0 ? question.edges.length - 1 : Math.min(above, question.edges.length - 1)) - 1);
+  }
   const [low, high] = [Number(question.low), Number(question.high)];
   const nearest = Math.floor(((number - low) / (high - low)) * question.steps + 0.5);
   return Math.min(question.steps, Math.max(0, nearest));
@@ -76,7 +80,7 @@ function indexOf(question, value) {
 
 // A fresh answer. `draw` is for tests alone, which compare both clients coin by coin.
 function report(question, value, draw = systemCoin) {
-  const size = question.values ? question.values.length : question.steps + 1;
+  const size = question.values?.length ?? (question.edges ? question.edges.length - 1 : question.steps + 1);
   const respond = MECHANISMS[question.mechanism];
   if (question.format !== 'dp_pipelines.question/1' || question.bits > 52 || (question.parameters.hash_bits ?? 32) !== 32 || !respond) {
     throw new Error('question: is not a document that this client understands');
