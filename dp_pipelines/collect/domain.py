@@ -86,7 +86,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Bins:
+class NumberBins:
     """Numbers in bins: how many people are in each is what a histogram shows.
 
     Args:
@@ -94,7 +94,7 @@ class Bins:
             in the first and in the last bin.
         otherwise: the number that a device reports on where it has none; None refuses on the device.
 
-    >>> bins = Bins((0, 18, 40, 65, 120))
+    >>> bins = NumberBins((0, 18, 40, 65, 120))
     >>> bins.size, bins.index_of(18), bins.index_of(-1), bins.index_of(200)
     (4, 1, 0, 3)
     """

@@ -14,7 +14,7 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.collect.coins import SystemCoins
 from dp_pipelines.collect.d_ary import DAry
-from dp_pipelines.collect.domain import Bins, Choices, NumberGrid
+from dp_pipelines.collect.domain import Choices, NumberBins, NumberGrid
 from dp_pipelines.collect.exp_bound import epsilon_of, exp_below
 from dp_pipelines.collect.hadamard import HadamardResponse
 from dp_pipelines.collect.local_hashing import LocalHashing
@@ -38,7 +38,7 @@ MOST_TESTS = 10_000
 """Values up to which `auto` takes local hashing, for which a server tests each value for each report."""
 
 
-Domain = Choices | Bins | NumberGrid
+Domain = Choices | NumberBins | NumberGrid
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Question:
 
     Args:
         name: what it is called, as stages are.
-        domain: what it may be answered with: `Choices`, `Bins` or, for a mean, `NumberGrid`.
+        domain: what it may be answered with: `Choices`, `NumberBins` or, for a mean, `NumberGrid`.
         epsilon: the guarantee of one answer.
         mechanism: d_ary, unary, local_hashing or hadamard for choices and bins; one_bit or piecewise for a grid; auto takes the
             one with the least variance that a server can also count.
@@ -68,7 +68,7 @@ class Question:
     def __post_init__(self) -> None:
         checks.stage_name(self.name, "name")
         if not isinstance(self.domain, Domain):
-            raise RequestError(field="domain", message="must be Choices(...), Bins(...) or NumberGrid(...)")
+            raise RequestError(field="domain", message="must be Choices(...), NumberBins(...) or NumberGrid(...)")
         object.__setattr__(self, "epsilon", epsilon_of(self.epsilon))
         if self.mechanism == "auto":
             object.__setattr__(self, "mechanism", recommended(self.domain, self.epsilon))
@@ -143,7 +143,7 @@ class Question:
         if "values" in found:
             domain: Domain = Choices(found["values"], found.get("otherwise"))
         elif "edges" in found:
-            domain = Bins(found["edges"], found.get("otherwise"))
+            domain = NumberBins(found["edges"], found.get("otherwise"))
         else:
             domain = NumberGrid(found.get("low"), found.get("high"), found.get("steps", 0), found.get("otherwise"))
         question = cls(found["name"], domain, epsilon=found["epsilon"], mechanism=found["mechanism"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.collect.domain import Bins, Choices, NumberGrid
+from dp_pipelines.collect.domain import Choices, NumberBins, NumberGrid
 from dp_pipelines.collect.question import FOR_CHOICES, FOR_NUMBERS, Question
 from tests.collect.enumerated import Asking, Replayed
 
@@ -46,7 +46,7 @@ def questions() -> list[Question]:
         for steps in (2, 1024)
         for epsilon in ("0.5", "1", "4")
     ]
-    return [*of_values, *of_numbers, Question("asked", Bins((0, "1.5", 3, 6, 24)), epsilon=1, mechanism="unary")]
+    return [*of_values, *of_numbers, Question("asked", NumberBins((0, "1.5", 3, 6, 24)), epsilon=1, mechanism="unary")]
 
 
 def case(question: Question, chance: random.Random) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dp_pipelines.collect.domain import Bins, Choices, NumberGrid
+from dp_pipelines.collect.domain import Choices, NumberBins, NumberGrid
 from dp_pipelines.collect.memoised import Memoised
 from dp_pipelines.collect.question import FOR_CHOICES, FOR_NUMBERS, Question
 from dp_pipelines.errors import RequestError
@@ -30,7 +30,7 @@ SHOPS = Choices(("bakery", "dairy", "neither"), otherwise="neither")
 def test_a_document_gives_the_same_question_back(mechanism: str) -> None:
     domain = SHOPS if mechanism in FOR_CHOICES else NumberGrid("0.5", 24, otherwise=1)
     question = Question("visited", domain, epsilon="1.50", mechanism=mechanism)
-    in_bins = Question("visited", Bins((0, "0.5", 2), otherwise=1), epsilon="1.50")
+    in_bins = Question("visited", NumberBins((0, "0.5", 2), otherwise=1), epsilon="1.50")
     assert Question.from_json(in_bins.to_json()) == in_bins
     assert Question.from_json(question.to_json()) == question
     value = "dairy" if mechanism in FOR_CHOICES else 7.25
@@ -97,12 +97,12 @@ def test_wrong_lists_of_values_are_refused(values: Any, otherwise: Any, field: s
 @pytest.mark.parametrize("edges", [(0, 1), (0, 2, 1), ("a", 1, 2), "012", (0, 1, math.nan)])
 def test_wrong_edges_are_refused(edges: Any) -> None:
     with pytest.raises(RequestError, match=r"^edges"):
-        Bins(edges)
+        NumberBins(edges)
 
 
 @given(st.one_of(st.integers(), st.floats(), st.decimals(), st.none()))
 def test_every_value_whatsoever_has_a_bin(value: Any) -> None:
-    bins = Bins((-1, 0, "0.5", 7), otherwise=0)
+    bins = NumberBins((-1, 0, "0.5", 7), otherwise=0)
     place = bins.index_of(value)
     assert 0 <= place <= 2
     if isinstance(value, int):
