@@ -1,0 +1,85 @@
+"""One permanent answer for each value, for questions that are asked again and again.
+
+In: a question and a private file on the device. Out: the same report whenever the value is the same. Holds: over all days the
+answers to this question cost at most `most_values` times epsilon. Not covered: a report that stays the same is a name: who sees
+the stream of one device can link its days.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.collect.question import Question
+from dp_pipelines.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Memoised:
+    """A question with a memory.
+
+    A device whose value has changed more than `most_values` - 1 times reports for the value of its first answer from then on.
+
+    Args:
+        question: the question.
+        file: where the device keeps its answers, readable by its owner alone. It holds true values' places: it never leaves the
+            device.
+        most_values: of how many distinct values answers are kept: 1 to 100. The guarantee over all days is this times epsilon.
+
+    Source: Erlingsson, Pihur, Korolova, CCS 2014 (permanent randomized response).
+    """
+
+    question: Question
+    file: Path
+    most_values: int = 1
+
+    def __post_init__(self) -> None:
+        checks.whole(self.most_values, "most_values", low=1, high=100)
+        object.__setattr__(self, "file", Path(self.file))
+
+    def report(self, value: Any) -> dict[str, Any]:
+        """The permanent answer for a value; a fresh one is drawn and kept the first time.
+
+        Raises:
+            RequestError: the value is outside the domain, or the file belongs to another question.
+        """
+        index = str(self.question.domain.index_of(value))
+        kept = self._kept()
+        if index not in kept and len(kept) < self.most_values:
+            kept = {**kept, index: self.question.report(value)["report"]}
+            # Before anybody hears it: an answer that is told and forgotten would be drawn again.
+            self._keep(kept)
+        return {"question": self.question.name, "report": kept.get(index, next(iter(kept.values())))}
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self.question.to_json().encode()).hexdigest()
+
+    def _kept(self) -> Mapping[str, Any]:
+        try:
+            found = json.loads(self.file.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or found.get("question") != self._digest:
+            raise RequestError(
+                field=str(self.file),
+                message="does not hold answers to this question as it stands",
+                hint="keep one file for each question; a new epsilon or list of values is a new question, and costs anew",
+            )
+        answers: Mapping[str, Any] = found["answers"]
+        return answers
+
+    def _keep(self, answers: Mapping[str, Any]) -> None:
+        written = self.file.with_name(self.file.name + ".new")
+        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump({"question": self._digest, "answers": answers}, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        written.replace(self.file)
