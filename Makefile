@@ -11,6 +11,7 @@ BIN := .venv/bin
 VENV := .venv/installed
 PEERS := .venv-peers/installed
 OPACUS := .venv-opacus/installed
+PURE_LDP := .venv-pure-ldp/installed
 DEMO_OUTPUT := out/demo
 ENGINES := build/engines
 MAVEN ?= mvn
@@ -25,7 +26,7 @@ PACKAGES := dp_pipelines transforms jobs
 # Rooms that hold Python code today; linted, not type-checked.
 SCRIPTS := $(wildcard tests benchmarks examples)
 
-.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-training lock clean
+.PHONY: help demo dist docs test test-all test-flink test-spark test-prism test-java coverage lint format types doctest test-mutants check bench bench-collected bench-training lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 20
@@ -48,6 +49,11 @@ $(PEERS): $(wildcard requirements-peers.lock)
 $(OPACUS): $(wildcard requirements-opacus.lock)
 	@$(PYTHON) -m venv --clear .venv-opacus
 	.venv-opacus/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-opacus.lock
+	@touch $@
+
+$(PURE_LDP): $(wildcard requirements-pure-ldp.lock)
+	@$(PYTHON) -m venv --clear .venv-pure-ldp
+	.venv-pure-ldp/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-pure-ldp.lock
 	@touch $@
 
 demo: $(VENV)  ## fetch real data, publish a private report, three scheduled weeks under one budget, then a report and a model
@@ -161,6 +167,9 @@ bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other librari
 	$(BIN)/python benchmarks/drop_in.py
 	$(BIN)/python benchmarks/drop_in_noise.py
 
+bench-collected: $(VENV) $(PURE_LDP)  ## measure errors and speed of reports under local differential privacy; writes a page into docs/
+	$(BIN)/python benchmarks/collected.py
+
 bench-training: $(VENV) $(OPACUS)  ## measure how good models are and how fast they train; writes tables and plots into docs/
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
@@ -181,5 +190,5 @@ lock:  ## resolve the locked versions again after a change of pyproject.toml
 	   grep -v '^#' build/lock/pins; } > requirements.lock
 
 clean:  ## remove everything these targets created, including the environments
-	rm -rf .venv .venv-peers .venv-opacus build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf .venv .venv-peers .venv-opacus .venv-pure-ldp build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -39,8 +39,17 @@ def epsilon_of(value: Any) -> Decimal:
             message=f"must be a number above 0, at most {MOST_EPSILON}, of at most 20 digits",
             hint="write e.g. epsilon: 1",
         ) from None
-    text = f"{epsilon:f}"
-    return Decimal(text.rstrip("0").rstrip(".") if "." in text else text)
+    return Decimal(plain_text(epsilon))
+
+
+def plain_text(number: Decimal) -> str:
+    """A decimal number, exactly, without an exponent and without zeros behind it.
+
+    >>> plain_text(Decimal("1.50")), plain_text(Decimal("2E+1"))
+    ('1.5', '20')
+    """
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def exp_below(epsilon: Decimal) -> Fraction:

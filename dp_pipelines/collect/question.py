@@ -15,7 +15,7 @@ from dp_pipelines import checks
 from dp_pipelines.collect.coins import SystemCoins
 from dp_pipelines.collect.d_ary import DAry
 from dp_pipelines.collect.domain import Choices, NumberBins, NumberGrid
-from dp_pipelines.collect.exp_bound import epsilon_of, exp_below
+from dp_pipelines.collect.exp_bound import epsilon_of, exp_below, plain_text
 from dp_pipelines.collect.hadamard import HadamardResponse
 from dp_pipelines.collect.local_hashing import LocalHashing
 from dp_pipelines.collect.one_bit import OneBit
@@ -114,7 +114,7 @@ class Question:
             "format": FORMAT,
             "name": self.name,
             **self.domain.to_json(),
-            "epsilon": f"{self.epsilon:f}",
+            "epsilon": plain_text(self.epsilon),
             "mechanism": self.mechanism,
             "bits": self.randomizer.bits,
             "fields": list(self.randomizer.fields),

@@ -10,6 +10,7 @@ from decimal import Decimal
 import flint
 
 from dp_pipelines import checks
+from dp_pipelines.accounting.shown_costs import number
 from dp_pipelines.errors import RequestError
 
 PRECISION = 120
@@ -59,7 +60,7 @@ def amplified(local: Decimal, *, reports: int, delta: float) -> float:
     if local > most:
         raise RequestError(
             field="epsilon",
-            message=f"must be at most {most} for {reports:,} honest reports at delta {delta:g}: nothing is proven beyond",
+            message=f"must be at most {most} for {reports:,} honest reports at delta {number(delta)}: nothing is proven beyond",
             hint="take a smaller epsilon, or declare more reports where there are more",
         )
     with _precision():
