@@ -76,7 +76,7 @@ class Cluster:
         workers: number of TaskManagers, each with one slot.
         heap: MiB of each for its tasks. What a slot hands from a Python worker to a shuffle waits there: docs/scale.md.
         attempts: how often a job that fails begins again.
-        slot_wait: milliseconds that each of these waits for slots.
+        slot_wait: milliseconds that each of these waits for slots; by itself Flink waits for five minutes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Cluster:
         workers: int = 2,
         heap: int = 512,
         attempts: int = 2,
-        slot_wait: int = 10_000,
+        slot_wait: int = 300_000,
     ) -> None:
         self._jar, self._folder, self._workers, self._heap = jar, folder, workers, heap
         self._attempts, self._slot_wait = attempts, slot_wait
@@ -207,7 +207,7 @@ def free_ports(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def cluster(
-    jar: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2, slot_wait: int = 10_000
+    jar: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2, slot_wait: int = 300_000
 ) -> Iterator[Cluster]:
     """A cluster until the end of the block. Arguments as of `Cluster`."""
     with tempfile.TemporaryDirectory(prefix="flink-", ignore_cleanup_errors=True) as folder:
