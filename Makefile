@@ -89,7 +89,7 @@ $(ENGINES)/%/built: tests/engines/%/pom.xml
 	@touch $@
 
 test-flink: $(VENV) $(ENGINES)/flink/built  ## a Flink with two task managers: conformance, the demo job, the doctor, faults
-	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_faults.py
+	$(BIN)/pytest tests/engines/test_flink.py tests/engines/test_faults.py tests/engines/test_waits.py
 
 test-spark: $(VENV) $(ENGINES)/spark/built  ## a Spark with two threads: conformance and a whole run
 	$(BIN)/pytest tests/engines/test_spark.py

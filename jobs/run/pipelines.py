@@ -21,6 +21,7 @@ from dp_pipelines.kernels.columns.listed_keys import travelling_through
 from dp_pipelines.planning.stage import StagePlan
 
 if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.cluster_watch import Lack
     from dp_pipelines.tuning.configuration import Configuration
 
 DAMAGES = (
@@ -167,18 +168,23 @@ def _wait(
             refuse_full(folder)
         raise
     except Exception as error:  # ours too: Beam adds to their text, and whatever it says may quote rows
-        raise public_part(error, request, stages, folder) from None
+        raise public_part(error, request, stages, folder, engine.lack) from None
 
 
 def public_part(
-    error: Exception, request: Request, stages: Iterable[str], folder: pathlib.Path | None = None
+    error: Exception,
+    request: Request,
+    stages: Iterable[str],
+    folder: pathlib.Path | None = None,
+    lack: "Lack | None" = None,
 ) -> DpError:
-    """The public part of a failure: a file and a rule, a disk, or a step, but only those that were public before.
+    """The public part of a failure: a file and a rule, a disk, a step, or a cluster, but only those that were public before.
 
     Args:
         error: what failed.
         request, stages: what was run.
         folder: into which it writes; None: nothing.
+        lack: what the cluster lacked then.
     """
     told = str(error)
     disk = error if isinstance(error, DiskError) or folder is None else quoted_in(told, folder)
@@ -194,6 +200,10 @@ def public_part(
         labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of", "Tune")))
         if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
+    if lack is not None:
+        return RunFailed(
+            f"the pipeline failed{where}; {lack.said}; nothing was published; {lack.hint}, then run the same command"
+        )
     return RunFailed(
         f"the pipeline failed{where}; nothing was published, and details are not shown, because they may quote rows"
     )

@@ -186,7 +186,7 @@ def carry_out(
         progress.show("loading")
         from dp_pipelines.jobs.runners import doctor, engines
 
-        engine = until_the_end.enter_context(engines.engine(runner, arguments))
+        engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
 
         stop = functools.partial(_stop, tell)
         if ledger == NO_LEDGER:

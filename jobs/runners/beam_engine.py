@@ -29,7 +29,7 @@ from apache_beam.runners.portability.job_server import JavaJarJobServer, JobServ
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.runners import beam_options, error_masking, orphaned_jobs, processes, runner_rules
+from dp_pipelines.jobs.runners import beam_options, cluster_watch, error_masking, orphaned_jobs, processes, runner_rules
 from dp_pipelines.jobs.runners.direct import CountingRunner
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.terminal.progress import Progress, heard
@@ -113,15 +113,17 @@ class BeamEngine(Engine):
                 raise RunnerFailed(self.setup.name, error) from None
             raise
         progress.show(f"running on {self.setup.name}")
-        try:
-            if job is not None and self._attempt is not None:
-                self._attempt.submitted(dataclasses.replace(job, job=_called(job, result)))
-            result.wait_until_finish()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                result.cancel()
-            self._end(job)
-            raise
+        with cluster_watch.watch(self.setup, self.given, job.name if job is not None else "", self.tell) as watch:
+            try:
+                if job is not None and self._attempt is not None:
+                    self._attempt.submitted(dataclasses.replace(job, job=_called(job, result)))
+                result.wait_until_finish()
+            except BaseException as error:
+                self.lack = watch.at_the_end() if isinstance(error, Exception) else None
+                with contextlib.suppress(Exception):
+                    result.cancel()
+                self._end(job)
+                raise
 
     def fetch_job_server(self) -> None:
         """Download Beam's job server if it is not here yet, so that a run that cannot have it fails before it is charged.

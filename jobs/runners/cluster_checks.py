@@ -153,7 +153,7 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
         return
     slots, free = (int(overview.get(name) or 0) for name in ("slots-total", "slots-available"))
     version = re.sub(r"[^\w.-]", "", str(overview.get("flink-version")))[:20]
-    wanted = max(int(options.get("parallelism") or -1), 1)
+    wanted = slots_asked(options)
     said = f"Flink {version} with {int(overview.get('taskmanagers') or 0)} task managers, {free} of {slots} slots free"
     hint = "" if slots >= wanted else f"start task managers: {wanted} slots are needed"
     yield Said(said, hint)
@@ -172,6 +172,15 @@ def flink(setup: Setup, options: Mapping[str, Any]) -> Iterator[Said]:
         if any(place and not is_here(place[1]) and not _ours(place[1]) for place in places):
             hint = "write --environment_type=PROCESS or EXTERNAL: docs/runners.md"
             yield Said("has task managers on other machines, which cannot reach workers in this process", hint)
+
+
+def slots_asked(options: Mapping[str, Any]) -> int:
+    """How many slots of a cluster a run asks for.
+
+    >>> slots_asked({"parallelism": 2}), slots_asked({"parallelism": -1}), slots_asked({})
+    (2, 1, 1)
+    """
+    return max(int(options.get("parallelism") or -1), 1)
 
 
 def _ours(host: str) -> bool:

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.runners import runner_rules
@@ -20,6 +20,9 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.steps.flow import Flow
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.cluster_watch import Lack
 
 
 class RunnerFailed(DpError):
@@ -58,10 +61,16 @@ class Engine(abc.ABC):
 
     Args:
         setup: how it is reached.
+
+    Attributes:
+        tell: says something to the user while a graph runs; None: nobody listens.
+        lack: what the cluster lacked when `run` failed; None: nothing, as far as it is known.
     """
 
     def __init__(self, setup: runner_rules.Setup) -> None:
         self.setup = setup
+        self.tell: Callable[[str], None] | None = None
+        self.lack: Lack | None = None
         self._attempt: EngineAttempt | None = None
 
     @property
@@ -130,17 +139,19 @@ class Engine(abc.ABC):
 
 
 @contextlib.contextmanager
-def engine(name: str, arguments: Sequence[str]) -> Iterator[Engine]:
+def engine(name: str, arguments: Sequence[str], tell: Callable[[str], None] | None = None) -> Iterator[Engine]:
     """A runner, until the end of the block.
 
     Args:
         name: one of `runner_rules.NAMES`.
         arguments: its options.
+        tell: says something to the user while a graph runs; None: nobody listens.
 
     Raises:
         RequestError: the name or an option is wrong by public facts.
     """
     made = configured(name, arguments)
+    made.tell = tell
     try:
         yield made
     finally:

@@ -85,6 +85,15 @@ class Setup:
         """
         if ":" in self.server:
             return f"grpc://{_without_secrets(self.server)}"
+        return self.cluster
+
+    @property
+    def cluster(self) -> str:
+        """Where Flink's REST interface is, without secrets; empty if no option says so.
+
+        >>> Setup(name="flink", server="jobs:8099", master="https://me:secret@cluster").cluster
+        'https://cluster'
+        """
         if self.name != "flink" or not self.master:
             return ""
         scheme = "https" if self.master.lower().startswith("https://") else "http"

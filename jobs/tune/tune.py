@@ -128,9 +128,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
         progress.show("loading")
         from dp_pipelines.jobs.runners import engines
 
-        engine = until_the_end.enter_context(engines.engine(given.runner, arguments))
-
         tell = functools.partial(silence.note, stream)
+        engine = until_the_end.enter_context(engines.engine(given.runner, arguments, tell))
         doctor.refuse_unready(engine, target, tell)
         with staging.staging_folder(target) as folder:
             noted, today = private and given.ledger != NO_LEDGER, now()[:10]

@@ -44,8 +44,8 @@ DEATHS = [
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Cluster]:
-    # A job begins again after a death in every step, and after some that the engine adds.
-    with cluster(setups.built(setups.FLINK_JAR), attempts=30) as made:
+    # As docs/runners.md recommends. A job begins again after a death in every step, and after some that the engine adds.
+    with cluster(setups.built(setups.FLINK_JAR), attempts=30, slot_wait=10_000) as made:
         yield made
 
 

@@ -57,6 +57,7 @@ classloader.resolve-order: parent-first
 restart-strategy.type: fixed-delay
 restart-strategy.fixed-delay.attempts: {attempts}
 restart-strategy.fixed-delay.delay: 1 s
+slot.request.timeout: {slot_wait}
 heartbeat.interval: 2000
 heartbeat.timeout: 10000
 io.tmp.dirs: {folder}/tmp
@@ -75,13 +76,20 @@ class Cluster:
         workers: number of TaskManagers, each with one slot.
         heap: MiB of each for its tasks. What a slot hands from a Python worker to a shuffle waits there: docs/scale.md.
         attempts: how often a job that fails begins again.
+        slot_wait: milliseconds that each of these waits for slots; by itself Flink waits for five minutes.
     """
 
     def __init__(
-        self, jar: pathlib.Path, folder: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2
+        self,
+        jar: pathlib.Path,
+        folder: pathlib.Path,
+        workers: int = 2,
+        heap: int = 512,
+        attempts: int = 2,
+        slot_wait: int = 300_000,
     ) -> None:
         self._jar, self._folder, self._workers, self._heap = jar, folder, workers, heap
-        self._attempts = attempts
+        self._attempts, self._slot_wait = attempts, slot_wait
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
 
@@ -100,12 +108,21 @@ class Cluster:
             (self._folder / name).mkdir()
         rpc, self.port = free_ports(2)
         text = CONFIGURATION.format(
-            rpc=rpc, rest=self.port, folder=self._folder, heap=self._heap, attempts=self._attempts
+            rpc=rpc,
+            rest=self.port,
+            folder=self._folder,
+            heap=self._heap,
+            attempts=self._attempts,
+            slot_wait=self._slot_wait,
         )
         (self._folder / "conf" / "flink-conf.yaml").write_text(text)
-        self._java("jobmanager", MANAGER)
+        self.start_manager()
         for number in range(1, self._workers + 1):
             self.start_worker(f"taskmanager-{number}")
+        self.wait(patience)
+
+    def wait(self, patience: float = 120.0) -> None:
+        """Wait until all of its slots are there. Errors as for `start`."""
         end = time.monotonic() + patience
         while self.slots() < self._workers:
             dead = [name for name, process in self.processes.items() if process.poll() is not None]
@@ -114,6 +131,10 @@ class Cluster:
                     f"the cluster does not come up ({', '.join(dead) or 'too slow'}): {self._tail(dead)}"
                 )
             time.sleep(0.5)
+
+    def start_manager(self) -> None:
+        """Start the JobManager."""
+        self._java("jobmanager", MANAGER)
 
     def start_worker(self, name: str) -> None:
         """Start one TaskManager."""
@@ -185,17 +206,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def cluster(jar: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2) -> Iterator[Cluster]:
-    """A cluster until the end of the block.
-
-    Args:
-        jar: with Flink in it.
-        workers: number of TaskManagers.
-        heap: MiB of each.
-        attempts: how often a job that fails begins again.
-    """
+def cluster(
+    jar: pathlib.Path, workers: int = 2, heap: int = 512, attempts: int = 2, slot_wait: int = 300_000
+) -> Iterator[Cluster]:
+    """A cluster until the end of the block. Arguments as of `Cluster`."""
     with tempfile.TemporaryDirectory(prefix="flink-", ignore_cleanup_errors=True) as folder:
-        made = Cluster(jar, pathlib.Path(folder), workers, heap, attempts)
+        made = Cluster(jar, pathlib.Path(folder), workers, heap, attempts, slot_wait)
         try:
             made.start()
             yield made
