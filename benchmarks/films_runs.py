@@ -5,6 +5,7 @@ Holds: each run is a process, measured from its start to its end; the runs are i
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 import statistics
@@ -111,11 +112,15 @@ def ratio(programs: Programs, program: str, *, own: bool = False, wall: bool = F
         program: one of PROGRAMS.
         own: beyond reading and parsing, which are the program's and Beam's.
         wall: seconds on the clock, rather than of CPU.
+
+    Returns:
+        NaN where reading alone took longer than the whole program, on a machine with other work: no gate takes that.
     """
     one = {library: programs[program, library] for library in LIBRARIES}
     seconds = {library: spent.wall if wall else spent.cpu for library, spent in one.items()}
     less = seconds[NOTHING] if own else 0.0
-    return (seconds[ORIGINAL] - less) / max(seconds[DROP_IN] - less, 1e-9)
+    ours = seconds[DROP_IN] - less
+    return (seconds[ORIGINAL] - less) / ours if ours > 0 else math.nan
 
 
 def gates(programs: Programs) -> list[Gate]:

@@ -62,6 +62,9 @@ def test_whole_programs_are_judged_with_and_without_their_own_reading(load) -> N
     found["local", runs.DROP_IN] = runs.Spent(cpu=10.0, wall=20.0)
     assert [gate.holds for gate in runs.gates(found)] == [True, True, True, True, False, False]
     assert "| 40.0 (80.0) | 10.0 (20.0) | 4.0 (8.0) | 4.0x (4.0x) | 10.0x | 6.0x (6.0x) |" in runs.section(found)
+    found["local", runs.DROP_IN] = runs.Spent(cpu=3.0, wall=6.0)
+    assert math.isnan(runs.ratio(found, "local", own=True))
+    assert [gate.holds for gate in runs.gates(found)] == [True, True, True, True, True, False]
 
 
 def test_a_run_is_a_whole_process_that_finds_no_pandas(load, tmp_path, monkeypatch) -> None:
