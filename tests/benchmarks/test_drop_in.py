@@ -50,15 +50,34 @@ def test_one_line_of_the_program_is_changed(load) -> None:
 
 def test_whole_programs_are_judged_with_and_without_their_own_reading(load) -> None:
     runs = load("films_runs")
-    seconds = {runs.ORIGINAL: 40.0, runs.DROP_IN: 10.0, runs.NOTHING: 8.0}
+    seconds = {runs.ORIGINAL: 40.0, runs.DROP_IN: 5.0, runs.NOTHING: 4.0}
     found = {
         (program, library): runs.Spent(cpu=cpu, wall=2 * cpu)
         for program in runs.PROGRAMS
         for library, cpu in seconds.items()
     }
-    assert runs.ratio(found, "local") == 4.0
-    assert runs.ratio(found, "local", own=True, wall=True) == 16.0
+    assert runs.ratio(found, "local") == 8.0
+    assert runs.ratio(found, "local", own=True, wall=True) == 36.0
     assert all(gate.holds for gate in runs.gates(found))
-    found["local", runs.DROP_IN] = runs.Spent(cpu=17.0, wall=34.0)
+    found["local", runs.DROP_IN] = runs.Spent(cpu=10.0, wall=20.0)
     assert [gate.holds for gate in runs.gates(found)] == [True, True, True, True, False, False]
-    assert "| 40.0 (80.0) | 17.0 (34.0) | 8.0 (16.0) | 2.4x (2.4x) | 5.0x | 3.6x (3.6x) |" in runs.section(found)
+    assert "| 40.0 (80.0) | 10.0 (20.0) | 4.0 (8.0) | 4.0x (4.0x) | 10.0x | 6.0x (6.0x) |" in runs.section(found)
+    found["local", runs.DROP_IN] = runs.Spent(cpu=3.0, wall=6.0)
+    assert math.isnan(runs.ratio(found, "local", own=True))
+    assert [gate.holds for gate in runs.gates(found)] == [True, True, True, True, True, False]
+
+
+def test_a_run_is_a_whole_process_that_finds_no_pandas(load, tmp_path, monkeypatch) -> None:
+    runs = load("films_runs")
+    program = "import pathlib, sys\ntry:\n    import pandas\nexcept ImportError:\n"
+    program += "    sum(range(3_000_000))\n    pathlib.Path(sys.argv[4]).touch()\n"
+    (tmp_path / "peers").mkdir()
+    (tmp_path / "peers" / "films.py").write_text(program)
+    monkeypatch.setattr(runs, "HERE", tmp_path)
+    spent = runs.run_once("local", runs.NOTHING, tmp_path / "ratings", tmp_path)
+    assert (tmp_path / "found").exists()
+    assert spent.cpu > 0
+    assert spent.wall > 0.5 * spent.cpu
+    (tmp_path / "peers" / "films.py").write_text("raise SystemExit('no such film')")
+    with pytest.raises(runs.BenchmarkError, match="no such film"):
+        runs.run_once("local", runs.NOTHING, tmp_path / "ratings", tmp_path)
