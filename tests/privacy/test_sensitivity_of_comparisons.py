@@ -123,7 +123,9 @@ def distance(stage: StagePlan, table: pa.Table, layout: Layout, base: int) -> An
             words = totals >> np.int64(32), totals & np.int64(2**32 - 1)
             return coarse_words(*words, shift=noise.fine_bits, step=noise.step)
 
-        before = np.full(len(own), base * noise.step // 7, np.int64) if noise.fine_bits == 0 else np.full(len(own), base)
+        before = (
+            np.full(len(own), base * noise.step // 7, np.int64) if noise.fine_bits == 0 else np.full(len(own), base)
+        )
         squares += ((steps(before + own) - steps(before)) / float(noise.law.scale)) ** 2
     return squares
 
