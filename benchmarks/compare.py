@@ -1,6 +1,6 @@
 """The benchmark of compared arms: how often intervals of tests of equal arms hold 0 and 1, and how often a difference is found.
 
-In: nothing; the units of arms are made here, as exact sums. Out: docs/benchmarks/compare.md; the table on stdout; exit code 1
+In: nothing; the units of arms are made here, as exact sums. Out: docs/benchmarks/arms.md; the table on stdout; exit code 1
 if a gate fails. Holds: noise is drawn by the release step itself, at the noise of real plans; the units are made anew for each
 repetition; each noise level sees the same units. Three minutes on two cores.
 
@@ -26,6 +26,7 @@ from dp_pipelines.plan_stages.arm_moments import ArmMoments, product_of, total_o
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.compare import Intervals
 from dp_pipelines.release import arm_comparisons
+from dp_pipelines.release.arm_estimates import differences, ratios
 from dp_pipelines.release.draw import draw_release
 
 Floats = npt.NDArray[np.float64]
@@ -123,16 +124,12 @@ def released(plan: dp.Plan, sums: Sums, release: Release) -> list[arm_comparison
 
 def contrasts(one: arm_comparisons.ComparedArms) -> tuple[Floats, Floats]:
     """Of each repetition whether the interval of the difference has 0, and that of the ratio 1; NaN where there is none."""
-    from dp_pipelines.release.arm_estimates import Estimates, differences, ratios
-
-    found: list[list[float]] = [[], []]
-    fields = [field.name for field in dataclasses.fields(Estimates)]
-    for begin in range(0, len(one.estimates.values), 2):
-        both = Estimates(**{name: getattr(one.estimates, name)[begin : begin + 2] for name in fields})
-        for place, (contrast, equal) in enumerate(((differences(both, 0), 0.0), (ratios(both, 0), 1.0))):
-            low, high = float(contrast.low[1]), float(contrast.high[1])
-            found[place].append(float(low <= equal <= high) if math.isfinite(low) else math.nan)
-    return np.array(found[0]), np.array(found[1])
+    base, arms = (one.estimates.of(slice(begin, None, 2)) for begin in range(2))
+    found = []
+    for contrast, equal in ((differences(arms, base), 0.0), (ratios(arms, base), 1.0)):
+        held = (contrast.low <= equal) & (equal <= contrast.high)
+        found.append(np.where(np.isfinite(contrast.low), held, np.nan))
+    return found[0], found[1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -219,7 +216,7 @@ def main() -> int:
     levels = list(map(functools.partial(level, sums=sums, release=draw_release), LEVELS))
     gates = judged(levels)
     text = page(levels, gates, given.repetitions, given.units)
-    (given.out / "compare.md").write_text(text, encoding="utf-8")
+    (given.out / "arms.md").write_text(text, encoding="utf-8")
     print(text)
     return 0 if all(gate.holds for gate in gates) else 1
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, get_args
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.kernels.unit_products import UnitProducts
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.unit_moments import UnitProducts
 
 MOST_ARMS = 100
 """Arms of one stage."""
