@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from dp_pipelines.metrics.sums import Variance as Variance
     from dp_pipelines.metrics.vectors import SecondMoment as SecondMoment
     from dp_pipelines.metrics.vectors import VectorSum as VectorSum
-    from dp_pipelines.planning.expectation import Expectation as Expectation
     from dp_pipelines.planning.plan import Plan as Plan
     from dp_pipelines.query.best import Best as Best
     from dp_pipelines.query.compare import Compare as Compare
+    from dp_pipelines.query.expectation import Expectation as Expectation
     from dp_pipelines.query.kept import Kept as Kept
     from dp_pipelines.query.query import ContributionBounds as ContributionBounds
     from dp_pipelines.query.query import PrivatePartitions as PrivatePartitions
@@ -78,7 +78,7 @@ _ROOMS = {
     "Variance": "metrics.sums",
     "SecondMoment": "metrics.vectors",
     "VectorSum": "metrics.vectors",
-    "Expectation": "planning.expectation",
+    "Expectation": "query.expectation",
     "Plan": "planning.plan",
     "Best": "query.best",
     "Compare": "query.compare",

@@ -1,15 +1,111 @@
-"""Moments of what privacy units add: the sum of one total, or of products of two, as a metric that a plan can pay for.
+"""Moments of what privacy units add: the sum over units of one total of each, or of products of two, as a metric for a plan.
 
-In: totals of one unit. Out: the metric `UnitMoment`. Holds: a plan pays for it as for any other; no basis of it is centred. Not
-covered: what is made of moments (`release.arm_comparisons`): no job file can ask for one by itself.
+In: totals of one unit's kept rows in a partition, and the bound on these rows. Out: a statistic whose integers are sums of such
+products, on a lattice of their own; the metric `UnitMoment`. Holds: a unit adds one product of at most `largest` to each of its
+partitions, enforced on the integers (docs/proofs/comparisons.md, 2); products are rounded unit by unit, so that order, batches
+and shards change nothing. Not covered: what is made of moments (`release.arm_comparisons`); no job file can ask for one alone.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
+from typing import TypeVar
 
-from dp_pipelines.kernels.statistics import Statistic
-from dp_pipelines.kernels.unit_products import UnitProducts
+import numpy as np
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.kernels.lattice import VALUE_BITS, Integers
+from dp_pipelines.kernels.sensitivity import Shape
+from dp_pipelines.kernels.statistics import ShardRows, Statistic
 from dp_pipelines.metrics.base import Basis, Metric, Noisy, ReleasedValues, constant
+
+Whole = TypeVar("Whole", int, Integers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitProducts(Statistic):
+    """The sum over units of the product of two totals; of one total with itself, of squares.
+
+    Args:
+        factors: the totals: counts of rows, or sums whose lattice is not centred.
+        rows: of one unit in one partition, at most.
+
+    >>> from dp_pipelines.kernels.statistics import RowCount
+    >>> squares = UnitProducts(factors=(RowCount(), RowCount()), rows=20)
+    >>> squares.largest * squares.fine_step
+    400.0
+    """
+
+    kind = "unit_products"
+    factors: tuple[Statistic, Statistic]
+    rows: int
+
+    def __post_init__(self) -> None:
+        if not 1e-300 < self.largest * self.fine_step < 1e300:
+            raise RequestError(
+                field="compare.metrics",
+                message="have ranges whose products overflow or vanish",
+                hint="write values in other units, e.g. thousands",
+            )
+
+    @property
+    def name(self) -> str:
+        """The factors, and the rows, which settle the lattice."""
+        return f"{self.kind}({' x '.join(factor.name for factor in self.factors)}; at most {self.rows} rows)"
+
+    def total(self, factor: Statistic) -> int:
+        """The largest magnitude of one unit's total, as accumulators hold it."""
+        shape = factor.shape(max_partitions=1, max_rows_per_partition=self.rows, max_rows=None)
+        return shape.unit >> factor.fine_bits
+
+    @property
+    def largest(self) -> int:
+        """The largest magnitude of a unit's product."""
+        return _rounded(self._of_scaled, self._shift)
+
+    @property
+    def fine_step(self) -> float:
+        """Infinite or 0 where it is no float64."""
+        exponent, mantissa = self._shift, 1.0
+        for factor in self.factors:
+            step = math.frexp(factor.fine_step)
+            mantissa, exponent = mantissa * step[0], exponent + step[1] + factor.fine_bits + self._reduced(factor)
+        try:
+            return math.ldexp(mantissa, exponent)
+        except OverflowError:
+            return math.inf
+
+    def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
+        return Shape(unit=self.largest, coordinates=max_partitions, per_coordinate=1, in_total=max_partitions)
+
+    def per_partition(self, kept: ShardRows) -> Integers:
+        first, second = (self._scaled(factor, kept.unit_totals(factor)) for factor in self.factors)
+        return kept.sums_of_units(self.products(first, second))
+
+    def products(self, first: Integers, second: Integers) -> Integers:
+        """The products of scaled totals on the lattice, each at most `largest`."""
+        return np.clip(_rounded(first * second, self._shift), -self.largest, self.largest)
+
+    def _scaled(self, factor: Statistic, totals: Integers) -> Integers:
+        """Totals in 30 bits, so that a product fits into 60."""
+        bits = self._reduced(factor)
+        most = _rounded(self.total(factor), bits)
+        return np.clip(_rounded(totals, bits), -most, most)
+
+    def _reduced(self, factor: Statistic) -> int:
+        """By how many bits a total is made shorter."""
+        return max(0, self.total(factor).bit_length() - VALUE_BITS)
+
+    @property
+    def _of_scaled(self) -> int:
+        """The largest product of scaled totals."""
+        first, second = (_rounded(self.total(factor), self._reduced(factor)) for factor in self.factors)
+        return first * second
+
+    @property
+    def _shift(self) -> int:
+        """By how many bits a product is made shorter; longer where it is negative."""
+        return self._of_scaled.bit_length() - VALUE_BITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,3 +142,12 @@ class UnitMoment(Metric):
 
     def finish(self, noisy: Mapping[Statistic, Noisy], basis: Basis) -> ReleasedValues:
         return constant(noisy[self.statistic])
+
+
+def _rounded(value: Whole, bits: int) -> Whole:
+    """Without the last bits, to the nearest, halves up; with more bits where their number is negative.
+
+    >>> _rounded(6, 2), _rounded(-6, 2), _rounded(3, -2)
+    (2, -1, 12)
+    """
+    return (value + (1 << bits - 1)) >> bits if bits > 0 else value << -bits

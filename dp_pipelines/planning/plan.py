@@ -34,13 +34,13 @@ from dp_pipelines.planning import (
 )
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
-from dp_pipelines.planning.expectation import Expectation as Expectation
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage
 from dp_pipelines.planning.stage import fixed_noise as fixed_by_metrics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.planning.stage_kinds import TrainingKind
+from dp_pipelines.query.expectation import Expectation as Expectation
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 

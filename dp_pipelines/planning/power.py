@@ -18,9 +18,9 @@ from typing import Any
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.statistics import RowCount, Statistic
 from dp_pipelines.plan_stages.arm_moments import ArmMoments
-from dp_pipelines.planning.expectation import Expectation
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.compare import QUOTIENT, Compared
+from dp_pipelines.query.expectation import Expectation
 from dp_pipelines.query.query import PublicPartitions, Query
 
 POWER = 0.8

@@ -6,6 +6,7 @@ nothing here depends on data. Not covered: which sums that takes (`plan_stages.a
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -13,6 +14,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError, nearest
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.unit_moments import UnitProducts
 
 MOST_ARMS = 100
 """Arms of one stage."""
@@ -90,7 +92,11 @@ class Compare:
         object.__setattr__(self, "metrics", names)
 
     def check(
-        self, columns: Sequence[str], listed: Sequence[Sequence[Any]] | None, metrics: Mapping[str, Metric]
+        self,
+        columns: Sequence[str],
+        listed: Sequence[Sequence[Any]] | None,
+        metrics: Mapping[str, Metric],
+        rows: int,
     ) -> None:
         """Refuse what the stage cannot compare.
 
@@ -98,6 +104,7 @@ class Compare:
             columns: by which it partitions.
             listed: its public partitions; None where they are private.
             metrics: that it releases.
+            rows: of one unit in one partition, at most.
 
         Raises:
             RequestError: as said.
@@ -122,7 +129,9 @@ class Compare:
         if arm_of(self.baseline, arms) is None:
             hint = nearest(str(self.baseline), map(str, arms), "arms")
             raise RequestError(field="compare.baseline", message="is none of the public partitions", hint=hint)
-        self.compared(metrics)
+        for one in self.compared(metrics):
+            for first, second in itertools.combinations_with_replacement(one.totals, 2):
+                UnitProducts(factors=(first, second), rows=rows)
 
     def compared(self, metrics: Mapping[str, Metric]) -> tuple[Compared, ...]:
         """What is compared.

@@ -349,7 +349,7 @@ class Query:
             message = "and the share of kept leave nothing of the stage's budget"
             raise RequestError(field="compare.share", message=message, hint="make them smaller")
         listed = self.partitions.keys if isinstance(self.partitions, PublicPartitions) else None
-        self.compare.check(self.partition_columns, listed, self.metrics)
+        self.compare.check(self.partition_columns, listed, self.metrics, self.bounds.max_rows_per_partition)
 
     def _check_windows(self) -> None:
         if self.windows is None:

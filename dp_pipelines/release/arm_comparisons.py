@@ -83,8 +83,8 @@ def compared(released: pa.Table, stage: StagePlan, query: Query, baseline: int) 
             ComparedArms(
                 name=one.name,
                 estimates=estimates,
-                difference=differences(estimates, baseline),
-                ratio=ratios(estimates, baseline),
+                difference=differences(estimates, estimates.of([baseline])),
+                ratio=ratios(estimates, estimates.of([baseline])),
             )
         )
     return found

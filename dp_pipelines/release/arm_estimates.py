@@ -6,7 +6,7 @@ NaN, and never an error, whatever the noise is. Not covered: what clamping cuts 
 """
 
 import dataclasses
-import math
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ SURE = 5.0
 """A sum is a denominator where it lies so many of its deviations from zero: the first-order formulas then hold."""
 
 MOST_SPREAD = 1.0
-"""Intervals end to make sense where the variance itself is so many times as uncertain as it is large."""
+"""The largest relative variance of a variance that intervals allow for: beyond it the series for Student's t says nothing."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,10 @@ class Estimates:
     variances: Floats
     doubt: Floats
     cumulants: Floats
+
+    def of(self, arms: Any) -> "Estimates":
+        """Those of some arms, by their places."""
+        return Estimates(**{field.name: getattr(self, field.name)[arms] for field in dataclasses.fields(self)})
 
 
 def quotients(above: ArmSum, below: ArmSum, sampling: Sampling | None) -> Estimates:
@@ -119,52 +123,48 @@ class Contrast:
     high: Floats
 
 
-def differences(found: Estimates, baseline: int) -> Contrast:
-    """How far each arm is above the baseline."""
-    values = found.values - found.values[baseline]
+def differences(arms: Estimates, base: Estimates) -> Contrast:
+    """How far each arm is above its baseline.
+
+    Args:
+        arms: one or more.
+        base: as many, or one.
+    """
+    values = arms.values - base.values
     with np.errstate(all="ignore"):
-        variances = found.variances + found.variances[baseline]
-        half = _width(found, baseline, np.ones(len(values))) * np.sqrt(variances)
+        half = _width(arms, base, np.ones(1)) * np.sqrt(arms.variances + base.variances)
     return Contrast(values=values, low=values - half, high=values + half)
 
 
-def ratios(found: Estimates, baseline: int) -> Contrast:
-    """Each arm over the baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
+def ratios(arms: Estimates, base: Estimates) -> Contrast:
+    """Each arm over its baseline, by Fieller's method: all ratios R at which arm - R baseline does not differ from 0.
 
-    (Fieller, JRSS B 16, 1954.) Where the baseline may be zero the interval is no interval, and there is none.
+    (Fieller, JRSS B 16, 1954.) Where the baseline may be zero the interval is no interval, and there is none. Arguments as for
+    `differences`.
     """
     with np.errstate(all="ignore"):
-        arm, base = found.values, found.values[baseline]
-        values = arm / base
-        width = _width(found, baseline, values) ** 2
-        of_arm, of_base = width * found.variances, width * found.variances[baseline]
-        below = base * base - of_base
-        root = np.sqrt(np.maximum((arm * base) ** 2 - below * (arm * arm - of_arm), 0.0))
+        arm, divides = arms.values, base.values
+        values = arm / divides
+        width = _width(arms, base, values) ** 2
+        of_arms, of_base = width * arms.variances, width * base.variances
+        below = divides * divides - of_base
+        root = np.sqrt(np.maximum((arm * divides) ** 2 - below * (arm * arm - of_arms), 0.0))
         known = below > 0
-        ends = [np.where(known, (arm * base + sign * root) / below, np.nan) for sign in (-1, 1)]
+        ends = [np.where(known, (arm * divides + sign * root) / below, np.nan) for sign in (-1, 1)]
         return Contrast(values=np.where(known, values, np.nan), low=ends[0], high=ends[1])
 
 
-def _width(found: Estimates, baseline: int, times: Floats) -> Floats:
+def _width(arms: Estimates, base: Estimates, times: Floats) -> Floats:
     """How many deviations to each side hold 95% of the error of arm - times baseline.
 
     Student's t with the degrees of freedom of a variance that is as uncertain as this one (Satterthwaite, Biometrics Bulletin 2,
     1946), and of an error that is no normal one what its fourth cumulant adds (Cornish, Fisher 1938).
     """
-    variance = found.variances + times**2 * found.variances[baseline]
-    doubt = found.doubt + times**4 * found.doubt[baseline]
-    excess = (found.cumulants + times**4 * found.cumulants[baseline]) / variance**2
+    variance = arms.variances + times**2 * base.variances
+    doubt = arms.doubt + times**4 * base.doubt
+    excess = (arms.cumulants + times**4 * base.cumulants) / variance**2
     uncertain = np.minimum(doubt / variance**2, MOST_SPREAD)
     cubed, fifth = NORMAL**3, NORMAL**5
     # Of t with n degrees the first terms in 1 / n = uncertain / 2 (Abramowitz, Stegun 26.7.5).
     student = (cubed + NORMAL) / 4 * (uncertain / 2) + (5 * fifth + 16 * cubed + 3 * NORMAL) / 96 * (uncertain / 2) ** 2
     return NORMAL + student + (cubed - 3 * NORMAL) / 24 * excess
-
-
-def deviation(low: float, high: float) -> float:
-    """About the deviation of which an interval of 95% is made.
-
-    >>> round(deviation(0.0, 3.92), 2)
-    1.0
-    """
-    return (high - low) / (2 * NORMAL) if math.isfinite(low) and math.isfinite(high) else math.nan

@@ -114,6 +114,15 @@ stages:
 """
 
 
+def an_ab_test(folder: pathlib.Path) -> None:
+    """Customers of two arms."""
+    made = np.random.default_rng(7)
+    customer = made.integers(0, 4_000, ROWS)
+    rows = {"customer": customer, "arm": np.where(customer % 2, "B", "A"), "amount": made.random(ROWS) * 30}
+    (folder / "data").mkdir()
+    pq.write_table(pa.table(rows), folder / "data" / "one.parquet")
+
+
 ANALYSIS = """
 import pyarrow.compute
 
@@ -148,6 +157,7 @@ def ta_feng(folder: pathlib.Path) -> None:
 WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "README.md": readme,
     "docs/jobs.md": weekly,
+    "docs/ab_tests.md": an_ab_test,
     "docs/training.md": weekly,
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,

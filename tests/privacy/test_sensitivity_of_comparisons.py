@@ -21,7 +21,7 @@ from dp_pipelines.kernels.accumulate import coarse_words
 from dp_pipelines.kernels.lattice import SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, RowCount, Statistic, UnitCount, ValueSum
-from dp_pipelines.kernels.unit_products import UnitProducts
+from dp_pipelines.metrics.unit_moments import UnitProducts
 from dp_pipelines.plan_stages.arm_moments import ArmMoments
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
