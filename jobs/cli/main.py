@@ -222,7 +222,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
     if rest and given.command not in ("run", "sql", "doctor", "tune"):
         top.error(f"unknown argument {rest[0]}")
     if given.command in WITH_ROWS:
-        from dp_pipelines.jobs.cli import late_pandas
+        from dp_pipelines.jobs.sources import late_pandas
 
         late_pandas.put_off()
     return commands[given.command](given, rest)

@@ -29,7 +29,7 @@ from dp_pipelines.jobs.session.call_arguments import folder_name, given_query, p
 from dp_pipelines.jobs.session.price import Price
 from dp_pipelines.jobs.session.result import Release, left_in_words
 from dp_pipelines.jobs.session.session_account import SessionBudget
-from dp_pipelines.jobs.sources import source_files, tables
+from dp_pipelines.jobs.sources import late_pandas, source_files, tables
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec.from_query import job_of, job_of_statement
 from dp_pipelines.jobs.spec.job_file import JobFile
@@ -111,6 +111,7 @@ class Session:
         types: Mapping[str, pa.DataType] | None = None,
         releases: str | os.PathLike[str] = "dp-releases",
     ) -> None:
+        late_pandas.put_off()
         self._folder = pathlib.Path.cwd()
         self._unit = checks.names(privacy_unit, "privacy_unit")
         self._dataset = checks.plain(checks.name(dataset, "dataset"), "dataset")

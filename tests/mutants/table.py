@@ -27,6 +27,7 @@ SUBJECTS = (
     "ledger",
     "staging",
     "masking",
+    "runner",
 )
 
 

@@ -56,12 +56,14 @@ class OnLocal:
         memory: bytes that may wait in memory; one, and all rows go through a file.
         gathered: bytes of tables that are cut together.
         frequent: rows of a unit in a batch from which on they are bounded before the shuffle.
+        tables: whether there are any.
     """
 
     threads: int = 2
     memory: int = 2**30
     gathered: int = 2**20
     frequent: int = 64
+    tables: bool = True
 
     def __call__(
         self, table: pa.Table, layout: Layout, statistics: Sequence[Statistic], way: nb.Way = nb.STRAIGHT
@@ -83,7 +85,7 @@ class OnLocal:
             )
             # As readers do: first a table without rows, by which types are known.
             batches = [table.slice(0, 0), *(table.slice(a, b - a) for a, b in nb._batches(table.num_rows, way.cuts))]
-            rows = graph.start.known("Rows", batches[::-1] if way.backwards else batches, pa.Table)
+            rows = graph.start.known("Rows", (batches[::-1] if way.backwards else batches) * self.tables, pa.Table)
             release_stage.wired(rows, steps, way.places)
             graph.run()
         return found
@@ -114,6 +116,16 @@ def test_the_local_runner_computes_the_integers_of_the_kernels(data: st.DataObje
     found = runner(pair.larger, pair.layout, pair.statistics, way)
     assert len(found) == way.places
     assert nb.exact(found) == nb.exact(nb.totals(pair.larger, pair.layout, pair.statistics))
+
+
+@pytest.mark.parametrize("public", [None, (("a", "b", "c"),)], ids=["private", "public"])
+def test_every_place_is_drawn_though_there_is_not_a_single_table(public: Any) -> None:
+    layout = Layout(units=("u0",), partitions=("p0",), max_partitions=1, public=public)
+    nothing = pa.table({"u0": pa.array([], pa.int64()), "p0": pa.array([], pa.string())})
+    found = OnLocal(tables=False)(nothing, layout, nb.statistics_of(layout), nb.Way(places=8))
+    assert len(found) == 8
+    assert set(nb.exact(found).values()) <= {(0,) * len(nb.statistics_of(layout))}
+    assert len(nb.exact(found)) == (3 if public else 0)
 
 
 @settings(max_examples=examples(60, 300))

@@ -219,7 +219,8 @@ def test_through_a_pipeline_removing_a_unit_leaves_all_others(options, tmp_path)
 
 
 def test_each_unit_is_whole_in_one_file_and_its_examples_lie_together(tmp_path):
-    tables = run([table_of(many_rows())], tmp_path, task_of())
+    rows = many_rows()
+    tables = run([table_of(rows[::2]), table_of(rows[1::2])], tmp_path, task_of())
     runs = [unit for table in tables for unit in np.array(table["who"].to_pylist())[_begins(table)]]
     assert len(runs) == len(set(runs)) == 60
 

@@ -5,8 +5,10 @@ loads none of these. Not covered: `--help` (test_main); seconds, which `benchmar
 """
 
 import ast
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,27 @@ import dp_pipelines
 from tests.jobs.conftest import Shop, stage
 
 SCRIPT = """
-import sys
+import sys, threading
 from dp_pipelines.jobs.cli.main import main
 try:
     code = main(sys.argv[1:])
 except SystemExit as end:
     code = end.code or 0
 print(*sorted(sys.modules), file=open("modules", "w"))
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
 sys.exit(code)
+"""
+SESSION = """
+import sys, threading
+import pyarrow.parquet
+import dp_pipelines as dp
+for number in range(2):
+    data = pyarrow.parquet.read_table("data/part-0.parquet") if number else "data"
+    session = dp.Session(data, privacy_unit="customer", dataset=f"s{number}", epsilon=3, delta=1e-6)
+    bounds = dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=2)
+    session.query("a", partition_by="product", bounds=bounds, metrics={"orders": dp.Count()}, epsilon=1).to_arrow()
+print(*sorted(sys.modules), file=open("modules", "w"))
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
 """
 WHO = """
 import sys, traceback
@@ -46,10 +61,13 @@ SQL = {"dp_pipelines.jobs.sql", "dp_pipelines.jobs.sql.row_expressions", "dp_pip
 
 
 def loaded(folder: Path, *arguments: object, script: str = SCRIPT) -> set[str]:
-    """The modules that a command has loaded when it ends."""
+    """The modules that a command has loaded when it ends. No thread of it is left then, and no temporary file."""
     command = [sys.executable, "-c", script, *(str(argument) for argument in arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    with tempfile.TemporaryDirectory() as temporary:
+        environment = {**os.environ, "TMPDIR": temporary}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert os.listdir(temporary) == []
     return set((folder / "modules").read_text().split())
 
 
@@ -103,15 +121,52 @@ def test_a_plan_loads_no_engine_ledger_or_page_and_no_accountant_the_second_time
 
 
 @pytest.mark.slow
-def test_a_run_without_a_ledger_loads_no_database_and_pandas_only_where_beam_does(shop: Shop) -> None:
-    job = shop.write(stages={"weekly": stage()})
-    asked = shop.folder / "who"
-    for runner in ("local", "direct"):
-        output = ("--output", shop.folder / runner, "--ledger", "none", "--runner", runner)
-        found = loaded(shop.folder, "run", job, *output, script=WHO + SCRIPT)
-        assert not of(found, "sqlalchemy", "duckdb", "matplotlib", "numba", "jax", "dp_pipelines.ledger.database")
-        assert bool(of(found, "apache_beam")) == (runner == "direct")
-        assert not asked.exists() or (runner == "direct" and "apache_beam" in asked.read_text())
+@pytest.mark.parametrize("ledger", [(), ("--ledger", "none")], ids=["ledger", "no ledger"])
+def test_a_run_on_one_machine_loads_neither_beam_nor_pandas(shop: Shop, ledger: tuple[str, ...]) -> None:
+    output = ("--output", shop.folder / "out", *ledger)
+    found = loaded(shop.folder, "run", shop.write(stages={"weekly": stage()}), *output, script=WHO + SCRIPT)
+    assert not of(found, "apache_beam", "pandas", "duckdb", "matplotlib", "numba", "jax")
+    assert bool(of(found, "sqlalchemy", "dp_pipelines.ledger.database")) == (not ledger)
+    assert not (shop.folder / "who").exists()
+
+
+AUTO = {"revenue": {"kind": "sum", "column": "price", "min_value": 0, "max_value": "auto", "within": [0, 100]}}
+FORMS: dict[str, dict[str, object]] = {
+    "a condition and a column": {"where": "price > 1", "columns": {"dear": "price > 10"}},
+    "auto bounds": {"stages": {"weekly": stage(metrics=AUTO)}},
+    "selection in rounds": {"stages": {"weekly": stage(partitions={"private": {"strategy": "sips"}})}},
+    "a window over a unit's rows": {
+        "stages": {"weekly": stage(unit_columns={"number": "count(*) OVER (ORDER BY paid_at)"}, max_rows_per_unit=50)}
+    },
+    "what is kept": {"stages": {"weekly": stage(kept={"share": 0.1})}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_whatever_a_job_asks_for_it_loads_neither_beam_nor_pandas(shop: Shop, form: str) -> None:
+    found = loaded(shop.folder, "run", shop.write(**FORMS[form]), "--output", shop.folder / "out")
+    assert not of(found, "apache_beam", "pandas", "dp_pipelines.transforms")
+
+
+@pytest.mark.slow
+def test_looks_at_rows_load_neither_beam_nor_pandas(shop: Shop) -> None:
+    grid = ("--grid", "bounds.max_partitions_contributed=1,2")
+    found = loaded(shop.folder, "tune", shop.job, *grid, "--output", shop.folder / "tuned")
+    assert not of(found, "apache_beam", "pandas", "dp_pipelines.transforms")
+
+
+@pytest.mark.slow
+def test_a_session_loads_neither_beam_nor_pandas(shop: Shop) -> None:
+    found = loaded(shop.folder, script=WHO + SESSION)
+    assert "dp_pipelines.jobs.runners.local" in found
+    assert not of(found, "apache_beam", "pandas", "dp_pipelines.transforms", "duckdb", "matplotlib", "numba", "jax")
+    assert not (shop.folder / "who").exists()
+
+
+@pytest.mark.slow
+def test_beam_is_loaded_for_its_own_runners(shop: Shop) -> None:
+    assert "apache_beam" in loaded(shop.folder, "run", shop.job, "--output", shop.folder / "out", "--runner", "direct")
 
 
 @pytest.mark.slow

@@ -1,12 +1,15 @@
 """Threads, memory and the spill folder: what the machine gives, and what is refused before a charge."""
 
+import os
 import pathlib
+import tempfile
 from collections.abc import Callable
 
 import pytest
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.runners import local_options
+from dp_pipelines.jobs.runners import local_engine, local_options
+from dp_pipelines.jobs.runners.engines import EngineAttempt
 from dp_pipelines.ledger import disks
 from tests.jobs.conftest import Said, Shop
 
@@ -68,3 +71,35 @@ def test_wrong_options_cost_nothing_and_leave_nothing(shop: Shop, call: Callable
         assert said.code == 2, said.err
         assert option.partition("=")[0] in said.err
     assert shop.left() == before
+
+
+def test_a_spill_folder_of_another_user_is_refused_unless_nobody_can_take_what_is_in_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tmp_path.stat().st_uid == 0:  # the administrator's folders are trusted
+        os.chown(tmp_path, 4321, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(RequestError, match="belongs to another user, who could take what is written there"):
+        local_options.read([f"--spill-folder={tmp_path}", "--memory=2GiB"])
+    tmp_path.chmod(0o1777)
+    assert local_options.read([f"--spill-folder={tmp_path}", "--memory=2GiB", "--threads=1"]).spill_folder == tmp_path
+
+
+def test_rows_are_spilled_beside_the_output_but_not_into_memory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, memory = tmp_path / "disk", tmp_path / "memory"
+    disk.mkdir()
+    memory.mkdir()
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"disk / ext4 rw 0 0\ntmpfs {memory} tmpfs rw 0 0\n")
+    monkeypatch.setattr(disks, "MOUNTS", mounts)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    engine = local_engine.configured(["--threads=1", "--memory=1GiB"])
+    for folder in (disk, memory):
+        with engine.attempt(EngineAttempt(key="k", folder=folder, submitted=lambda job: None)):
+            found = engine._folder()
+            assert found is not None
+            assert found.is_relative_to(folder) if folder == disk else disks.kind_of(found) == "ext4"
+    chosen = local_engine.configured(["--threads=1", "--memory=1GiB", f"--spill-folder={disk}"])
+    assert chosen._folder() == disk

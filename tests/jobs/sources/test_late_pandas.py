@@ -9,7 +9,7 @@ pytest.importorskip("pandas")
 
 ARROW = """
 import sys
-from dp_pipelines.jobs.cli import late_pandas
+from dp_pipelines.jobs.sources import late_pandas
 late_pandas.put_off()
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
 column = pa.array([1.5, None])
@@ -26,7 +26,18 @@ def runs(code: str) -> None:
 
 @pytest.mark.slow
 def test_values_arrays_and_constants_are_made_without_pandas() -> None:
-    runs("assert not [finder for finder in sys.meta_path if type(finder).__module__ == late_pandas.__name__]")
+    runs("assert not [finder for finder in sys.meta_path if isinstance(finder, late_pandas._Later)]")
+
+
+@pytest.mark.slow
+def test_as_soon_as_pandas_is_loaded_arrow_knows_a_series() -> None:
+    runs(
+        "late_pandas.put_off()\n"
+        "import pandas\n"
+        "assert pa.array(pandas.Series([1.0, float('nan')])).null_count == 1\n"
+        "assert pa.array(pandas.Series(['a', None], dtype='category')).type.value_type == pa.string()\n"
+        "assert not [finder for finder in sys.meta_path if type(finder).__module__ == late_pandas.__name__]"
+    )
 
 
 @pytest.mark.slow
@@ -42,7 +53,7 @@ def test_data_frames_are_made_and_read_as_ever() -> None:
 @pytest.mark.slow
 def test_where_pandas_is_loaded_nothing_changes() -> None:
     code = (
-        "import pandas\nfrom dp_pipelines.jobs.cli import late_pandas\nlate_pandas.put_off()\n"
+        "import pandas\nfrom dp_pipelines.jobs.sources import late_pandas\nlate_pandas.put_off()\n"
         "import pyarrow as pa\nassert pa.array(pandas.Series([1.0, float('nan')])).null_count == 1"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
