@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.helpers.small_disks import small_disk  # noqa: F401 - a fixture
+from tests.helpers.small_disks import real_disk, small_disk  # noqa: F401 - fixtures
 
 # Processes that tests start must find `tests.<room>`: jax-privacy installs a folder `tests` of its own, which would hide ours.
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -7,7 +7,7 @@ element may be; units or partitions whose hashes are unlucky, for which sizes ar
 
 import math
 
-MIB = 2**20
+MIB, GIB = 2**20, 2**30
 
 ELEMENT_BYTES = 8 * MIB
 """An element of a PCollection is cut above this: runners take some tens of megabytes (docs/scale.md)."""

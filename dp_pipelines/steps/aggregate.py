@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from dp_pipelines.kernels import accumulate, contributions, row_bytes, shard, sizes
+from dp_pipelines.kernels import accumulate, contributions, shard, sizes
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps import row_bytes
 from dp_pipelines.steps.step import GatheringStep, GroupStep, Sharded, Step, plain_bytes
 
 

@@ -36,7 +36,7 @@ def name_of(file: JobFile, stages: Stages, asked: str = "") -> str:
     content = {
         "asked": asked or asked_digest(file, stages),
         "shares": {name: stage.declared_share for name, stage in file.job.stages.items()},
-        "expect": file.job.expect.model_dump() if file.job.expect else None,
+        "expect": file.job.expect.model_dump(exclude={"rows"}) if file.job.expect else None,
     }
     return plan_cache.key(content, plan_cache.code())
 

@@ -14,7 +14,7 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.disk_errors import reason_of, refuse_full, remedy_of
@@ -32,6 +32,9 @@ from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import InMemory
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.runners.engines import Engine
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -79,7 +82,7 @@ def plan_of(file: JobFile, asked: Mapping[str, Query | TrainModel], frozen: Mapp
         "shares": {name: stage.declared_share for name, stage in job.stages.items()},
         "runs": job.budget.runs,
         "split": job.budget.split,
-        "expect": Expectation(**dict(job.expect)) if job.expect is not None else None,
+        "expect": Expectation(**job.expect.model_dump(exclude={"rows"})) if job.expect is not None else None,
     }
     try:
         return Plan(**arguments) if frozen is None else Plan.restore(frozen, **arguments)
@@ -184,7 +187,7 @@ def carry_out(
     ):
         tell = note if note is not None else functools.partial(silence.note, stream)
         progress.show("loading")
-        from dp_pipelines.jobs.runners import doctor, engines
+        from dp_pipelines.jobs.runners import engines
 
         engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
 
@@ -194,7 +197,7 @@ def carry_out(
             plan = cached_plan(file, request.stages, request.asked)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
-                doctor.refuse_unready(engine, target, tell)
+                _refuse_unready(engine, request, plan, target, tell)
             return _unaccounted(Production(request, plan, identity, engine, progress), target, stop)
         from dp_pipelines.jobs.run import ledger_account, ledgered_run  # loads SQLAlchemy
 
@@ -214,7 +217,7 @@ def carry_out(
             identity = run_id or _identity(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
             if not book.committed(identity):  # else its release is given again, and no runner is needed
-                doctor.refuse_unready(engine, target, tell)
+                _refuse_unready(engine, request, plan, target, tell)
             production = Production(request, plan, identity, engine, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
@@ -239,6 +242,23 @@ def carry_out(
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again)
+
+
+def _refuse_unready(
+    engine: "Engine", request: Request, plan: Plan, target: pathlib.Path, tell: Callable[[str], None]
+) -> None:
+    """Refuse a run that its runner cannot carry out, by public facts.
+
+    Raises:
+        RequestError: as said.
+    """
+    from dp_pipelines.jobs.run import shuffled_rows
+    from dp_pipelines.jobs.runners import doctor, expected_memory
+
+    doctor.refuse_unready(engine, target, tell)
+    expect = request.file.job.expect
+    if expect is not None and expect.rows is not None:
+        expected_memory.refuse_unfit(engine.setup.name, expect.rows, shuffled_rows.of_plan(request, plan))
 
 
 def _stop(tell: Callable[[str], None], job: EngineJob) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.kernels import row_bytes
 from dp_pipelines.plan_stages.reads import StagedExamples, UnitFacts
+from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.steps import row_bytes
 from dp_pipelines.steps.read_files import Shuffled
 
 CELL_BYTES = 4
@@ -26,6 +27,21 @@ def of_stages(request: Request, stages: Mapping[str, StagePlan]) -> Shuffled:
         stages: what is released, by name.
     """
     return _of(request, (_of_stage(request, stage) for stage in stages.values()))
+
+
+def of_plan(request: Request, plan: Plan) -> int:
+    """Bytes of a row in all shuffles of the pipeline in which it takes most: what whoever shuffles in memory holds of it.
+
+    Args:
+        request: what is read.
+        plan: of its stages, which several pipelines may release.
+    """
+    stages = plan.round(1).stages
+    kept = {name: stages[name] for name in plan.kept.values()}
+    pipelines = [{name: stages[name] for name in phase if name in stages} for phase in plan.phases]
+    released = [of_stages(request, {**made, **(kept if made is pipelines[-1] else {})}) for made in pipelines]
+    every = [*released, *(of_examples(request, name) for name in request.tasks)]
+    return max(max(shuffled.widest, shuffled.together) for shuffled in every)
 
 
 def of_examples(request: Request, name: str) -> Shuffled:

@@ -11,7 +11,7 @@ import pathlib
 import re
 import resource
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from dp_pipelines.errors import RequestError, nearest
@@ -27,6 +27,9 @@ THREAD_BYTES = max(COPIES_OF_A_GROUP * GROUP_BYTES, 2 * COPIES_OF_A_BATCH * BATC
 LEAST_WAITING = 64 * MIB
 """What must be able to wait between two steps."""
 
+UNKNOWN_MEMORY = 4 * 2**30
+"""What is taken for free where the system does not tell."""
+
 MOST_THREADS = 1024
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -35,6 +38,11 @@ IN_MEMORY = ("tmpfs", "ramfs")
 UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""The limit of all processes, in version 2 and 1 of control groups; that of a group is in a folder beside it."""
+
+GROUPS = "/proc/self/cgroup"
+"""The groups of this process: `number:controllers:path`."""
+
 MEMINFO = "/proc/meminfo"
 
 
@@ -91,7 +99,7 @@ def read(arguments: Sequence[str]) -> LocalOptions:
             hint=hint if hint.startswith("did") else "options of Beam need its own runner: add --runner direct",
         )
     memory = None if given.memory is None else _bytes(given.memory)
-    free = free_memory() // 2 if memory is None else memory
+    free = (free_memory() or UNKNOWN_MEMORY) // 2 if memory is None else memory
     if given.threads is None:
         threads = max(1, min(_cores(), (free - least_memory(0)) // THREAD_BYTES))
     else:
@@ -119,13 +127,16 @@ def least_memory(threads: int) -> int:
     return PROCESS_BYTES + LEAST_WAITING + threads * THREAD_BYTES
 
 
-def free_memory() -> int:
-    """Bytes that this process may still take: the least of free memory, the limit of its control group, and its own limit."""
-    limits = [_available(), *(_limit_in(path) for path in CGROUPS)]
+def free_memory() -> int | None:
+    """Bytes that this process may still take: the least of free memory, the limits of its control groups, and its own limit.
+
+    Returns:
+        None where the system does not tell.
+    """
+    limits = [_available(), *(_limit_in(path) for path in _cgroup_files())]
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
     limits.append(None if own == resource.RLIM_INFINITY else own)
-    known = [limit for limit in limits if limit is not None]
-    return min(known) if known else 4 * 2**30
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _available() -> int | None:
@@ -137,9 +148,21 @@ def _available() -> int | None:
         return None
 
 
-def _limit_in(path: str) -> int | None:
+def _cgroup_files() -> Iterator[pathlib.Path]:
+    """Where the limits of this process's groups would stand, and those of the groups around them."""
     try:
-        text = pathlib.Path(path).read_text(encoding="ascii").strip()
+        lines = pathlib.Path(GROUPS).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        lines = []
+    groups = {pathlib.PurePosixPath("/"), *(pathlib.PurePosixPath(line.split(":", 2)[-1]) for line in lines)}
+    around = {folder for group in groups if group.is_absolute() for folder in (group, *group.parents)}
+    for path in map(pathlib.Path, CGROUPS):
+        yield from (path.parent / str(folder)[1:] / path.name for folder in sorted(around))
+
+
+def _limit_in(path: pathlib.Path) -> int | None:
+    try:
+        text = path.read_text(encoding="ascii").strip()
     except OSError:
         return None
     return int(text) if text.isdigit() else None

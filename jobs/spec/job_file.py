@@ -153,13 +153,17 @@ AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 
 
 class Expect(JobModel):
-    """A guess about a typical partition, for the relative errors of `plan` and for `tune --synthetic`. It decides no release."""
+    """Guesses about the rows: for the relative errors of `plan`, `tune --synthetic` and memory. They decide no release."""
 
     users: Annotated[Positive | None, Field(description="Privacy units of a typical partition.")] = None
     rows_per_partition: Annotated[Positive | None, Field(description="Rows of a typical partition.")] = None
     totals: Annotated[
         dict[str, list[float]] | None,
         Field(description="By metric, mean and standard deviation of what one unit adds to it, for `compare`."),
+    ] = None
+    rows: Annotated[
+        Positive | None,
+        Field(description="Rows in all that the stages read; `direct` is refused where they do not fit into memory."),
     ] = None
 
 
@@ -210,7 +214,7 @@ class Job(DeclaredFields):
     lookup: Annotated[
         SomeLookups | None, Field(description="A public table whose columns are added, or several in their order.")
     ] = None
-    expect: Annotated[Expect | None, Field(description="A guess about a typical partition.")] = None
+    expect: Annotated[Expect | None, Field(description="Guesses about the rows.")] = None
     tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None
     stages: Annotated[
         dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], AnyStage],

@@ -1,7 +1,7 @@
-"""A disk of 8 MiB that can be filled and made read-only, mounted for a test.
+"""Small disks that can be filled and made read-only, mounted for a test.
 
-In: nothing. Out: the fixture `small_disk`. Holds: it is unmounted at the end; where mounting is not allowed the test is skipped,
-and says so.
+In: nothing. Out: the fixtures `small_disk`, which is in memory, and `real_disk`, which is not. Holds: what is mounted is
+unmounted at the end; where mounting is not allowed the test is skipped, and says so.
 """
 
 import contextlib
@@ -48,14 +48,21 @@ class SmallDisk:
 
     def names(self) -> list[str]:
         """What stands on it, private folders too."""
-        return sorted(path.name for path in self.path.iterdir() if path.name != BALLAST)
+        return sorted(path.name for path in self.path.iterdir() if path.name not in (BALLAST, "lost+found"))
 
 
 @contextlib.contextmanager
 def mounted(path: pathlib.Path, size: str = "8m") -> Iterator[SmallDisk]:
     """A disk at a new folder, until the end of the block."""
+    with _mounted(path, "-t", "tmpfs", "-o", f"size={size}", "tmpfs") as disk:
+        yield disk
+
+
+@contextlib.contextmanager
+def _mounted(path: pathlib.Path, *options: str) -> Iterator[SmallDisk]:
+    """Whatever `mount` mounts with some options."""
     path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
+    mount = ["mount", *options, str(path)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a small file system")
     try:
@@ -68,4 +75,17 @@ def mounted(path: pathlib.Path, size: str = "8m") -> Iterator[SmallDisk]:
 def small_disk(tmp_path: pathlib.Path) -> Iterator[SmallDisk]:
     """A disk of 8 MiB."""
     with mounted(tmp_path / "disk") as disk:
+        yield disk
+
+
+@pytest.fixture
+def real_disk(tmp_path: pathlib.Path) -> Iterator[SmallDisk]:
+    """A disk of 192 MiB whose file system is none in memory."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(192 * 2**20)
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("needs mkfs.ext4")
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, capture_output=True)
+    with _mounted(tmp_path / "disk", "-o", "loop", str(image)) as disk:
         yield disk

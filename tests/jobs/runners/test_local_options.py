@@ -59,9 +59,17 @@ def test_the_least_of_all_limits_counts(tmp_path: pathlib.Path, monkeypatch: pyt
     (tmp_path / "none").write_text("max\n")
     monkeypatch.setattr(local_options, "MEMINFO", str(tmp_path / "meminfo"))
     monkeypatch.setattr(local_options, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "absent")))
+    monkeypatch.setattr(local_options, "GROUPS", str(tmp_path / "absent"))
     assert local_options.free_memory() == 5000 * 1024
     monkeypatch.setattr(local_options, "CGROUPS", (str(tmp_path / "limit"),))
     assert local_options.free_memory() == 3_000_000
+    inner = tmp_path / "slice" / "job"
+    inner.mkdir(parents=True)
+    (inner / "limit").write_text("2000000\n")
+    (inner.parent / "limit").write_text("1000000\n")
+    (tmp_path / "groups").write_text("7:cpu:/\n0::/slice/job\n")
+    monkeypatch.setattr(local_options, "GROUPS", str(tmp_path / "groups"))
+    assert local_options.free_memory() == 1_000_000  # a group is held by those around it
 
 
 def test_wrong_options_cost_nothing_and_leave_nothing(shop: Shop, call: Callable[..., Said]) -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dp_pipelines.kernels import row_bytes
 from dp_pipelines.kernels.cells import Bins
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.vectors import VectorLattice
+from dp_pipelines.steps import row_bytes
 
 ROWS = 10_000
 

@@ -40,13 +40,13 @@ def of_type(kind: pa.DataType) -> int:
     if is_text(kind):
         return TEXT_BYTES
     if pa.types.is_fixed_size_list(kind):
-        return kind.list_size * of_type(kind.value_type)
+        return int(kind.list_size) * of_type(kind.value_type)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return OFFSET_BYTES + LISTED * of_type(kind.value_type)
     if pa.types.is_struct(kind):
         return sum(of_type(kind.field(place).type) for place in range(kind.num_fields))
     try:
-        return max(kind.bit_width // 8, 1)
+        return max(int(kind.bit_width) // 8, 1)
     except ValueError:
         return OTHER_BYTES
 
