@@ -1,4 +1,4 @@
-"""Estimates as numbers of people: none negative, all together the number of reports.
+"""PeopleEstimates as numbers of people: none negative, all together the number of reports.
 
 In: unbiased estimates and their total. Out: consistent ones. Holds: they are nearer to the truth than the unbiased ones (the
 nearest point of a convex set that has the truth in it). Not covered: bars, which nobody knows for them; those of the unbiased

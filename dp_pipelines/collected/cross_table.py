@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_pipelines.collect.question import Question
-from dp_pipelines.collected.estimates import ByChance, Estimates, estimator_of
+from dp_pipelines.collected.estimates import ByChance, PeopleEstimates, estimator_of
 from dp_pipelines.collected.support import BLOCK, Counts, Reports, support_of
 from dp_pipelines.errors import RequestError
 
@@ -80,7 +80,7 @@ class CrossTable:
             pairs += np.rint(one.T.astype(np.float32) @ other.astype(np.float32)).astype(np.int64)
         return np.concatenate(([people], *margins, pairs.ravel()))
 
-    def estimates(self, counts: Counts) -> Estimates:
+    def estimates(self, counts: Counts) -> PeopleEstimates:
         """The number of people with each pair of values, and its deviation, both of shape (rows, columns)."""
         first, second = self.shape
         n = int(counts[0])
@@ -90,7 +90,7 @@ class CrossTable:
         (p1, q1), (p2, q2) = (_chances(question) for question in (self.rows, self.columns))
         values = (pairs - q2 * rows - q1 * columns + n * q1 * q2) / ((p1 - q1) * (p2 - q2))
         if not n:
-            return Estimates(0, values, np.zeros_like(values))
+            return PeopleEstimates(0, values, np.zeros_like(values))
         row_share = np.clip((rows / n - q1) / (p1 - q1), 0, 1)
         column_share = np.clip((columns / n - q2) / (p2 - q2), 0, 1)
         both = np.clip(values / n, 0, np.minimum(row_share, column_share))
@@ -102,7 +102,7 @@ class CrossTable:
             + (column_share - both) * b1 * a2
             + np.maximum(1 - row_share - column_share + both, 0) * b1 * b2
         )
-        return Estimates(n, values, np.sqrt(n * np.maximum(square - both, 0)))
+        return PeopleEstimates(n, values, np.sqrt(n * np.maximum(square - both, 0)))
 
 
 def _chances(question: Question) -> tuple[float, float]:

@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Estimates:
+class PeopleEstimates:
     """What reports say of the people who sent them.
 
     Attributes:
@@ -51,8 +51,8 @@ class Estimator(abc.ABC, Generic[R]):
         self.randomizer = randomizer
 
     @abc.abstractmethod
-    def estimates(self, counts: Counts) -> Estimates:
-        """Estimates from counts, int64 of shape (1 + width,)."""
+    def estimates(self, counts: Counts) -> PeopleEstimates:
+        """PeopleEstimates from counts, int64 of shape (1 + width,)."""
 
     @abc.abstractmethod
     def expected_deviation(self, reports: int, frequency: float) -> float:
@@ -72,11 +72,11 @@ class ByChance(Estimator[R]):
     def chances(self) -> tuple[Fraction, Fraction]:
         """P and q: the chances that a report supports the true value, and a value that is not."""
 
-    def estimates(self, counts: Counts) -> Estimates:
+    def estimates(self, counts: Counts) -> PeopleEstimates:
         n, p, q = int(counts[0]), *map(float, self.chances)
         values = (counts[1:] - n * q) / (p - q)
         share = np.clip(values / n, 0, 1) if n else np.zeros_like(values)
-        return Estimates(n, values.astype(np.float64), np.sqrt(n * self._variance(share)))
+        return PeopleEstimates(n, values.astype(np.float64), np.sqrt(n * self._variance(share)))
 
     def expected_deviation(self, reports: int, frequency: float) -> float:
         return float(np.sqrt(reports * self._variance(np.array([frequency])))[0])
@@ -124,14 +124,14 @@ class OfHadamard(Estimator[HadamardResponse]):
         half = self.randomizer.block_size // 2
         return half * self.randomizer.own_code / self.randomizer.coins
 
-    def estimates(self, counts: Counts) -> Estimates:
+    def estimates(self, counts: Counts) -> PeopleEstimates:
         n, blocks = int(counts[0]), counts[1:].reshape(self.randomizer.blocks, self.randomizer.block_size)
         values = (signed_sums(blocks)[:, 1:].ravel()[: self.randomizer.size]) / self._signal
         rows = self.randomizer.block_size - 1
         in_block = np.repeat(blocks.sum(axis=1), rows)[: self.randomizer.size]
         people = np.clip(values, 0, n)
         variance = in_block / self._signal**2 - (people**2 / n if n else 0)
-        return Estimates(n, values, np.sqrt(np.maximum(variance, 0)))
+        return PeopleEstimates(n, values, np.sqrt(np.maximum(variance, 0)))
 
     def expected_deviation(self, reports: int, frequency: float) -> float:
         # The other people are spread over the blocks evenly.
@@ -143,10 +143,10 @@ class OfHadamard(Estimator[HadamardResponse]):
 class OfOneBit(Estimator[OneBit]):
     """The share of ones, on the line between the chances at both ends."""
 
-    def estimates(self, counts: Counts) -> Estimates:
+    def estimates(self, counts: Counts) -> PeopleEstimates:
         n, ones = int(counts[0]), int(counts[1])
         share = ones / n if n else 0.5
-        return Estimates(n, np.array([self._place(share)]), np.array([self._deviation(n, share)]))
+        return PeopleEstimates(n, np.array([self._place(share)]), np.array([self._deviation(n, share)]))
 
     def expected_deviation(self, reports: int, frequency: float) -> float:
         lowest = self.randomizer.lowest / self.randomizer.coins
@@ -165,10 +165,10 @@ class OfOneBit(Estimator[OneBit]):
 class OfPiecewise(Estimator[Piecewise]):
     """The mean of the reported points, which grows evenly with the true number."""
 
-    def estimates(self, counts: Counts) -> Estimates:
+    def estimates(self, counts: Counts) -> PeopleEstimates:
         n, total, coarse, squares = map(int, counts)
         if not n:
-            return Estimates(
+            return PeopleEstimates(
                 0, np.array([_low(self.question) + _width(self.question) / 2]), np.array([self._scale(0.5)])
             )
         unit = 1 << PiecewiseSupport(self.randomizer).coarser
@@ -177,7 +177,7 @@ class OfPiecewise(Estimator[Piecewise]):
         place = (total / n - self._mean(0)) / (self._mean(1) - self._mean(0))
         value = _low(self.question) + _width(self.question) * place
         deviation = self._scale(float(np.sqrt(self._variance(min(max(place, 0), 1), second)))) / float(np.sqrt(n))
-        return Estimates(n, np.array([value]), np.array([deviation]))
+        return PeopleEstimates(n, np.array([value]), np.array([deviation]))
 
     def expected_deviation(self, reports: int, frequency: float) -> float:
         shared, own = self._parts

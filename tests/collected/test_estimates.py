@@ -1,4 +1,4 @@
-"""Estimates from reports: unbiased, with the deviations that are printed, from any parts of the reports.
+"""PeopleEstimates from reports: unbiased, with the deviations that are printed, from any parts of the reports.
 
 In: simulated devices with a seed. Out: estimates beside the truth. Holds: each statistical test's false alarm rate is stated,
 and a twin shows that it finds a wrong chance. Not covered: speed (benchmarks/collected.py).
