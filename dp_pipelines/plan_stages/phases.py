@@ -20,6 +20,9 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # What bounds cut off (`kept`) is a stage of its own beside the last phase: one vector of each unit, made by whoever runs the
 # pipeline (dp_pipelines.plan_stages.kept_counts).
 #
+# The levels of a rollup are stages of their own in the plan, and of one pipeline: it bounds contributions once, for the finest
+# level, and releases all levels together (`rollup_levels`, docs/proofs/rollup.md).
+#
 # A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 
 import dataclasses
@@ -31,7 +34,14 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.plan_stages import kept_counts, one_partition, partition_groups, sharing, training_parts
+from dp_pipelines.plan_stages import (
+    kept_counts,
+    one_partition,
+    partition_groups,
+    rollup_levels,
+    sharing,
+    training_parts,
+)
 from dp_pipelines.plan_stages.reads import Groups, Reads, Rows, StagedExamples, UnitFacts, UnitPartitionCounts
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, ReleasedPartitions
@@ -54,6 +64,8 @@ class Expanded:
         reads: what each of the queries reads.
         kept: for each stage that says what its bounds cut off, the name of the stage that releases it. It runs with the last
             phase, when the bounds are known, and is published with the stage.
+        rolled: for each stage with a rollup, the names of the levels above the finest, which has the name of the stage; they run
+            with it.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -65,6 +77,7 @@ class Expanded:
     auto: FrozenMapping[str] = FrozenMapping({})
     auto_partitions: FrozenMapping[str] = FrozenMapping({})
     kept: FrozenMapping[str] = FrozenMapping({})
+    rolled: FrozenMapping[tuple[str, ...]] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
@@ -96,6 +109,7 @@ def expand(
     auto: dict[str, str] = {}
     auto_partitions: dict[str, str] = {}
     kept: dict[str, str] = {}
+    rolled: dict[str, tuple[str, ...]] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     training_parts.check_together(trained, tuple(asked))
@@ -117,6 +131,16 @@ def expand(
                     field=f"stages.{beside}", message=f"is what the kept rows of {name!r} are called", hint="rename it"
                 )
             parts[beside], shares[name] = shares[name] * query.kept.share, shares[name] * (1 - query.kept.share)
+        if query.rolled is not None:
+            levels = rollup_levels.queries(query)
+            rolled[name] = tuple(rollup_levels.part(name, number) for number in range(len(levels) - 1))
+            for part, level, weight in zip((*rolled[name], name), levels, query.rolled.weights, strict=True):
+                if part in asked and part != name:
+                    raise RequestError(
+                        field=f"stages.{part}", message=f"is what a level of {name!r} is called", hint="rename it"
+                    )
+                queries[part], parts[part], reads[part] = level, shares[name] * weight, Rows(of=name)
+            continue
         first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
@@ -170,6 +194,7 @@ def expand(
         auto=FrozenMapping(auto),
         auto_partitions=FrozenMapping(auto_partitions),
         kept=FrozenMapping(kept),
+        rolled=FrozenMapping(rolled),
         trained=FrozenMapping(trained),
     )
 
