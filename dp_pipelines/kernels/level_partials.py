@@ -18,6 +18,9 @@ from dp_pipelines.kernels.lattice import Flags, Integers
 from dp_pipelines.kernels.layout import everything
 from dp_pipelines.kernels.statistics import Statistic, UnitCount
 
+MARKS = 32
+"""Bytes for each kept pair that may be spent on marks."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KeptPairs:
@@ -38,18 +41,19 @@ class KeptPairs:
             groups: of each row of the partial aggregates.
             size: how many groups there are.
         """
-        of_pairs = groups[self.rows]
-        alone = self.first_of_unit.copy()
-        alone[:-1] &= self.first_of_unit[1:]
-        counts = np.bincount(of_pairs[alone], minlength=size)
-        # Only units with several pairs can be in one group twice.
-        unit, rest = np.cumsum(self.first_of_unit)[~alone], of_pairs[~alone]
-        both = unit * np.int64(max(size, 1)) + rest
-        both.sort()
-        once = np.ones(len(both), np.bool_)
-        np.not_equal(both[1:], both[:-1], out=once[1:])
-        found: Integers = counts + np.bincount(both[once] % max(size, 1), minlength=size)
-        return found
+        if size == 1:
+            return np.array([np.count_nonzero(self.first_of_unit)])
+        unit, of_pairs = np.cumsum(self.first_of_unit) - 1, groups[self.rows]
+        units = int(unit[-1]) + 1 if len(unit) else 0
+        both = unit * np.int64(size) + of_pairs
+        if units * size <= MARKS * len(both):  # a mark for each unit and group is less work than an order of them
+            marked = np.zeros(units * size, np.bool_)
+            marked[both] = True
+            different = np.flatnonzero(marked)
+        else:
+            both.sort()
+            different = both[np.diff(both, prepend=-1) > 0]
+        return np.bincount(different % max(size, 1), minlength=size)
 
 
 def of_level(leaves: pa.Table, places: Sequence[int], statistics: Sequence[Statistic], pairs: KeptPairs) -> pa.Table:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, contributions
+from dp_pipelines.kernels import accumulate, contributions, level_partials
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.level_partials import KeptPairs
@@ -68,9 +68,16 @@ def test_sums_of_leaves_are_the_sums_of_their_groups(bounds: dict[str, int], see
             assert by_group(table, list(range(len(places))), sums) == by_group(leaves, places, sums)
 
 
+@pytest.mark.parametrize("marks", [0, 32], ids=["sorted", "marked"])
 @settings(max_examples=examples(50, 200), deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 200))
-def test_a_unit_counts_once_in_each_group(seed: int, size: int) -> None:
+def test_a_unit_counts_once_in_each_group(marks: int, seed: int, size: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(level_partials, "MARKS", marks)
+        _check_units(seed, size)
+
+
+def _check_units(seed: int, size: int) -> None:
     wire = layout().wire(rows(seed, size))
     kept = contributions.bound(wire, layout(), SALT).bounded.rows
     pairs = wire.take(pa.array(kept)).to_pylist()
@@ -88,7 +95,9 @@ def test_no_rows_are_no_groups() -> None:
     assert [t.num_rows for t in accumulate.partials_of_levels(wire, layout(), STATISTICS, SALT, LEVELS)] == [0] * 4
 
 
-def test_adding_up_the_units_of_leaves_would_count_them_twice() -> None:
+@pytest.mark.parametrize("marks", [0, 32], ids=["sorted", "marked"])
+def test_adding_up_the_units_of_leaves_would_count_them_twice(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level_partials, "MARKS", marks)
     # Two units, of which one is in both leaves of the one group.
     pairs = KeptPairs(rows=np.array([0, 1, 0]), first_of_unit=np.array([True, False, True]))
     assert pairs.units_of(np.zeros(2, np.int64), 1).tolist() == [2]
