@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dp_pipelines.query.query import PublicPartitions as PublicPartitions
     from dp_pipelines.query.query import Query as Query
     from dp_pipelines.query.query import Top as Top
+    from dp_pipelines.query.rollup import Rollup as Rollup
     from dp_pipelines.query.train_model import MLP as MLP
     from dp_pipelines.query.train_model import BinaryLabel as BinaryLabel
     from dp_pipelines.query.train_model import Category as Category
@@ -88,6 +89,7 @@ _ROOMS = {
     "PublicPartitions": "query.query",
     "Query": "query.query",
     "Top": "query.query",
+    "Rollup": "query.rollup",
     "MLP": "query.train_model",
     "BinaryLabel": "query.train_model",
     "Category": "query.train_model",

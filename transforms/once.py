@@ -14,12 +14,13 @@ import dataclasses
 import os
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.transforms.error_handling import ErrorHandler
 
+from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.planning import payment
 from dp_pipelines.planning.stage import StagePlan
@@ -60,7 +61,7 @@ class _Draws:
                 message="has already been released by another run, and its plan pays for it only once",
                 hint="build the pipeline again with a new plan: the two budgets add up",
             )
-        together = [(stage.name, stage.payment) for stage in drawn]
+        together = [(level.name, stage.payment) for stage in drawn for level in stage.levels]
         payment.pay(together)
         self.ran = True
         if unused := payment.unreleased(together):
@@ -85,6 +86,11 @@ class _AtRun(ErrorHandler):
     def verify_closed(self) -> None:
         """Called by Beam, once for each run of the pipeline. Errors as for `_Draws.pay`."""
         self._draws.pay()
+
+
+def records(stages: Iterable[StagePlan]) -> list[MechanismRecord]:
+    """The records of all that is drawn with some stages: those of a rollup have levels."""
+    return [record for stage in stages for level in stage.levels for record in level.mechanisms]
 
 
 def note(pcoll: beam.PCollection[Any], stage: Callable[[], StagePlan]) -> None:

@@ -231,6 +231,12 @@ def _check_stage(stage: object) -> None:
             message="is a part of a train stage, which reads only some of the units",
             hint="train with dp_pipelines.training.fit.train, or with `dp-pipelines run`",
         )
+    if stage.query.level is not None and not stage.coarser:
+        raise RequestError(
+            field=f"stage {stage.name!r}",
+            message="is a level of a rollup, which is released with the other levels",
+            hint="name the stage that has the rollup",
+        )
     if resolve.is_open(stage):
         raise RequestError(
             field=f"stage {stage.name!r}",

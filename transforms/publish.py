@@ -86,7 +86,7 @@ class PublishRelease(beam.PTransform):
             for place, (pcoll, stage) in enumerate(zip(given, stages, strict=True))
         ]
         together = keyed[0] if len(keyed) == 1 else keyed | "Stages" >> beam.Flatten()
-        tables = [(stage.name, stage.query.partition_columns) for stage in stages]
+        tables = [(stage.name, stage.query.sorted_by) for stage in stages]
         return (
             together
             | "Gather" >> beam.GroupByKey()
@@ -98,7 +98,7 @@ class PublishRelease(beam.PTransform):
         first = stages[0]
         content = manifest.manifest(
             statement={**first.statement},
-            mechanisms=[record.to_json() for stage in stages for record in stage.mechanisms],
+            mechanisms=[record.to_json() for record in once.records(stages)],
             privacy_unit=manifest.unit_in_words(first.query.unit_columns),
             files={},
         )

@@ -185,7 +185,7 @@ def kept(stage: StagePlan, users: int, weights: int, partitions: int) -> Flags:
         weights: their weights together.
         partitions: how many.
     """
-    query = dataclasses.replace(stage.query, metrics={}, top=None, compare=None)
+    query = dataclasses.replace(stage.query, metrics={}, top=None, compare=None, rollup=None)
     bare = dataclasses.replace(_only(stage, []), query=query)
     columns = []
     for statistic in bare.statistics:
@@ -236,7 +236,7 @@ def _units(stage: StagePlan) -> int:
 def _watched(stage: StagePlan, probe: Probe) -> StagePlan:
     """The stage with the probe in place of its metrics."""
     return dataclasses.replace(
-        stage, query=dataclasses.replace(stage.query, metrics={"replay": probe}, top=None, compare=None)
+        stage, query=dataclasses.replace(stage.query, metrics={"replay": probe}, top=None, compare=None, rollup=None)
     )
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.audit.replay import Finding
 from dp_pipelines.kernels.clipped_vectors import ClippedVectors
-from dp_pipelines.kernels.sensitivity import LatticeSteps
-from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic
+from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
+from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitCount
 from dp_pipelines.mechanisms.added_noise import AddedNoise, WeightedCount
 from dp_pipelines.mechanisms.by_statistic import by_mechanism
 from dp_pipelines.mechanisms.mechanism import Mechanism, Noise
@@ -31,6 +31,7 @@ from dp_pipelines.planning import training_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.query.rollup import RollupLevel
 from dp_pipelines.selection import thresholds
 from dp_pipelines.training import gaussian_noise as noise_of_sums
 from dp_pipelines.training.features import moments
@@ -250,7 +251,20 @@ def _moved(stage: StagePlan, statistic: Statistic, name: str, noise: Noise) -> L
         max_rows_per_partition=layout.max_rows_per_partition,
         max_rows=layout.max_rows,
     )
+    if stage.query.level is not None:
+        shape = _of_level(stage.query.level, shape, sums=not isinstance(statistic, UnitCount))
     return shape.steps(noise.step, joined=choice is not None and choice.units > 1)
+
+
+def _of_level(level: RollupLevel, finest: Shape, *, sums: bool) -> Shape:
+    """How far a unit moves a statistic of a level: all that it adds to finest partitions may be in as few groups as hold it."""
+    most = finest.per_coordinate
+    if sums and not level.leaves:
+        most = finest.in_total if level.most_leaves is None else min(most * level.most_leaves, finest.in_total)
+    if level.groups is None:
+        return dataclasses.replace(finest, per_coordinate=most)
+    groups, total = min(level.groups, finest.coordinates), min(finest.in_total, level.groups * most)
+    return dataclasses.replace(finest, per_coordinate=most, coordinates=groups, in_total=total)
 
 
 def _of_sums(audited: _Audited) -> Fields:

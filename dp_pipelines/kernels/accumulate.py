@@ -19,6 +19,7 @@ from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.keys import Codes
 from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
+from dp_pipelines.kernels.level_partials import KeptPairs, of_level
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.sparse_counts import Spread
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, DistinctValues, Statistic, cells_of, distinct_of, vectors_of
@@ -44,6 +45,18 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
         For each of `cells_of(statistics)` there are lists n{j} of cells and m{j} of their counts instead, for each of
         `distinct_of(statistics)` lists d{j} of different values, for each of `vectors_of(statistics)` a list w{j} of sums.
     """
+    return partials_of_levels(wire, layout, statistics, salt, ())[0]
+
+
+def partials_of_levels(
+    wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int, levels: Sequence[Sequence[int]]
+) -> list[pa.Table]:
+    """The statistics of one shard, per partition as `partials` gives them, then per group of each level above.
+
+    Args:
+        wire, layout, statistics, salt: as for `partials`.
+        levels: for each the places of its columns among the partition columns.
+    """
     kept = contributions.bound(wire, layout, salt)
     size = len(kept.partitions)
     codes = kept.partitions.codes[kept.bounded.rows]
@@ -63,7 +76,13 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
         columns[f"d{j}"] = gather.take(distinct.listed(*of_partitions, size), used)
     for j, statistic in enumerate(vectors_of(statistics)):
         columns[f"w{j}"] = vectors.listed(vectors.narrow(rows.vectors(statistic)[used]))
-    return pa.table(columns)
+    finest = pa.table(columns)
+    if not levels:
+        return [finest]
+    place = np.zeros(size, np.int64)
+    place[used] = np.arange(len(used))
+    behind = KeptPairs(rows=place[codes[kept.bounded.starts]], first_of_unit=kept.bounded.first_of_unit)
+    return [finest, *(of_level(finest, places, statistics, behind) for places in levels)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

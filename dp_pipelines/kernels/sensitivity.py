@@ -83,6 +83,25 @@ class Shape:
             l0=self.coordinates, linf=linf, l1=max(l1, linf), l2_squared=max(1, min(l2_squared, linf * l1))
         )
 
+    def in_groups(self, most: int | None, groups: int | None) -> "Shape":
+        """The change of sums over groups of the integers that this is about (docs/proofs/rollup.md, lemma 1).
+
+        Args:
+            most: integers in one group, at most; None: any number.
+            groups: how many there are; None: any number.
+
+        >>> Shape(unit=1, coordinates=8, per_coordinate=1, in_total=8).in_groups(None, 1)
+        Shape(unit=1, coordinates=1, per_coordinate=8, in_total=8, squares=None)
+        """
+        assert self.squares is None
+        together = self.in_total if most is None else min(self.in_total, most * self.per_coordinate)
+        if groups is None:
+            return dataclasses.replace(self, per_coordinate=together)
+        total = min(self.in_total, groups * together)
+        return dataclasses.replace(
+            self, coordinates=min(self.coordinates, groups), per_coordinate=together, in_total=total
+        )
+
     @property
     def joins(self) -> bool:
         """Whether all of the change may fall on one integer, so that units of it are better rounded together."""

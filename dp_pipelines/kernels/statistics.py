@@ -81,6 +81,8 @@ class Statistic:
     """Whether accumulators hold whole counts, which the lattice of the release divides further."""
     decided: ClassVar[bool] = False
     """Whether one number comes out of many exact counts, by a mechanism of its own: no noise is added to the counts."""
+    adds_up: ClassVar[bool] = True
+    """Whether that of several partitions together is the sum of theirs."""
 
     column: str | None = None
     lattice: Lattice | SummandLattice | None = None
@@ -190,6 +192,7 @@ class UnitCount(Statistic):
 
     kind = "units"
     counts = True
+    adds_up = False
 
     def shape(self, *, max_partitions: int, max_rows_per_partition: int, max_rows: int | None) -> Shape:
         return _once_per_partition(1 << COUNT_BITS, max_partitions)

@@ -42,7 +42,10 @@ class Basis:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Noisy:
-    """A statistic after its noise: float64 values, one per partition, and the standard deviation of the noise."""
+    """A statistic after its noise: float64 values, one per partition, and the standard deviation of the noise.
+
+    Each partition of a rollup has a deviation of its own: then it is an array.
+    """
 
     values: Floats
     stddev: float
@@ -56,6 +59,10 @@ RAW = "_raw"
 """How the column of a metric ends that holds what was released before `over_all` made more of it."""
 
 Shown = Literal["number", "quantiles", "histogram", "list"]
+
+RollsUp = Literal["sum", "units", "derived"]
+"""How a metric takes part in a rollup: a group's number is the sum of those of its parts; a unit counts once in each group; or
+it is computed from sums that add up."""
 
 Judged = Literal["zero", "range"]
 """What the error bars of a metric are compared with (`release.verdicts`): zero, or the declared range of its values."""
@@ -107,6 +114,8 @@ class Metric:
     """Whether that holds for the upper bound."""
     pools: ClassVar[bool] = False
     """Whether what is published of one partition takes all released ones together: `over_all`, beside what `finish` gives."""
+    rolls_up: ClassVar[RollsUp | None] = None
+    """How it takes part in a rollup; None: it takes none."""
     scale: ClassVar[PartitionScale | None] = None
     """How values are scaled where bounds differ by partition; `finish` then gives scaled numbers, and `unscaled` values."""
     column: ClassVar[str | None] = None
@@ -213,6 +222,11 @@ class Metric:
         return None
 
     @property
+    def never_negative(self) -> bool:
+        """Whether the true number is 0 or more, by public parameters alone."""
+        return False
+
+    @property
     def family(self) -> tuple[str, float, float] | None:
         """Metrics with the same column and bounds share their sums and one basis; None: the metric shares none.
 
@@ -224,3 +238,14 @@ class Metric:
 def constant(noisy: Noisy) -> ReleasedValues:
     """The values of a statistic as they are, each with the deviation of its noise."""
     return noisy.values, np.full(len(noisy.values), noisy.stddev)
+
+
+def capped(stddevs: Floats, metric: Metric) -> Floats:
+    """The deviations that are published: at most half of the range of the values, as every deviation on that range is.
+
+    Only what readers see is capped. Whatever computes with noise takes the statistics or their law, never these.
+    """
+    if metric.value_range is None:
+        return stddevs
+    low, high = metric.value_range
+    return np.minimum(stddevs, (high - low) / 2)

@@ -30,7 +30,7 @@ class Count(Metric):
 
     kind, words = "count", "the number of rows"
     judged, ranks, tuned_as = "zero", True, "count"
-    takes_stddev = True
+    takes_stddev, rolls_up, never_negative = True, "sum", True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (ROWS,)
@@ -57,7 +57,7 @@ class PrivacyIdCount(Metric):
     kind, words = "privacy_id_count", "the number of units, each one {unit}"
     judged, ranks, tuned_as = "zero", True, "privacy_id_count"
     needs_row_bound = False
-    takes_stddev = True
+    takes_stddev, rolls_up, never_negative = True, "units", True
 
     def statistics(self, basis: Basis) -> tuple[Statistic, ...]:
         return (UNITS,)

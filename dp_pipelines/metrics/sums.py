@@ -48,7 +48,7 @@ class Sum(OverColumn):
 
     kind, words = "sum", "the sum of a column"
     judged, ranks, tuned_as = "zero", True, "sum"
-    takes_stddev = True
+    takes_stddev, rolls_up = True, "sum"
     min_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
     max_sum_per_partition: float | None = dataclasses.field(default=None, kw_only=True)
 
@@ -88,6 +88,10 @@ class Sum(OverColumn):
         """As multiples of the larger bound, whose sum needs no count; from 0 on these are the shares of the range."""
         return self._scale(of_range=self.min_value == 0)
 
+    @property
+    def never_negative(self) -> bool:
+        return (self._sum_bounds[0] if self.clips_partition_sums else self.low) >= 0
+
     def unscaled(self, scaled: ReleasedValues, low: Floats, high: Floats) -> ReleasedValues:
         assert self.scale is not None
         unit = self.scale.unit(low, high)
@@ -120,7 +124,7 @@ class Sum(OverColumn):
             return constant(total)
         assert statistic.lattice is not None
         count, centre = noisy[self._count(basis)], statistic.lattice.offset
-        stddev = float(np.hypot(total.stddev, centre * count.stddev))
+        stddev = np.hypot(total.stddev, centre * count.stddev)
         return total.values + centre * count.values, np.full(len(total.values), stddev)
 
     def good_from(self, levels: Mapping[Statistic, Level], basis: Basis) -> tuple[GoodFrom, ...]:
@@ -204,6 +208,7 @@ class Mean(_PerRow):
 
     kind, words = "mean", "the mean of a column"
     tuned_as: ClassVar[str | None] = "mean"
+    rolls_up = "derived"
     shrink: bool = dataclasses.field(default=False, kw_only=True)
 
     def _check_bounds(self) -> None:

@@ -23,6 +23,9 @@ its pipeline, and whoever runs them must fix its first complete result before th
 # Arms of a test (`compare`) are a stage of their own beside it too, whose sums the comparison is computed from
 # (dp_pipelines.plan_stages.arm_moments).
 #
+# The levels of a rollup are stages of their own in the plan, and of one pipeline: it bounds contributions once, for the finest
+# level, and releases all levels together (`rollup_levels`, docs/proofs/rollup.md).
+#
 # A train stage becomes its parts (dp_pipelines.plan_stages.training_parts), which read examples and no pipeline's rows.
 
 import dataclasses
@@ -34,7 +37,15 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.histogram import Histogram
-from dp_pipelines.plan_stages import arm_moments, kept_counts, one_partition, partition_groups, sharing, training_parts
+from dp_pipelines.plan_stages import (
+    arm_moments,
+    kept_counts,
+    one_partition,
+    partition_groups,
+    rollup_levels,
+    sharing,
+    training_parts,
+)
 from dp_pipelines.plan_stages.reads import (
     ArmRows,
     Groups,
@@ -66,6 +77,8 @@ class Expanded:
         kept: for each stage that says what its bounds cut off, the name of the stage that releases it. It runs with the last
             phase, when the bounds are known, and is published with the stage.
         compared: for each stage that compares arms, the name of the stage that releases their sums; likewise.
+        rolled: for each stage with a rollup, the names of the levels above the finest, which has the name of the stage; they run
+            with it.
         trained: the train stages. Their parts are in `queries`, and in no phase: they run after all pipelines.
     """
 
@@ -78,6 +91,7 @@ class Expanded:
     auto_partitions: FrozenMapping[str] = FrozenMapping({})
     kept: FrozenMapping[str] = FrozenMapping({})
     compared: FrozenMapping[str] = FrozenMapping({})
+    rolled: FrozenMapping[tuple[str, ...]] = FrozenMapping({})
     trained: FrozenMapping[TrainModel] = FrozenMapping({})
 
 
@@ -110,6 +124,7 @@ def expand(
     auto_partitions: dict[str, str] = {}
     kept: dict[str, str] = {}
     compared: dict[str, str] = {}
+    rolled: dict[str, tuple[str, ...]] = {}
     shares = dict(shares)
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     training_parts.check_together(trained, tuple(asked))
@@ -136,6 +151,16 @@ def expand(
                 )
             parts[beside], left = shares[name] * asks.share, left - asks.share
         shares[name] *= left
+        if query.rolled is not None:
+            levels = rollup_levels.queries(query)
+            rolled[name] = tuple(rollup_levels.part(name, number) for number in range(len(levels) - 1))
+            for part, level, weight in zip((*rolled[name], name), levels, query.rolled.weights, strict=True):
+                if part in asked and part != name:
+                    raise RequestError(
+                        field=f"stages.{part}", message=f"is what a level of {name!r} is called", hint="rename it"
+                    )
+                queries[part], parts[part], reads[part] = level, shares[name] * weight, Rows(of=name)
+            continue
         first: dict[str, tuple[Query, Reads]] = {}
         if histograms := histograms_of(query):
             auto[name] = f"{name}.bounds"
@@ -194,6 +219,7 @@ def expand(
         auto_partitions=FrozenMapping(auto_partitions),
         kept=FrozenMapping(kept),
         compared=FrozenMapping(compared),
+        rolled=FrozenMapping(rolled),
         trained=FrozenMapping(trained),
     )
 

@@ -143,7 +143,7 @@ def _with_single_flips(queries: Queries, chosen: Chosen, budget: TotalBudget) ->
         return chosen
     best = _score(queries, chosen, budget)
     for name in queries:
-        if queries[name].group is not None:  # see `candidates`
+        if kind_of(queries[name]).one_law:
             continue
         released = stage.released_statistics(queries[name], chosen[name].centred)
         settled = {key for key, statistic in released.items() if mechanism_of(statistic).law is not None}

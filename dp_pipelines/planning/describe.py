@@ -48,6 +48,10 @@ def query_to_json(query: Query) -> dict[str, Any]:
     fields["metrics"] = {name: _metric_to_json(metric) for name, metric in query.metrics.items()}
     if query.group is None:
         del fields["group"]
+    for said in ("rollup", "level"):  # as above
+        held = fields.pop(said)
+        if held is not None:
+            fields[said] = dataclasses.asdict(held)
     del fields["windows"]  # a plan says them by stage: its queries are plain
     if query.kept is None:
         del fields["kept"]

@@ -156,6 +156,9 @@ class Plan:
                 if query.group is not None:
                     message = "is only for parts of a train stage"
                     raise RequestError(field=f"stages.{name}.group", message=message, hint="leave it out")
+                if query.level is not None:
+                    message = "is only for parts of a rollup"
+                    raise RequestError(field=f"stages.{name}.level", message=message, hint="write rollup")
                 fixed_noise.check(name, query)
             elif not isinstance(query, TrainModel):
                 raise RequestError(field=f"stages.{name}", message="must be a Query or a TrainModel")
@@ -171,7 +174,7 @@ class Plan:
         self.queries, self.shares = expanded.queries, expanded.shares
         self.reads = window_columns.reads_of(expanded.reads, self.windows)
         self.phases, self.selections, self.auto = expanded.phases, expanded.selections, expanded.auto
-        self.trained = expanded.trained
+        self.trained, self.rolled = expanded.trained, expanded.rolled
         self.auto_partitions, self.kept, self.compared = expanded.auto_partitions, expanded.kept, expanded.compared
         if expect is not None and not isinstance(expect, Expectation):
             raise RequestError(field="expect", message="must be an Expectation")
@@ -189,12 +192,13 @@ class Plan:
         self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
-        return FrozenMapping(
-            {
-                name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
-                for name, query in self.queries.items()
-            }
-        )
+        made = {
+            name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
+            for name, query in self.queries.items()
+        }
+        for name, coarser in self.rolled.items():
+            made[name] = dataclasses.replace(made[name], coarser=tuple(made[part] for part in coarser))
+        return FrozenMapping(made)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
         known = FrozenMapping(statement)

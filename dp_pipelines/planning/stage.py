@@ -87,6 +87,13 @@ class StagePlan:
     """The run that pays for it: no part of what it is."""
     reads: Reads = dataclasses.field(kw_only=True)
     """What its rows are."""
+    coarser: tuple["StagePlan", ...] = ()
+    """Of a rollup: the levels above this one, which is the finest, from the coarsest."""
+
+    @property
+    def levels(self) -> tuple["StagePlan", ...]:
+        """Of a rollup: all levels, from the coarsest; else itself."""
+        return (*self.coarser, self)
 
     def basis(self, metric: Metric) -> Basis:
         """The basis in which the sums of a metric are taken."""
@@ -211,6 +218,8 @@ def shape_of(statistic: Statistic, query: Query) -> Shape:
         max_rows_per_partition=bounds.max_rows_per_partition,
         max_rows=bounds.max_contributions,
     )
+    if query.level is not None:
+        return query.level.shape(shape, adds_up=statistic.adds_up)
     return reserve.reserved(shape, bounds.candidates) if bounds.auto else shape
 
 

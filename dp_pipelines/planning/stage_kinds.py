@@ -48,6 +48,11 @@ class StageKind(abc.ABC):
         """
 
     @property
+    def one_law(self) -> bool:
+        """Whether all noise is Gaussian: what one unit moves is spread over many counts, or over the levels of a rollup."""
+        return self.query.group is not None or self.query.level is not None
+
+    @property
     def coins(self) -> int:
         """How many coins or choices depend on one unit."""
         return self.query.bounds.max_partitions
@@ -91,9 +96,12 @@ class AggregateKind(StageKind):
             message = "must be above 0 for a median with smooth sensitivity"
             raise RequestError(field="delta", message=message, hint="set it, e.g. delta: 1.0e-6, or use method: ranks")
         laws = ["gaussian", "laplace"]
+        if self.query.level is not None and delta == 0:
+            message, hint = "must be above 0 for a rollup", "set it, e.g. delta: 1.0e-6, or drop rollup"
+            raise RequestError(field="delta", message=message, hint=hint)
         if delta == 0:
             laws = ["laplace"]
-        elif self.query.group is not None:  # what one unit moves is spread over many counts
+        elif self.one_law:
             laws = ["gaussian"]
         for law in laws:
             for strategy in strategies:
@@ -111,6 +119,8 @@ class AggregateKind(StageKind):
             )
         if partitions.strategy != "auto":
             return [partitions.strategy]
+        if self.query.level is not None:  # thresholds of all levels are on Gaussian noise, as what they release is
+            return ["truncated_geometric", "gaussian"]
         strategies: list[str | None] = ["truncated_geometric", "laplace", "gaussian"]
         strategies += ["weighted_gaussian"] if partitions.min_users <= 1 else []
         # Coins share epsilon among partitions, and no number of them costs less than all others.

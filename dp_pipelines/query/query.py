@@ -14,8 +14,9 @@ from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
-from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.metrics.lookup_bound import PartitionScale
+from dp_pipelines.query import rollup_rules
 from dp_pipelines.query.best import RANK, Best
 from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.contribution_bounds import LARGEST_BOUND as LARGEST_BOUND
@@ -23,6 +24,8 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds as Contrib
 from dp_pipelines.query.kept import COLUMN as KEPT
 from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
 from dp_pipelines.query.kept import Kept
+from dp_pipelines.query.rollup import LEVEL, REST, Rollup, RollupLevel
+from dp_pipelines.query.rollup import of as rollup_of
 from dp_pipelines.query.windows import WINDOW_END, WINDOW_START, Windows
 
 Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
@@ -145,7 +148,10 @@ class Query:
         best: publishes which public partitions are best, and nothing else: no metrics.
         kept: releases what the bounds cut off and how sound the rows are, for a share of the stage's budget.
         compare: arms of a test, which are the public partitions, by difference and ratio, for a share of the stage's budget.
+        rollup: levels of partitions whose published numbers add up, from coarse to fine, each a list of columns; the last is
+            `partition_by`.
         windows: of event time, each with a release of its own, for rows in Beam's `FixedWindows`; bounds are those of one window.
+        level: of a rollup's parts: which level it releases.
         group: of a train stage's parts: which units it reads, where it does not read all. Groups of a plan are disjoint.
 
     Raises:
@@ -171,6 +177,8 @@ class Query:
     kept: Kept | None = None
     compare: Compare | None = None
     windows: Windows | None = None
+    rollup: Sequence[Sequence[str]] | Rollup | None = None
+    level: RollupLevel | None = None
     group: str | None = None
 
     def __post_init__(self) -> None:
@@ -178,6 +186,8 @@ class Query:
         total = isinstance(self.partition_by, (list, tuple)) and not self.partition_by
         by = () if total else checks.names(self.partition_by, "partition_by")
         object.__setattr__(self, "partition_by", by)
+        if self.rollup is not None:
+            object.__setattr__(self, "rollup", rollup_of(self.rollup))
         if not isinstance(self.bounds, ContributionBounds):
             raise RequestError(field="bounds", message="must be ContributionBounds")
         if not isinstance(self.partitions, (PrivatePartitions, PublicPartitions, ReleasedPartitions)):
@@ -201,6 +211,7 @@ class Query:
         self._check_kept()
         self._check_compare()
         self._check_windows()
+        self._check_rollup()
         if self.bounds.auto:
             partition_bound.refuse(getattr(self.partitions, "strategy", None), self.best, self.columns, self.metrics)
         if not self.metrics and isinstance(self.partitions, PublicPartitions) and self.best is None:
@@ -232,7 +243,8 @@ class Query:
                 message = "chooses among partitions, and with an empty partition_by there is one"
                 raise RequestError(field=field, message=message, hint="drop it, or name columns in partition_by")
         object.__setattr__(self, "partitions", EVERYTHING)
-        object.__setattr__(self, "bounds", self.bounds.over_everything())
+        if self.level is None:  # of a level of a rollup, bounds are those of the finest one
+            object.__setattr__(self, "bounds", self.bounds.over_everything())
 
     def _check_metrics(self) -> None:
         taken = set(self.partition_columns)
@@ -244,7 +256,7 @@ class Query:
                     message="must be a metric",
                     hint="write e.g. Count() or Sum('amount', ...)",
                 )
-            for column in metric.published(metric_name):
+            for column in self.released_columns(metric_name):
                 if column in taken:
                     raise RequestError(
                         field=f"metrics.{metric_name}",
@@ -370,6 +382,26 @@ class Query:
                 message = f"adds a column {column!r}, and the query reads one"
                 raise RequestError(field="windows", message=message, hint="rename that column")
 
+    def _check_rollup(self) -> None:
+        if self.rolled is not None:
+            rollup_rules.check(self)
+
+    @property
+    def rolled(self) -> Rollup | None:
+        """Its rollup."""
+        assert self.rollup is None or isinstance(self.rollup, Rollup)
+        return self.rollup
+
+    def released_columns(self, name: str) -> tuple[str, ...]:
+        """The columns that are published of one of its metrics: values and standard deviations in turn.
+
+        Args:
+            name: of the metric.
+        """
+        if self.rollup is None:
+            return self.metrics[name].published(name)
+        return (name, f"{name}_stddev", f"{name}{RAW}", f"{name}{RAW}_stddev")
+
     @property
     def unit_columns(self) -> tuple[str, ...]:
         """The columns of the privacy unit."""
@@ -397,8 +429,16 @@ class Query:
 
     @property
     def published_keys(self) -> tuple[str, ...]:
-        """The columns that say which partition a published row is of: those of the partition, and the rank of a choice."""
+        """The columns that say which partition a published row is of: those of the partition, a level, the rank of a choice."""
+        if self.rollup is not None:
+            rest = [REST] if isinstance(self.partitions, PrivatePartitions) else []
+            return (LEVEL, *self.partition_columns, *rest)
         return (*self.partition_columns, *([] if self.best is None else [RANK]))
+
+    @property
+    def sorted_by(self) -> tuple[str, ...]:
+        """The columns by which published rows are sorted."""
+        return self.partition_columns if self.rollup is None else self.published_keys
 
     @property
     def takes_delta(self) -> bool:

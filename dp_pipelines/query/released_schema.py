@@ -9,6 +9,7 @@ import pyarrow as pa
 from dp_pipelines.kernels import keys
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.query import Query
+from dp_pipelines.query.rollup import LEVEL, REST
 
 
 def released_schema(query: Query, available: pa.Schema) -> pa.Schema:
@@ -27,7 +28,10 @@ def released_schema(query: Query, available: pa.Schema) -> pa.Schema:
     fields = [(column, keys.plain_type(available.field(column).type)) for column in query.partition_columns]
     if query.best is not None:
         fields.append((RANK, pa.int64()))
+    if query.rollup is not None:
+        fields.insert(0, (LEVEL, pa.int64()))
+        fields += [(REST, pa.bool_())] if REST in query.published_keys else []
     for name, metric in query.metrics.items():
         kind = pa.list_(pa.float64()) if metric.many else pa.float64()
-        fields += [(column, kind) for column in metric.published(name)]
+        fields += [(column, kind) for column in query.released_columns(name)]
     return pa.schema(fields)

@@ -15,6 +15,7 @@ from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import rolled_up
 from dp_pipelines.release.rescale import in_values
 from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.release.top_partitions import largest
@@ -39,6 +40,8 @@ def published(table: pa.Table, stage: StagePlan, join: Join | None = None) -> pa
         stage: the frozen stage.
         join: adds the columns of the public table to keys, where bounds differ by partition.
     """
+    if stage.coarser:
+        return rolled_up.published(table, stage)
     pooled = {name: metric for name, metric in stage.query.metrics.items() if metric.pools}
     if pooled:
         # One order, so that sums over all partitions are rounded alike however these were split.

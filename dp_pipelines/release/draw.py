@@ -18,12 +18,13 @@ from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Exact, Noise, Sources
-from dp_pipelines.metrics.base import UNITS, Metric
+from dp_pipelines.metrics.base import UNITS, capped
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.stage import Selection, StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.query.rollup import LEVEL, SELECTED, STATISTICS
 from dp_pipelines.release import all_partitions
 from dp_pipelines.release.best_partitions import draw_best
 from dp_pipelines.release.staging import sorted_by_key
@@ -39,6 +40,7 @@ def draw_release(
     *,
     samplers: Callable[[Law], Draw] = Sampler,
     words: DrawWords = entropy.words,
+    all_groups: bool = False,
 ) -> pa.Table:
     """Select partitions and add noise, once.
 
@@ -46,6 +48,7 @@ def draw_release(
         totals: the merged statistics of the stage, in the order of `stage.statistics`.
         stage: the frozen stage.
         samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
+        all_groups: for a level of a rollup: also the groups that are not selected, which the last column tells apart.
 
     Returns:
         One row per released partition, sorted by key: any other order could tell in which order the rows came.
@@ -63,13 +66,37 @@ def draw_release(
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, noisy, words)
     # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
-    kept = np.flatnonzero(keep)
+    kept = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
     pieces = [
-        _table(totals, stage, steps, kept[begin : begin + portion], sources)
+        _table(totals, stage, steps, kept[begin : begin + portion], sources, keep)
         for begin in range(0, max(len(kept), 1), portion)
     ]
     return sorted_by_key(pa.concat_tables(pieces), stage.query.partition_columns)
+
+
+def draw_level(
+    totals: Totals,
+    stage: StagePlan,
+    *,
+    samplers: Callable[[Law], Draw] = Sampler,
+    words: DrawWords = entropy.words,
+) -> pa.Table:
+    """Select the groups of one level of a rollup and add noise, once. Not published: `rolled_up.published` is.
+
+    Args:
+        totals, samplers, words: as for `draw_release`.
+        stage: of the level.
+
+    Returns:
+        One row per group: keys, noisy statistics, the number of the level and whether the group was selected. Of a level above
+        the finest also those that were not, since a selected partition in them publishes them too: the record pays for all.
+    """
+    assert stage.query.level is not None
+    above = not stage.query.level.leaves
+    table = draw_release(totals, stage, samplers=samplers, words=words, all_groups=above)
+    kept = [*stage.query.partition_columns, STATISTICS, SELECTED]
+    return table.select(kept).append_column(LEVEL, pa.array(np.full(table.num_rows, stage.query.level.number)))
 
 
 def _noisy_steps(totals: Totals, sources: Sources, place: int, noise: Noise) -> Integers:
@@ -101,7 +128,12 @@ def _keep(
 
 
 def _table(
-    totals: Totals, stage: StagePlan, steps: Mapping[Statistic, Integers], kept: Integers, sources: Sources
+    totals: Totals,
+    stage: StagePlan,
+    steps: Mapping[Statistic, Integers],
+    kept: Integers,
+    sources: Sources,
+    selected: Flags,
 ) -> pa.Table:
     noisy = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
@@ -118,20 +150,12 @@ def _table(
         if pooled:  # until all partitions are together: what is needed of this one
             columns[name] = all_partitions.kept(noisy, metric.statistics(basis))
         columns[of_values] = _column(values)
-        shown = _capped(stddevs, metric)
+        shown = capped(stddevs, metric)
         columns[of_stddevs] = _column(shown) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
+    if stage.query.level is not None and noisy:  # until all levels are together
+        columns[STATISTICS] = all_partitions.kept(noisy, list(noisy))
+        columns[SELECTED] = pa.array(selected[kept])
     return pa.table(columns)
-
-
-def _capped(stddevs: Floats, metric: Metric) -> Floats:
-    """The deviations that are published: at most half of the range of the values, as every deviation on that range is.
-
-    Only what readers see is capped. Whatever computes with noise takes the statistics or their law, never these.
-    """
-    if metric.value_range is None:
-        return stddevs
-    low, high = metric.value_range
-    return np.minimum(stddevs, (high - low) / 2)
 
 
 def _column(values: Floats) -> pa.Array:

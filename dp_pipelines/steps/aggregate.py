@@ -83,12 +83,24 @@ class ToPartials(GroupStep):
         """Partial tables of one shard, each with its place. Shard 0 sends every place one, so types are known without rows."""
         layout = self._stage.layout
         rows, texts = apart(element[1])
-        partial = accumulate.partials(shard.joined(rows), layout, self._stage.statistics, self._salt)
+        above = [[layout.partitions.index(name) for name in level.layout.partitions] for level in self._stage.coarser]
+        finest, *coarser = accumulate.partials_of_levels(
+            shard.joined(rows), layout, self._stage.statistics, self._salt, above
+        )
+        cut = self._dealt(finest, layout, texts, first=element[0] == 0)
+        for level, (stage, partial) in enumerate(zip(self._stage.coarser, coarser, strict=True), 1):
+            # The places of a level come behind those of the levels before it.
+            dealt = self._dealt(partial, stage.layout, texts, first=element[0] == 0)
+            cut += [(level * self._places + place, piece) for place, piece in dealt]
+        return cut
+
+    def _dealt(self, partial: pa.Table, layout: Layout, texts: Texts, *, first: bool) -> list[Sharded]:
+        """The partial aggregates of one level, each with its place."""
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
             numbers = partial.column("p0").to_numpy() % self._places
             dealt = ((place, gather.filter_rows(partial, numbers == place)) for place in range(self._places))
             return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]
-        types = [(place, partial.slice(0, 0)) for place in range(self._places)] if element[0] == 0 else []
+        types = [(place, partial.slice(0, 0)) for place in range(self._places)] if first else []
         cut = shard.slices(partial, layout.partition_names, self._salt, self._places)
         return [*types, *with_texts(cut, layout.text_names, texts)]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dp_pipelines.kernels import accumulate, shard
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release.draw import draw_release
+from dp_pipelines.release.draw import draw_level, draw_release
 from dp_pipelines.steps.step import Sharded, Step
 
 
@@ -24,9 +24,18 @@ class DrawRelease(Step):
     def __init__(self, stage: StagePlan, places: int) -> None:
         self._stage, self._places = stage, places
 
+    @property
+    def stage(self) -> StagePlan:
+        """What is drawn."""
+        return self._stage
+
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         """The released table of one place, in pieces with one common key, so that a single writer gets them all."""
-        yield from ((0, piece) for piece in shard.pieces(draw_release(self.totals(element), self._stage)))
+        yield from ((0, piece) for piece in shard.pieces(self.drawn(element)))
+
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
+        """The released table of one place."""
+        return draw_release(self.totals(element), self._stage)
 
     def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
         """The merged totals of one place."""
@@ -38,3 +47,17 @@ class DrawRelease(Step):
         # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]
         return accumulate.merge(partials, layout.partition_names, statistics)
+
+
+class DrawLevels(DrawRelease):
+    """The same for all levels of a rollup, whose places come one level behind the other: the finest, then from the coarsest."""
+
+    def __init__(self, stage: StagePlan, places: int) -> None:
+        super().__init__(stage, places)
+        self._levels = [DrawRelease(level, places) for level in (stage, *stage.coarser)]
+
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
+        """The released table of one place, with its level."""
+        place, tables = element
+        level = self._levels[place // self._places]
+        return draw_level(level.totals((place % self._places, tables)), level.stage)

@@ -16,7 +16,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.steps.aggregate import ToPartials, ToShards
-from dp_pipelines.steps.draw_release import DrawRelease
+from dp_pipelines.steps.draw_release import DrawLevels, DrawRelease
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Sharded, Step
 
@@ -36,7 +36,7 @@ class StageSteps:
         return cls(
             to_shards=ToShards(stage.layout, num_shards, salt),
             to_partials=ToPartials(stage, count, salt),
-            draw=DrawRelease(stage, count),
+            draw=DrawLevels(stage, count) if stage.coarser else DrawRelease(stage, count),
             ungroup=Ungroup(stage, join),
         )
 
@@ -57,7 +57,8 @@ def released(tables: Flow, stage: StagePlan, num_shards: int, salt: int, join: J
         join: adds the columns of the job's public table, for bounds that differ by partition; the rows are scaled before this.
     """
     count = places_of(stage, num_shards)
-    return wired(tables, StageSteps.of(stage, num_shards, salt, count, join), count)
+    steps = StageSteps.of(stage, num_shards, salt, count, join)
+    return wired(tables, steps, count * len(stage.levels))
 
 
 def wired(tables: Flow, steps: StageSteps, count: int) -> Flow:
@@ -66,7 +67,7 @@ def wired(tables: Flow, steps: StageSteps, count: int) -> Flow:
     Args:
         tables: of events.
         steps: of the stage.
-        count: the number of places.
+        count: the number of places, of all levels together.
     """
     contributions = tables.each("ToShards", steps.to_shards).by_key("ByShard")
     return drawn(contributions.each("ToPartials", steps.to_partials), steps, count)

@@ -136,7 +136,7 @@ def build(
     files = {}
     for name, stage in stages.items():
         path = staging / f"{name}.parquet"
-        keys = stage.query.partition_columns
+        keys = stage.query.sorted_by
         seen = _over_units(rows, request, stage, shards, salt)
         if name in without and without[name].num_rows:
             seen = seen.each(f"Without what {name} has", WithoutPartitions(without[name]))
@@ -154,7 +154,8 @@ def build(
                 )
                 seen = seen.inside(f"Partitions for {name}", counts)
             case Groups(of=asked):
-                others = tuple(column for column in stage.query.columns if column not in keys)
+                by = stage.query.partition_columns
+                others = tuple(column for column in stage.query.columns if column not in by)
                 seen = seen.each(f"Groups for {name}", InGroups(request.queries[asked].partition_columns, others, salt))
         scales = stage.query.scales
         clamping = [column for scale in scales for column in scale.lookups]

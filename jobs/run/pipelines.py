@@ -81,7 +81,7 @@ def run_pipeline(
     from dp_pipelines.jobs.run import build, shuffled_rows
 
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
-    with travelling_through(folder, [stage.layout.public for stage in stages.values()]):
+    with travelling_through(folder, [level.layout.public for stage in stages.values() for level in stage.levels]):
         shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
         files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
         _wait(engine, pipeline, request, stages, progress, folder)

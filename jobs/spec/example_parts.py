@@ -97,6 +97,13 @@ PARTS: dict[str, tuple[str, ...]] = {
         """,
         """
         kind: aggregate
+        partition_by: [PRODUCT, week]
+        rollup: [[], [PRODUCT], [PRODUCT, week]]
+        bounds: {max_partitions_contributed: 16, max_contributions_per_partition: 2}
+        metrics: {orders: {kind: count}}
+        """,
+        """
+        kind: aggregate
         partition_by: [PRODUCT]
         partitions: {public_file: products.parquet}
         bounds: {max_partitions_contributed: 16}
@@ -138,6 +145,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Private": ("{strategy: gaussian, min_users: 20}", "{strategy: truncated_geometric, weight: 2}"),
     "TopPartitions": ("{k: 20, by: buyers}",),
     "BestPartitions": ("{k: 3, by: buyers, mechanism: permute_and_flip}",),
+    "RollupModel": ("{levels: [[], [PRODUCT], [PRODUCT, week]], shares: [1, 4, 16]}",),
     "KeptModel": ("{share: 0.02, up_to: 4096}",),
     "BoundByPartition": ("{lookup: MAX_PRICE, default: 1000}",),
     "CountMetric": ("{kind: count, weight: 2}", "{kind: count, stddev: 40}"),

@@ -179,6 +179,9 @@ def _refuse_parts(query: Query) -> None:
     if query.group is not None:
         message = "reads some of the units, for a plan that trains a model"
         raise RequestError(field="group", message=message, hint="leave it out, or write a job")
+    if query.level is not None:
+        message = "is a part of a rollup"
+        raise RequestError(field="level", message=message, hint="leave it out, and write rollup")
     if query.windows is not None:
         message = "are for rows in Beam's FixedWindows, in a pipeline of your own"
         raise RequestError(field="windows", message=message, hint="use PrivateAggregate, or write a job with window:")

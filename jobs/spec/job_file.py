@@ -27,6 +27,7 @@ from dp_pipelines.query.best import Best
 from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
+from dp_pipelines.query.rollup import Rollup
 
 LARGEST_FILE = 16 * 2**20
 
@@ -111,7 +112,12 @@ class CompareModel(DeclaredModel[Compare]):
     """Arms of a test by difference and ratio with a baseline, for a share of the stage's budget."""
 
 
-@made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows"))
+@made_of(Rollup)
+class RollupModel(DeclaredModel[Rollup]):
+    """Levels of partitions whose published numbers add up, with the part of the budget that each has."""
+
+
+@made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows", "level"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
 
@@ -141,12 +147,19 @@ class Stage(OverUnits, DeclaredFields):
                 field="limit", message="needs order_by, which says which rows are the first",
                 hint="add e.g. order_by: orders desc",
             )  # fmt: skip
+        for field in ("having", "limit") if self.rollup is not None else ():
+            if getattr(self, field) is not None:
+                message = "leaves rows out, and those of a rollup add up"
+                raise RequestError(
+                    field=field, message=message, hint="drop it, and choose rows when you read the table"
+                )
         return self
 
     if TYPE_CHECKING:  # of `Query`, what other modules read by name
         bounds: Bounds
         metrics: dict[str, MetricModel]
         best: BestPartitions | None
+        rollup: list[list[str]] | RollupModel | None
 
 
 AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]

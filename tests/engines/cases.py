@@ -250,6 +250,28 @@ def unit_columns(folder: pathlib.Path) -> pathlib.Path:
     return job(folder, [rows.slice(0, 1000), rows.slice(1000)], stages={"weekly": stage})
 
 
+def rollups(folder: pathlib.Path) -> pathlib.Path:
+    """Three levels, private and listed; keys that are null, keys of long texts, a listed region that nobody is in."""
+    numbers = random.Random(8)
+    customers = [numbers.choice([3, numbers.randrange(700)]) for _ in range(9000)]
+    long = "a product whose name is longer than what travels as it is, " + "z" * 30
+    rows = purchases(customers, [numbers.choice(["p1", "p2", long]) for _ in customers])
+    rows = rows.append_column("region", pa.array([numbers.choice(["north", None, "south"]) for _ in customers]))
+    by = ["region", "store", "product"]
+    listed = [[r, s, p] for r in ("north", None, "nobody's") for s in (1, 2) for p in ("p1", long)]
+    chain = {"partition_by": by, "rollup": [[], ["region"], ["region", "store"], by]}
+    metrics = {
+        **METRICS,
+        "spent": {"kind": "sum", "column": "price", "min_sum_per_partition": 0, "max_sum_per_partition": 9},
+    }
+    stages = {
+        "found": aggregate(**chain, metrics=metrics),
+        "listed": aggregate(**chain, metrics=metrics, partitions={"public": listed}),
+        "rows": aggregate(**chain, bounds={"max_contributions": 5}),
+    }
+    return job(folder, [rows.slice(0, 5000), rows.slice(5000)], stages=stages)
+
+
 def examples_of_training(folder: pathlib.Path) -> pathlib.Path:
     """The rows on which a model would be trained."""
     numbers = random.Random(6)
@@ -284,6 +306,6 @@ def ta_feng(folder: pathlib.Path) -> pathlib.Path:
 
 SMALL: list[Case] = [
     a_hot_user, a_hot_key, empty_shards, no_rows, types, shaped_csv, unit_columns, examples_of_training,
-    kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv,
+    kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv, rollups,
 ]  # fmt: skip
 CASES: list[Case] = [*SMALL, ta_feng]

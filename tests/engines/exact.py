@@ -27,8 +27,11 @@ from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.rollup import LEVEL, REST
+from dp_pipelines.release.staging import sorted_by_key
 from dp_pipelines.steps import release_stage
-from dp_pipelines.steps.draw_release import DrawRelease
+from dp_pipelines.steps.draw_release import DrawLevels, DrawRelease
+from dp_pipelines.steps.release_stage import Ungroup
 
 SALT = 0x5EED
 SHARDS = 7
@@ -44,9 +47,36 @@ class WriteTotals(DrawRelease):
         yield 0, as_text(self.totals(element), self._stage)
 
 
+class WriteLevels(DrawLevels):
+    """Stands in for `DrawLevels`: the merged totals of each level."""
+
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
+        """The totals of one place of one level."""
+        place, tables = element
+        level = self._levels[place // self._places]
+        table = as_text(level.totals((place % self._places, tables)), level.stage)
+        assert level.stage.query.level is not None
+        return table.append_column(LEVEL, pa.array([level.stage.query.level.number] * table.num_rows, pa.int64()))
+
+
+class Together(Ungroup):
+    """Stands in for `Ungroup`: the totals of all levels in one order."""
+
+    def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
+        """One table."""
+        if not self._stage.coarser:
+            yield from super().process(element)
+            return
+        together = pa.concat_tables(list(element[1]), promote_options="permissive")
+        if REST in self._stage.query.sorted_by:
+            together = together.append_column(REST, pa.array([False] * together.num_rows, pa.bool_()))
+        yield sorted_by_key(together, self._stage.query.sorted_by)
+
+
 def as_text(totals: Totals, stage: StagePlan) -> pa.Table:
     """Partitions with all their totals as exact text."""
-    columns = dict(zip(stage.query.partition_columns, totals.partitions, strict=True))
+    keys = totals.partitions if stage.query.partition_columns else ()  # everything has a key of ours alone
+    columns = dict(zip(stage.query.partition_columns, keys, strict=True))
     rows = range(len(totals.partitions[0]))
     for place, statistic in enumerate(stage.statistics):
         columns[f"{place} {statistic.name}"] = pa.array([_value(totals, place, row) for row in rows], pa.string())
@@ -76,10 +106,14 @@ def dump(job: pathlib.Path, engine: Engine, progress: Progress, folder: pathlib.
     found: Dump = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(release_stage, "DrawRelease", WriteTotals)
+        patch.setattr(release_stage, "DrawLevels", WriteLevels)
+        patch.setattr(release_stage, "Ungroup", Together)
         patch.setattr(build, "entropy", SimpleNamespace(words=lambda count: np.full(count, SALT, np.uint64)))
         patch.setattr(build, "num_shards", lambda *given: SHARDS)
         if plan is not None:
-            files = pipelines.run_pipeline(asked, plan.round(1).stages, folder, engine, progress)
+            above = {part for parts in plan.rolled.values() for part in parts}
+            stages = {name: stage for name, stage in plan.round(1).stages.items() if name not in above}
+            files = pipelines.run_pipeline(asked, stages, folder, engine, progress)
             for name, path in files.items():
                 found[name] = pyarrow.parquet.read_table(path)
         for name in asked.tasks:
@@ -97,6 +131,33 @@ def _planned(job: pathlib.Path) -> tuple[request.Request, Plan | None]:
     file = job_file.load(str(job))
     asked = request.check(file, [])
     return asked, running.plan_of(file, asked.stages) if asked.queries else None
+
+
+def misfits(dump: Dump, statistics: Iterable[str]) -> list[str]:
+    """Where the totals of groups are not the sums of those of the groups below them.
+
+    Args:
+        dump: of a job.
+        statistics: what adds up, by the beginning of its name.
+    """
+    found = []
+    for name, table in dump.items():
+        if not isinstance(table, pa.Table) or LEVEL not in table.column_names:
+            continue
+        rows = table.to_pylist()
+        keys = [key for key in table.column_names if key[0] not in "0123456789" and key not in (LEVEL, REST)]
+        for level in range(max((row[LEVEL] for row in rows), default=0)):
+            by = [key for key in keys if any(row[key] is not None for row in rows if row[LEVEL] == level)]
+            for column in table.column_names:
+                if not column.split(" ", 1)[-1].startswith(tuple(statistics)):
+                    continue
+                sums = [dict[tuple[Any, ...], int](), dict[tuple[Any, ...], int]()]
+                for row in rows:
+                    if row[LEVEL] in (level, level + 1):
+                        mine, key = sums[row[LEVEL] - level], tuple(row[part] for part in by)
+                        mine[key] = mine.get(key, 0) + int(row[column])
+                found += [f"{name}, level {level}: {column}"] if sums[0] != sums[1] else []
+    return found
 
 
 def differences(one: Dump, other: Dump) -> list[str]:

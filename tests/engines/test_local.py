@@ -42,6 +42,13 @@ def test_rows_that_went_through_a_file_give_the_same(
     assert list(tmp_path.iterdir()) == []  # its files have no names
 
 
+def test_totals_of_groups_are_the_sums_of_those_below_them(expected: Callable[[Case], Dump]) -> None:
+    """Of the direct runner, and so of every runner that agrees with it; what is no sum is found to be none."""
+    dump = expected(cases.rollups)
+    assert exact.misfits(dump, ["rows", "not_null", "sum", "clipped_sum"]) == []
+    assert {name.partition(".")[0] for name in exact.misfits(dump, ["units"])} == {"found", "listed", "rows"}
+
+
 def test_another_salt_is_seen(
     compute: Compute, expected: Callable[[Case], Dump], monkeypatch: pytest.MonkeyPatch
 ) -> None:

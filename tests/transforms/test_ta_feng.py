@@ -42,7 +42,7 @@ def ta_feng():
 def test_without_noise_and_with_wide_bounds_every_statistic_equals_duckdbs(ta_feng, tmp_path, monkeypatch):
     silence(monkeypatch)
     # Else the deviation of a mean is at most half of its range, which says nothing of the lattice of its sum and count.
-    monkeypatch.setattr(draw, "_capped", lambda stddevs, metric: stddevs)
+    monkeypatch.setattr(draw, "capped", lambda stddevs, metric: stddevs)
     metrics = {
         "orders": Count(),
         "customers": PrivacyIdCount(),

@@ -16,11 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.column_types import arrow_values, column_of_kind, public_column
 from dp_pipelines.kernels.columns.key_places import KeyPlaces
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, Texts, is_text
@@ -128,6 +131,17 @@ class ListedKeys(Sequence[tuple[Any, ...]]):
         if not all(isinstance(column, pa.Array) for column in self._columns):
             raise ValueError("values of different kinds are in no array")
         return self._columns
+
+    def part(self, places: Sequence[int], rows: NDArray[np.int64]) -> "ListedKeys":
+        """Some of its columns at some places, as if these had been listed. Its columns are arrays.
+
+        Args:
+            places: of the columns.
+            rows: of the keys.
+        """
+        made = ListedKeys([gather.take(column, rows) for column in (self.declared_arrays[place] for place in places)])
+        made._declared = tuple(self._declared[place] for place in places)
+        return made
 
     @property
     def width(self) -> int:

@@ -1,0 +1,247 @@
+"""The table of a rollup: all levels together, with numbers that add up and the noisy ones beside them.
+
+In: what was drawn of all levels (`draw.draw_level`), a frozen stage. Out: one table, sorted by level and keys; columns that a
+level does not have are null there. Holds: it reads noisy numbers, which groups were selected, and public numbers alone, so it
+costs nothing, and no split of the partitions changes it; published numbers of groups equal the sums of those below them exactly,
+with a row for the rest where partitions are private. Not covered: the arithmetic (`release.consistent`).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.keys import Codes
+from dp_pipelines.kernels.lattice import Flags, Floats, Integers
+from dp_pipelines.kernels.statistics import Statistic
+from dp_pipelines.metrics.base import Metric, Noisy, ReleasedValues, capped
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.query import PublicPartitions
+from dp_pipelines.query.rollup import LEVEL, REST, SELECTED, STATISTICS
+from dp_pipelines.release import consistent
+from dp_pipelines.release.consistent import Estimates
+from dp_pipelines.release.staging import sorted_by_key
+
+
+def published(drawn: pa.Table, stage: StagePlan) -> pa.Table:
+    """The published table of a rollup.
+
+    Args:
+        drawn: of all levels, in any order.
+        stage: the frozen stage, of the finest level.
+    """
+    tree = _Tree.of(drawn, stage)
+    levels = [_keys(tree, stage, number) for number in range(len(stage.levels))]
+    for name, metric in stage.query.metrics.items():
+        for table, columns in zip(levels, _metric(tree, stage, metric), strict=True):
+            table |= dict(zip(stage.query.released_columns(name), columns, strict=True))
+    whole = pa.concat_tables([pa.table(columns) for columns in levels])
+    return sorted_by_key(whole, stage.query.published_keys)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Tree:
+    """The groups that are published.
+
+    Args:
+        tables: of each level, from the coarsest, sorted by key.
+        parents: of each level from the second, where each group's parent stands.
+        all_parts: whether every part of a group is published with it, as those of a public list are.
+    """
+
+    tables: tuple[pa.Table, ...]
+    parents: tuple[Codes, ...]
+    all_parts: bool
+
+    @classmethod
+    def of(cls, drawn: pa.Table, stage: StagePlan) -> "_Tree":
+        tables = []
+        for level in stage.levels:
+            assert level.query.level is not None
+            mine = gather.filter_rows(drawn, drawn.column(LEVEL).to_numpy() == level.query.level.number)
+            # One order, so that sums over groups are rounded alike however these were split.
+            tables.append(sorted_by_key(mine, level.query.partition_columns))
+        parents = [
+            _places(above, below, level.query.partition_columns)
+            for above, below, level in zip(tables, tables[1:], stage.levels, strict=False)
+        ]
+        kept = _published(tables, parents)
+        places = [np.cumsum(flags) - 1 for flags in kept]
+        return cls(
+            tables=tuple(gather.filter_rows(table, flags) for table, flags in zip(tables, kept, strict=True)),
+            parents=tuple(places[i][parent][kept[i + 1]] for i, parent in enumerate(parents)),
+            all_parts=isinstance(stage.query.partitions, PublicPartitions),
+        )
+
+    def rests(self, level: int) -> int:
+        """How many rows of a level hold what the published parts of a group above leave of it."""
+        return 0 if self.all_parts or level == 0 else self.tables[level - 1].num_rows
+
+    def with_rests(self, level: int) -> Codes:
+        """The parent of each row of a level from the second on, those of the rests last."""
+        return np.concatenate([self.parents[level - 1], np.arange(self.rests(level))])
+
+    def noisy(self, stage: StagePlan, statistic: Statistic) -> tuple[list[Floats], list[float]]:
+        """The noisy numbers of a statistic and the variance of their noise, by level."""
+        place = [s for s, noise in zip(stage.statistics, stage.noises, strict=True) if noise is not None].index(
+            statistic
+        )
+        values, variances = [], []
+        for table, level in zip(self.tables, stage.levels, strict=True):
+            lists = gather.one_array(table.column(STATISTICS))
+            values.append(lists.flatten().to_numpy().reshape(-1, lists.type.list_size)[:, place])
+            noise = level.noises[level.statistics.index(statistic)]
+            assert noise is not None
+            variances.append(noise.stddev**2)
+        return values, variances
+
+    def raw(self, stage: StagePlan, statistic: Statistic) -> Estimates:
+        """The noisy numbers as they were drawn, and what they leave for the rests."""
+        return self._beside(consistent.as_measured(*self.noisy(stage, statistic)))
+
+    def fitted(self, stage: StagePlan, statistic: Statistic) -> Estimates:
+        """The least squares over all levels; where parts are unknown, nothing is known better than by its own number."""
+        if not self.all_parts or not statistic.adds_up:
+            return self.raw(stage, statistic)
+        return consistent.least_squares(*self.noisy(stage, statistic), self.parents)
+
+    def _beside(self, measured: Estimates) -> Estimates:
+        if self.all_parts:
+            return measured
+        values, variances = [measured.values[0]], [measured.variances[0]]
+        for level, parents in enumerate(self.parents, 1):
+            own, spread = measured.values[level], measured.variances[level]
+            left = consistent.rest_of(measured.values[level - 1], own, parents)
+            left_spread = consistent.rest_variance(measured.variances[level - 1], spread, parents)
+            values.append(np.concatenate([own, left]))
+            variances.append(np.concatenate([spread, left_spread]))
+        return Estimates(values=tuple(values), variances=tuple(variances), alone=tuple(variances))
+
+
+def _places(above: pa.Table, below: pa.Table, names: Sequence[str]) -> Codes:
+    """Where in the level above the group of each row stands."""
+    if not names:
+        return np.zeros(below.num_rows, np.int64)
+    both = [
+        gather.joined([keys.plain(table.column(name)) for table in (above, below)])
+        if above.schema.field(name).type == below.schema.field(name).type
+        else keys.plain(below.column(name))
+        for name in names
+    ]
+    codes = keys.dense(both).codes
+    place = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
+    place[codes[: above.num_rows]] = np.arange(above.num_rows)
+    found: Codes = place[codes[above.num_rows :]]
+    return found
+
+
+def _published(tables: Sequence[pa.Table], parents: Sequence[Codes]) -> list[Flags]:
+    """Which groups are published: those that were selected, and those with a published part, whose key names them anyway."""
+    kept = [table.column(SELECTED).to_numpy().astype(np.bool_) for table in tables]
+    for level in range(len(parents) - 1, -1, -1):
+        kept[level] = kept[level].copy()
+        kept[level][parents[level][kept[level + 1]]] = True
+    return kept
+
+
+def _keys(tree: _Tree, stage: StagePlan, number: int) -> dict[str, pa.Array]:
+    """The columns that say which group each row of a level is of."""
+    table, rests = tree.tables[number], tree.rests(number)
+    own = stage.levels[number].query.partition_columns
+    above = stage.levels[number - 1].query.partition_columns if number else ()
+    columns = {LEVEL: pa.array(np.full(table.num_rows + rests, number))}
+    for name in stage.query.partition_columns:
+        kind = tree.tables[-1].schema.field(name).type
+        parts = [table.column(name)] if name in own else [pa.nulls(table.num_rows, kind)]
+        parts += [tree.tables[number - 1].column(name) if name in above else pa.nulls(rests, kind)] if rests else []
+        columns[name] = pa.chunked_array([chunk for part in parts for chunk in _chunks(part)], kind)
+    if not tree.all_parts:
+        columns[REST] = pa.array(np.arange(table.num_rows + rests) >= table.num_rows)
+    return columns
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _metric(tree: _Tree, stage: StagePlan, metric: Metric) -> list[list[pa.Array]]:
+    """The published columns of a metric, by level: values, deviations, noisy values and their deviations."""
+    basis = stage.basis(metric)
+    statistics = metric.statistics(basis)
+    fitted = {statistic: tree.fitted(stage, statistic) for statistic in statistics}
+    measured = {statistic: tree.raw(stage, statistic) for statistic in statistics}
+    numbers = range(len(stage.levels))
+    values = [_finished(metric, stage, fitted, level) for level in numbers]
+    raw = [_finished(metric, stage, measured, level) for level in numbers]
+    settled = [value for value, _ in values]
+    unit = min(each.unit for level in stage.levels if (each := level.noises[level.statistics.index(statistics[0])]))
+    if metric.rolls_up == "sum":
+        weights = [_finished(metric, stage, fitted, level, alone=True)[1] ** 2 for level in numbers]
+        settled = _adding_up(tree, settled, weights, unit, metric.never_negative)
+    elif metric.rolls_up == "units":
+        settled = _of_units(tree, settled, unit)
+    columns = [
+        [settled[level], capped(values[level][1], metric), raw[level][0], capped(raw[level][1], metric)]
+        for level in numbers
+    ]
+    # What the published parts leave of a number of units, or of a mean, is none.
+    rests = [0 if metric.rolls_up == "sum" else tree.rests(level) for level in numbers]
+    return [[_with_nulls(column, last) for column in of_level] for of_level, last in zip(columns, rests, strict=True)]
+
+
+def _finished(
+    metric: Metric, stage: StagePlan, estimates: Mapping[Statistic, Estimates], level: int, *, alone: bool = False
+) -> ReleasedValues:
+    """What a metric makes of its statistics on one level, each group with a deviation of its own."""
+    noisy = {
+        statistic: Noisy(
+            values=each.values[level],
+            stddev=cast(float, np.sqrt((each.alone if alone else each.variances)[level])),
+        )
+        for statistic, each in estimates.items()
+    }
+    return metric.finish(noisy, stage.basis(metric))
+
+
+def _adding_up(
+    tree: _Tree, values: Sequence[Floats], weights: Sequence[Floats], unit: float, never_negative: bool
+) -> list[Floats]:
+    """Numbers that add up to the last step, from the top down; none below zero where that cannot be."""
+    tops = np.maximum(values[0], 0.0) if never_negative else values[0]
+    step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
+    found, exact, whole = [], tops, np.rint(tops / step).astype(np.int64)
+    found.append(whole)
+    for level, parents in enumerate(tree.parents, 1):
+        mine = len(parents)
+        parts = values[level][:mine]
+        above, above_whole = exact[: tree.tables[level - 1].num_rows], whole[: tree.tables[level - 1].num_rows]
+        if never_negative:
+            parts = consistent.not_negative(parts, weights[level][:mine], parents, above, at_most=not tree.all_parts)
+        left = consistent.rest_of(above, parts, parents)[: tree.rests(level)]
+        exact = np.concatenate([parts, np.maximum(left, 0.0) if never_negative else left])
+        whole = consistent.whole_parts(exact / step, tree.with_rests(level), above_whole)
+        found.append(whole)
+    return [integers * np.float64(step) for integers in found]
+
+
+def _of_units(tree: _Tree, values: Sequence[Floats], unit: float) -> list[Floats]:
+    """Numbers of units: no part above its group, and no group above all of its parts."""
+    step = consistent.step_below(unit, max(float(np.abs(of_level).max(initial=0.0)) for of_level in values))
+    found: list[Integers] = [np.rint(np.maximum(values[0], 0.0) / step).astype(np.int64)]
+    for level, parents in enumerate(tree.parents, 1):
+        above = found[-1]
+        parts = consistent.within_parents(
+            values[level][: len(parents)] / step, parents, above.astype(np.float64), all_parts=tree.all_parts
+        )
+        # Up, which neither takes a part above its group nor the sum of them below it.
+        found.append(np.minimum(np.ceil(parts).astype(np.int64), above[parents]))
+    return [np.append(integers * np.float64(step), np.zeros(tree.rests(level))) for level, integers in enumerate(found)]
+
+
+def _with_nulls(values: Floats, last: int) -> pa.Array:
+    """A column of numbers, the last so many of which are null."""
+    return pa.array(values, mask=np.arange(len(values)) >= len(values) - last)
