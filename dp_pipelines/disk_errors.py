@@ -21,6 +21,9 @@ ENOUGH = 2**18
 NO_TMPDIR = "set TMPDIR to a folder on another disk"
 """What else can be done about temporary files."""
 
+ANOTHER_OUTPUT = "choose another folder with --output"
+"""What else can be done about the folder that is published."""
+
 _TOLD = {
     errno.ENOSPC: ("the disk is full", "free some space on it"),
     errno.EDQUOT: ("this user's quota on the disk is used up", "free some space on it"),
@@ -44,7 +47,7 @@ class DiskError(DpError):
 run the same command again
     """
 
-    def __init__(self, folder: str, reason: str, instead: str = "choose another folder with --output") -> None:
+    def __init__(self, folder: str, reason: str, instead: str = ANOTHER_OUTPUT) -> None:
         self.folder, self.reason, self.instead = folder, reason, instead
         where = f"folder {folder!r}" if folder else "a folder that is written here"
         remedy = f"{_REMEDIES.get(reason, 'check it')}, or {instead}"
@@ -72,7 +75,8 @@ def remedy_of(reason: str) -> str:
 def told_of_disk(folder: str | os.PathLike[str], instead: str | None = None) -> Iterator[None]:
     """Raise `DiskError` where a block cannot write into a folder because of its disk. Other errors pass.
 
-    Blocks may be nested: the outermost folder is told, which is the one that a person knows.
+    Blocks may be nested: the outermost folder is told, which is the one that a person knows, unless an inner one has said what
+    else can be done about it: that one was named by a person too.
 
     Args:
         folder: into which the block writes; nothing else.
@@ -90,7 +94,8 @@ or choose another folder with --spill; then run the same command again
     try:
         yield
     except DiskError as error:
-        if error.folder and not pathlib.Path(error.folder).is_relative_to(folder):
+        inside = pathlib.Path(error.folder).is_relative_to(folder)
+        if error.folder and (not inside or (instead is None and error.instead != ANOTHER_OUTPUT)):
             raise
         raise _of(folder, error.reason, instead) from None
     except OSError as error:

@@ -216,7 +216,10 @@ def carry_out(
                 )
             identity = run_id or _identity(plan, request)
             ledgered_run.release_at(target, identity, file.job.dataset, plan.digest, request.content)
+            standing = os.path.lexists(target)  # looked at first: another process may be about to publish this run
             if not book.committed(identity):  # else its release is given again, and no runner is needed
+                if standing:  # by another ledger
+                    staging.refuse_existing(target)
                 _refuse_unready(engine, request, plan, target, tell)
             production = Production(request, plan, identity, engine, progress)
             work = ledgered_run.Work(

@@ -182,7 +182,7 @@ class LocalGraph:
         if isinstance(waiting, Shuffle):
             tasks = waiting.tasks
         else:
-            elements = root.elements or [element for _, element in sorted(waiting or [], key=operator.itemgetter(0))]
+            elements = root.elements or [element for _, element in sorted(waiting or (), key=operator.itemgetter(0))]
             tasks = list(enumerate(elements))
         crew = Crew(self.threads, tasks)
         crew.run(lambda: _Bundle(self, root, crew, number))

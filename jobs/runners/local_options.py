@@ -197,24 +197,20 @@ def _folder(text: str) -> pathlib.Path:
         RequestError: it is none.
     """
     folder, field = pathlib.Path(text), f"--spill-folder {text!r}"
-    if not folder.is_dir():
-        raise RequestError(field=field, message="is not a folder", hint="create it first")
-    kind = disks.kind_of(folder)
-    if kind in IN_MEMORY:
-        raise RequestError(
-            field=field, message=f"is on {kind}, which is memory and no disk", hint="choose a folder on a disk"
-        )
-    state = folder.stat()
-    if state.st_uid not in (0, os.geteuid()) and state.st_mode & 0o1000 == 0:
-        message = "belongs to another user, who could take what is written there"
-        raise RequestError(field=field, message=message, hint="choose a folder of your own")
     try:
+        if not text or not folder.is_dir():
+            raise RequestError(field=field, message="is not a folder", hint="create it first")
+        kind = disks.kind_of(folder)
+        if kind in IN_MEMORY:
+            message = f"is on {kind}, which is memory and no disk"
+            raise RequestError(field=field, message=message, hint="choose a folder on a disk")
+        state = folder.stat()
+        if state.st_uid not in (0, os.geteuid()) and state.st_mode & 0o1000 == 0:
+            message = "belongs to another user, who could take what is written there"
+            raise RequestError(field=field, message=message, hint="choose a folder of your own")
         with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise RequestError(
-            field=field,
-            message=f"cannot be written: {error.strerror or 'the file system refuses'}",
-            hint="choose a folder where this user may write",
-        ) from None
+    except OSError as error:  # of looking at it too
+        message = f"cannot be written: {error.strerror or 'the file system refuses'}"
+        raise RequestError(field=field, message=message, hint="choose a folder where this user may write") from None
     return folder

@@ -98,6 +98,20 @@ def test_the_same_id_gives_the_release_bit_for_bit_into_any_folder_at_no_charge(
     assert the_run(shop).folders == tuple(str(shop.folder / place) for place in ("out", "other", "a/b/third"))
 
 
+def test_a_release_of_the_same_run_by_another_ledger_is_in_the_way_before_anything_is_charged(
+    shop: Shop, call: Call
+) -> None:
+    command = ("run", shop.job, "--output", shop.folder / "out")
+    assert call(*command).code == 0
+    other = shop.folder / "data" / "other.sqlite"
+    assert call("ledger", "init", shop.job, "--ledger", other).code == 0
+    said = call(*command, "--ledger", other)
+    assert (said.code, said.err.splitlines()[-1]) == (
+        2, f"error: output {str(shop.folder / 'out')!r}: already exists; choose a new folder, or remove it",
+    )  # fmt: skip
+    assert Ledger.open(str(other)).state.runs == {}
+
+
 def test_a_release_whose_folder_was_deleted_comes_back(shop: Shop, call: Call) -> None:
     out = shop.folder / "out"
     assert call("run", shop.job, "--output", out).code == 0

@@ -25,6 +25,8 @@ MIB = 2**20
         (["--threads=8", "--memory=1GiB"], "with --threads 2 it needs less"),
         (["--memory=much"], "--memory: must be a number of bytes; write e.g. --memory 4GiB"),
         (["--spill-folder=/none/such"], "is not a folder; create it first"),
+        (["--spill-folder="], "is not a folder; create it first"),
+        (["--spill-folder=a\0b"], "is not a folder; create it first"),
         (["--spil-folder=."], "did you mean '--spill-folder'"),
         (["--num_workers=3"], "options of Beam need its own runner: add --runner direct"),
         (["--num_shards=0"], "--num_shards: must be a whole number"),
@@ -35,6 +37,22 @@ def test_wrong_options_are_refused_with_their_rule(arguments: list[str], told: s
     with pytest.raises(RequestError) as refused:
         local_options.read(arguments)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("refuses", ["is_dir", "stat"])
+def test_a_spill_folder_that_this_user_may_not_look_at_is_refused(
+    refuses: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = getattr(pathlib.Path, refuses)
+
+    def refused(self: pathlib.Path, **options: bool) -> object:
+        if self == tmp_path:
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, **options)
+
+    monkeypatch.setattr(pathlib.Path, refuses, refused)
+    with pytest.raises(RequestError, match="cannot be written: Permission denied; choose a folder where this user may"):
+        local_options.read([f"--spill-folder={tmp_path}", "--memory=2GiB", "--threads=1"])
 
 
 def test_a_spill_folder_in_memory_is_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
