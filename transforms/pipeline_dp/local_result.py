@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.stage import StagePlan
@@ -24,10 +23,8 @@ from dp_pipelines.transforms.pipeline_dp.budget_accounting import Planned
 from dp_pipelines.transforms.pipeline_dp.extract import RowReader, tables
 from dp_pipelines.transforms.pipeline_dp.metrics import Asked
 
-SHARDS = 16
-"""Groups of units; it changes no result."""
-
-PLACES = sizes.places(SHARDS)
+SHARDS, PLACES = 4, 2
+"""Groups of units, and of partitions. Few, since all are in this process; they change no result."""
 
 
 class LocalResult:
