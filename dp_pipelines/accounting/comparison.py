@@ -207,7 +207,7 @@ def _losses(
 
 def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
     """The epsilon of each Gaussian mechanism at its delta (Balle and Wang 2018, theorem 8), from above."""
-    from scipy import special
+    from dp_pipelines.accounting.dominating_pairs import normal_law
 
     if not len(mu):
         return mu
@@ -215,8 +215,8 @@ def _gaussian_epsilons(mu: Floats, delta: Floats) -> Floats:
     high: Floats = mu * (mu / 2 + np.sqrt(-2 * np.log(delta)) + 1)
     for _ in range(60):
         middle = (low + high) / 2
-        under_q = np.exp(middle + special.log_ndtr(-mu / 2 - middle / mu))
-        enough = special.ndtr(mu / 2 - middle / mu) - under_q <= delta
+        under_p, log_under_q = normal_law(mu / 2 - middle / mu, -mu / 2 - middle / mu)
+        enough = under_p - np.exp(middle + log_under_q) <= delta
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
     return high
 

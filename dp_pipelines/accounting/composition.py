@@ -15,8 +15,6 @@ pair is not its own mirror, both directions are composed and the larger number i
 # docs/proofs/accounting.md, 7, says why we do not use dp_accounting; the tests compare with it.
 #
 # Sources: composition of dominating pairs, Zhu, Dong, Wang 2022, theorem 10; tilting before an FFT, Wilson and Keich 2016.
-#
-# Needs scipy, so the accountant imports it on demand.
 
 import dataclasses
 import functools

@@ -7,8 +7,6 @@ grid. Holds: the profile of the masses is at or above that of the pair at every 
 """
 
 # Sources: dominating pairs, Zhu, Dong, Wang 2022; connecting the dots, Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022.
-#
-# Needs scipy, so the accountant imports it on demand.
 
 import abc
 import dataclasses
@@ -16,9 +14,17 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 Floats = npt.NDArray[np.float64]
+
+LARGEST_EXPONENT = 709.0
+"""Of what `math.exp` can return."""
+
+FEW = 64
+"""Numbers, one by one, are faster than importing what computes many."""
+
+FAR = 35.0
+"""Below minus this the normal law gets close to the least double, where only its logarithm has all digits."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,9 +73,9 @@ class Gaussian(Pair):
     mu: float
 
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
-        """See `Pair`: scipy's ndtr is good to 6e-14, and its argument, up to 30 in magnitude, adds 4e-13."""
-        under_p = special.ndtr(self.mu / 2 - losses / self.mu)
-        under_q = np.exp(losses + special.log_ndtr(-self.mu / 2 - losses / self.mu))
+        """See `Pair`: the normal law is good to 3e-13 (`normal_law`), and its argument, up to 30 in magnitude, adds 4e-13."""
+        under_p, log_under_q = normal_law(self.mu / 2 - losses / self.mu, -self.mu / 2 - losses / self.mu)
+        under_q = np.exp(losses + log_under_q)
         return np.clip(under_p - under_q, 0, 1), under_p * 2.0**-40
 
     def reach(self, theta: float, log_delta: float) -> tuple[float, float]:
@@ -135,7 +141,7 @@ class Response(BoundedLoss):
 
     def profile(self, losses: Floats) -> tuple[Floats, Floats]:
         """See `Pair`."""
-        truth, lie = special.expit(self.largest), special.expit(-self.largest)
+        truth, lie = 1 / (1 + math.exp(-self.largest)), 1 / (1 + math.exp(min(self.largest, LARGEST_EXPONENT)))
         below_top, below_bottom = np.minimum(losses - self.largest, 0), np.minimum(losses + self.largest, 0)
         return -truth * np.expm1(below_top) - lie * np.expm1(below_bottom), self._error(losses)
 
@@ -167,6 +173,21 @@ class BoundedRange(BoundedLoss):
         whole = 2 * theta + 1
         ratio: Floats = np.expm1(-whole * self.largest) / (whole * math.expm1(-self.largest))
         return theta * self.largest + np.log(ratio)
+
+
+def normal_law(at: Floats, log_at: Floats) -> tuple[Floats, Floats]:
+    """The standard normal law at some numbers, and the logarithm of that at others, of the same length.
+
+    Relative errors stay below 3e-13 for numbers up to 30 in magnitude: those of the C library's erfc, some units in the last
+    place, and z^2 units from rounding z / sqrt(2); scipy's functions are as good (docs/proofs/accounting.md, 3).
+    """
+    # A plan of Gaussian noise alone asks for one number at a time. Importing scipy's takes longer than all else in planning.
+    if len(at) <= FEW and min(*at, *log_at, math.inf, math.inf) > -FAR:
+        under = np.array([0.5 * math.erfc(-z / math.sqrt(2)) for z in at.tolist()])
+        return under, np.array([math.log(0.5 * math.erfc(-z / math.sqrt(2))) for z in log_at.tolist()])
+    from scipy import special
+
+    return special.ndtr(at), special.log_ndtr(log_at)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

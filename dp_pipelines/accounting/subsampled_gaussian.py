@@ -11,8 +11,6 @@ between units.
 #
 # Sources: dominating pairs of the two directions, Zhu, Dong, Wang 2022, theorem 11; Renyi divergence, Mironov, Talwar, Zhang
 # 2019; the trapezoidal rule, Trefethen and Weideman 2014, theorem 5.1.
-#
-# Needs scipy, so the accountant imports it on demand.
 
 import dataclasses
 import functools

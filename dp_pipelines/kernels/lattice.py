@@ -28,6 +28,9 @@ SUMMAND_BITS = 24
 
 SUMMAND_HEADROOM_BITS = 16
 
+LARGEST_POWER = 1000
+"""Of two, up and down, that a float64 holds with room to spare."""
+
 SMALLEST = 2.0**-1000
 """Below this size of a range a lattice step would be no float64 any more."""
 
@@ -192,8 +195,10 @@ class Lattice:
         moved = np.clip(values, self.low, self.high) - self.centre
         if self.square:
             moved = moved * moved - self.square_centre
-        scaled = np.rint(np.ldexp(moved, self.exponent))
-        return np.clip(scaled.astype(np.int64), self.lowest, self.highest)
+        # The product with a power of two that a double holds is rounded as `ldexp` rounds, and takes a fifth of its time.
+        exact = abs(self.exponent) <= LARGEST_POWER
+        scaled = moved * math.ldexp(1.0, self.exponent) if exact else np.ldexp(moved, self.exponent)
+        return np.clip(np.rint(scaled).astype(np.int64), self.lowest, self.highest)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

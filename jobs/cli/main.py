@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
 from dp_pipelines.errors import BudgetError, DpError, RequestError, nearest
 from dp_pipelines.jobs.cli.stoppable import Stoppable
+from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
 
 if TYPE_CHECKING:
@@ -221,6 +222,8 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         top.error("missing command; choose one of " + ", ".join(commands))
     if rest and given.command not in ("run", "sql", "doctor", "tune"):
         top.error(f"unknown argument {rest[0]}")
+    if as_command and given.command in ("plan", "run", "sql"):
+        late_collection.put_off()
     if given.command in WITH_ROWS:
         from dp_pipelines.jobs.sources import late_pandas
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from dp_pipelines.disk_errors import DiskError, quoted_in, reason_of, refuse_full, told_of_disk
 from dp_pipelines.errors import DamagedInputError, DpError, LedgerError
 from dp_pipelines.jobs.request.request import Request
+from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.runners.shuffle import SpillFailed
 from dp_pipelines.jobs.terminal.progress import Progress
@@ -159,6 +160,7 @@ def _wait(
     engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress, folder: pathlib.Path
 ) -> None:
     progress.show("starting")
+    late_collection.begin()
     try:
         engine.run(pipeline, progress)
     except (SpillFailed, LedgerError):  # of before and after it; no step has a ledger

@@ -87,6 +87,9 @@ def joined(arrays: Sequence[pa.Array]) -> pa.Array:
     >>> joined([pa.array(["a"]), pa.array(["b"], pa.large_string())]).to_pylist()
     ['a', 'b']
     """
+    kind = arrays[0].type
+    if _is_wide(kind) and all(array.type == kind for array in arrays):
+        return pa.concat_arrays(arrays)  # as numbers are: there are no offsets
     wide = {array.type: _wide(array.type) for array in arrays}
     if len(wide) > 1 or sum(_bytes(array) for array in arrays) > LIMIT:
         arrays = [array.cast(wide[array.type]) for array in arrays]
