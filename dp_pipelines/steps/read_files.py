@@ -33,7 +33,10 @@ BATCH_ROWS = 2**19
 """The most rows of a table."""
 
 LEAST_ROWS = 2**12
-"""Tables have so many rows, however large these are: fewer would cost more than they hold."""
+"""Tables have so many rows, however much these take in files: fewer would cost more than they hold."""
+
+LEAST_WIDE_ROWS = 2**8
+"""The same where rows travel wide, as vectors of thousands of numbers do: then each costs much itself."""
 
 TEXT_ROWS = 2**9
 """How many rows are decoded at a time if a long text, held once by the file, may appear in all of them."""
@@ -62,7 +65,7 @@ class Shuffled:
 
     def most_rows(self) -> int:
         """The most rows of a table that is read: what becomes of them should be as small as they are."""
-        return max(min(BATCH_ROWS, BATCH_BYTES // max(self.widest, 1)), LEAST_ROWS)
+        return max(min(BATCH_ROWS, BATCH_BYTES // max(self.widest, 1)), LEAST_WIDE_ROWS)
 
 
 UNKNOWN = Shuffled()
