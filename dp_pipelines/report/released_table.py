@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.query.rollup import LEVEL
+from dp_pipelines.release import finest_rows
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
@@ -228,6 +230,11 @@ class PrintedOrder:
     rows: Codes
     by: str
     largest: bool = True
+
+
+def rollup_order(stage: Mapping[str, object]) -> tuple[SortColumn, ...]:
+    """The order in which a rollup is printed, by its entry in the manifest: level by level. Empty where it is none."""
+    return (SortColumn(column=LEVEL),) if finest_rows.is_rollup(stage) else ()
 
 
 def printed_order(
