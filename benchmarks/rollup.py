@@ -4,7 +4,7 @@ In: data/ta_feng (examples/ta_feng/fetch.py). Out: docs/benchmarks/rollup.md; th
 Holds: all ways have the same (epsilon, delta) and keep the same rows, whose totals are the truth; noise is drawn by the release
 step itself. Not covered: what bounds cut off. Five minutes; the part about time wants a machine that does nothing else.
 
-    python benchmarks/rollup.py [--draws 10] [--rows 10_000_000] [--rounds 5] [--out docs/benchmarks]
+    python benchmarks/rollup.py [--draws 25] [--rows 10_000_000] [--rounds 5] [--out docs/benchmarks]
 """
 
 import argparse
@@ -241,7 +241,7 @@ def gates_of(found: Mapping[float, Errors], took: tuple[float, float]) -> list[G
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, write the page, say whether all gates hold."""
     parser = argparse.ArgumentParser(description="errors and time of rollups")
-    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--draws", type=int, default=25)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "benchmarks")

@@ -1,7 +1,7 @@
 """The audit of a rollup: its levels run as they were accounted, and one whose noise is 5% too small is found.
 
-In: a small plan. Out: what the audit says of it, as it is and with a fault. Holds: a plan that is right fails with a probability of
-at most 1e-9. Not covered: how far kernels let a unit move a level (tests/privacy/test_rollup_sensitivity.py).
+In: a small plan. Out: what the audit says of it, as it is and with a fault. Holds: a plan that is right fails with a chance of at
+most 1e-9. Not covered: how far kernels let a unit move a level (tests/privacy/test_rollup_sensitivity.py).
 """
 
 import dataclasses
