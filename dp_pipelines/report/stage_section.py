@@ -16,8 +16,7 @@ from markupsafe import Markup
 
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
-from dp_pipelines.query.rollup import LEVEL, REST
-from dp_pipelines.release import finest_rows, shown_rows, verdicts
+from dp_pipelines.release import shown_rows, verdicts
 from dp_pipelines.report import clamp_warnings, kept_text
 from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
 from dp_pipelines.report.charts import (
@@ -39,9 +38,9 @@ from dp_pipelines.report.released_table import (
     Numbers,
     PrintedOrder,
     Published,
+    finest,
     largest_groups,
     largest_rows,
-    of_table,
     printed_order,
     ranking,
     read_published,
@@ -51,7 +50,6 @@ from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.report.time_axis import axis_of_time
 
 FIRST_ROWS = 200
-LEVELS = (LEVEL, REST)
 MOST_PLOTTED = 4
 """Metrics with plots of their own; the table has them all."""
 
@@ -115,13 +113,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     ]
     # The table has all; plots show a mean as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
-    published = dataclasses.replace(published, metrics=shown)
-    if finest_rows.is_rollup(stage):
-        finest = of_table(
-            finest_rows.of(published.table, stage), [k.name for k in published.keys if k.name not in LEVELS]
-        )
-        kept = {metric.name for metric in shown}
-        published = dataclasses.replace(finest, metrics=tuple(m for m in finest.metrics if m.name in kept))
+    published = finest(dataclasses.replace(published, metrics=shown), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         section["plots"] = _plots(published, leader) if published.keys else []  # a total's numbers need none
