@@ -161,6 +161,7 @@ bench: $(VENV) $(PEERS)  ## compare time, memory and accuracy with other librari
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/means.py
 	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/rollup.py
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/partition_bound.py
 	$(BIN)/python benchmarks/block_median.py

@@ -181,6 +181,11 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
             "compares_released_count": stage.selection.released,
             "failure_delta": stage.choices.selection_delta,
         }
+    if stage.query.rolled is not None:
+        levels = [list(level) for level in stage.query.rolled.levels]
+        described["rollup"] = {"levels": levels, "shares": list(stage.query.rolled.weights)}
+    if stage.query.level is not None:
+        described["level"] = stage.query.level.number
     if stage.query.bounds.auto:
         described["partition_candidates"] = list(stage.query.bounds.candidates)
         described["selection"] |= {"threshold": None, "half_keep_users": None}

@@ -7,9 +7,9 @@ chosen. Not covered: how much the limits cut off, which is a fact about the rows
 from collections.abc import Sequence
 
 from dp_pipelines.auto_bounds import value_bounds
-from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.plan_stages.kept_counts import ends_of
-from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.query.train_model import TrainModel
 
 
@@ -29,7 +29,25 @@ def in_words(asked: Query | TrainModel) -> list[str]:
     unit = _listed(asked.unit_columns)
     if isinstance(asked, TrainModel):
         return [f"at most {asked.max_examples_per_unit:,} examples of one {unit} are learned from"]
-    return [*_of_bounds(asked, unit), *_of_values(asked, unit)]
+    return [*_of_bounds(asked, unit), *_of_values(asked, unit), *_of_levels(asked)]
+
+
+def _of_levels(query: Query) -> list[str]:
+    """What readers of a rollup must know of its numbers."""
+    if query.rollup is None:
+        return []
+    added = [name for name, metric in query.metrics.items() if metric.rolls_up == "sum"]
+    moved = [name for name in added if query.metrics[name].never_negative]
+    said = []
+    if added:
+        rest = ", with the row of the rest" if isinstance(query.partitions, PrivatePartitions) else ""
+        said.append(f"{_listed(added)}: a group is exactly the sum of its parts{rest}; add up no raw numbers instead")
+    if moved:
+        said.append(
+            f"{_listed(moved)}: numbers below 0 were moved to 0, which pulls small numbers up and large ones down; error bars "
+            f"are those before that, and {_listed([f'{name}{RAW}' for name in moved])} the numbers as noise left them"
+        )
+    return said
 
 
 def _of_bounds(query: Query, unit: str) -> list[str]:

@@ -118,8 +118,8 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
         for name, metric in stage.query.metrics.items():
             if name not in described["metrics"]:  # it is compared, and not published
                 continue
-            if metric.pools:
-                raw = metric.published(name)[2]
+            if metric.pools or stage.query.rollup is not None:
+                raw = stage.query.released_columns(name)[2]
                 entry = {key: value for key, value in described["metrics"][name].items() if key != "shrunk"}
                 described["metrics"][raw] = {
                     **entry,
@@ -127,6 +127,8 @@ def stages_to_json(stages: Mapping[str, StagePlan]) -> list[dict[str, Any]]:
                     "raw_of": name,
                     **_range(metric),
                 }
+            if stage.query.rollup is not None:
+                described["metrics"][name]["rolled_up"] = described["metrics"][raw]["rolled_up"] = metric.rolls_up
             described["metrics"][name]["kind"] = registry.name_of(metric)
             described["metrics"][name] |= _range(metric)
             for declared in metric.declared:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from dp_pipelines.kernels.lattice import Flags, Floats
 from dp_pipelines.metrics import registry
-from dp_pipelines.metrics.base import ERROR_BAR, UNITS, Judged
-from dp_pipelines.release import shown_rows
+from dp_pipelines.metrics.base import ERROR_BAR, RAW, UNITS, Judged
+from dp_pipelines.release import finest_rows, shown_rows
 
 CHANCE = 0.05
 """The part of numbers that noise alone takes beyond their error bar where the true number is 0."""
@@ -42,6 +42,10 @@ SELECTED = (
     "differ"
 )
 """What the chance figure means where the published partitions were selected."""
+
+
+ROLLED_UP = "counted are the finest groups, by their numbers before these were made to add up"
+"""What is said beside the verdicts of a rollup."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +83,14 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     '1 of 3 differs from zero; 0.2 would by chance: ask for fewer partitions, a wider window or more budget'
     """
     metrics, found = _mapping(stage.get("metrics")), {}
+    table, rolled = finest_rows.of(table, stage), finest_rows.is_rollup(stage)
     for name in table.column_names:
-        entry, bars = _mapping(metrics.get(name)), f"{name}_stddev"
-        metric = registry.of_kind(entry.get("kind"))
+        # Of a rollup the numbers as they were drawn: where zero was the least, bars of what adds up are not about zero.
+        entry, drawn = _mapping(metrics.get(name)), f"{name}{RAW}" if rolled else name
+        bars, metric = f"{drawn}_stddev", registry.of_kind(entry.get("kind"))
         if metric is None or metric.judged is None or bars not in table.column_names or "raw_of" in entry:
             continue
-        values, stddevs = _numbers(table.column(name)), _numbers(table.column(bars))
+        values, stddevs = _numbers(table.column(drawn)), _numbers(table.column(bars))
         if len(values) != len(stddevs):
             continue
         known = np.isfinite(values) & np.isfinite(stddevs)
@@ -162,7 +168,8 @@ def note(found: Mapping[str, Verdict], stage: Mapping[str, Any]) -> str:
     ''
     """
     chances = any(verdict.by_chance is not None for verdict in found.values())
-    return SELECTED if chances and is_selected(stage) else ""
+    said = [ROLLED_UP] if found and finest_rows.is_rollup(stage) else []
+    return "; ".join([*said, *([SELECTED] if chances and is_selected(stage) else [])])
 
 
 def is_selected(stage: Mapping[str, Any]) -> bool:

@@ -38,11 +38,13 @@ from dp_pipelines.report.released_table import (
     Numbers,
     PrintedOrder,
     Published,
+    finest,
     largest_groups,
     largest_rows,
     printed_order,
     ranking,
     read_published,
+    rollup_order,
 )
 from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.report.time_axis import axis_of_time
@@ -94,6 +96,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     section["shown_part"] = [] if part is None else [text(words) for words in part.words]
     section["chooses"] = part is not None and part.chooses
     best, order_by = section["selection"]["best"] is not None, () if part is None else part.order_by
+    order_by = order_by or rollup_order(stage)
     order = printed_order(published, said, FIRST_ROWS, best=best, order_by=order_by)
     section |= table_of(published, styles, entries, order)
     found = verdicts.told(published.table, stage)
@@ -111,7 +114,7 @@ def stage_section(name: str, stage: Mapping[str, Any], path: pathlib.Path | None
     ]
     # The table has all; plots show a mean as it is after shrinkage alone.
     shown = tuple(metric for metric in published.metrics if "raw_of" not in entries.get(metric.name, {}))
-    published = dataclasses.replace(published, metrics=shown)
+    published = finest(dataclasses.replace(published, metrics=shown), stage)
     if published.table.num_rows and (published.metrics or published.lists):
         leader = ranking(published, said | {name: style.name for name, style in styles.items()})
         section["plots"] = _plots(published, leader) if published.keys else []  # a total's numbers need none
@@ -149,6 +152,8 @@ def _shrunk(entry: Mapping[str, Any]) -> str:
     >>> _shrunk({"raw_of": "basket"}), _shrunk({})
     (', as noise left it, before basket was shrunk', '')
     """
+    if entry.get("rolled_up") is not None:
+        return _rolled_up(entry)
     if entry.get("shrunk") is True:
         return (
             ", shrunk: pulled towards those of the other groups as far as its noise makes that likely; over all groups, 95% of "
@@ -156,6 +161,20 @@ def _shrunk(entry: Mapping[str, Any]) -> str:
         )
     of = entry.get("raw_of")
     return f", as noise left it, before {of} was shrunk" if isinstance(of, str) else ""
+
+
+def _rolled_up(entry: Mapping[str, Any]) -> str:
+    """What the legend says of a metric of a rollup.
+
+    >>> _rolled_up({"rolled_up": "sum"}), _rolled_up({"rolled_up": "sum", "raw_of": "orders"})
+    (', made to add up: each group is the sum of its parts', ', as noise left it, before orders was made to fit other levels')
+    """
+    if isinstance(entry.get("raw_of"), str):
+        return f", as noise left it, before {entry['raw_of']} was made to fit other levels"
+    return {
+        "sum": ", made to add up: each group is the sum of its parts",
+        "units": ", made to fit: no part is above its group",
+    }.get(str(entry["rolled_up"]), ", from sums that add up")
 
 
 def _chosen_partitions(stage: Mapping[str, Any]) -> str | None:

@@ -127,6 +127,7 @@ class DpAggregate(_RowsToRelease):
         columns: defined columns, in SQL over one row.
         top: publishes only the partitions with the largest released values, as in job files.
         best: publishes the best public partitions and no values, as in job files.
+        rollup: levels of partitions whose published numbers add up, as in job files.
         name: of the stage; it names the published file.
         output: a folder that is published: the table, a report and a manifest. It must not exist.
         num_shards: into how many groups units are cut.
@@ -154,6 +155,7 @@ class DpAggregate(_RowsToRelease):
         columns: Any = None,
         top: Any = None,
         best: Any = None,
+        rollup: Any = None,
         name: str = "aggregate",
         output: str | None = None,
         num_shards: int = 32,
@@ -171,6 +173,7 @@ class DpAggregate(_RowsToRelease):
             "partitions": _read("partitions", partitions),
             "top": _read("top", top),
             "best": _read("best", best),
+            "rollup": _read("rollup", rollup),
         }
         super().__init__(stage, settings, others)
 
@@ -342,7 +345,7 @@ def _ready(plan: Plan, name: str) -> StagePlan:
         raise RequestError(
             field="compare", message=message, hint="leave it out here, or run it with `dp-pipelines run`"
         )
-    if len(plan.phases) > 1 or name not in plan.stages or len(plan.stages) > 1:
+    if len(plan.phases) > 1 or {*plan.stages} != {name, *plan.rolled.get(name, ())}:
         message = "needs several pipelines, one after the other (sips, or bounds that are chosen)"
         raise RequestError(
             field=f"stage {name!r}", message=message, hint="run it with `dp-pipelines run`, or write numbers"

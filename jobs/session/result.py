@@ -54,6 +54,7 @@ class Release:
         (stage,) = manifest["stages"]
         self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
         self._published = released_table.read_published(path, stage["partition_by"])
+        self._plotted = released_table.finest(self._published, stage)
         self._first = released_rows.first_rows(path, stage)
         self._notes = released_rows.notes_of(manifest, name)
         self._console_text = _text_of(path, stage, self._notes)
@@ -117,7 +118,7 @@ class Release:
         """
         from dp_pipelines.jobs.session import plotting
 
-        return plotting.plot(self._published, metric, self._entries, self.name)
+        return plotting.plot(self._plotted, metric, self._entries, self.name)
 
     @property
     def cost(self) -> SessionBudget:

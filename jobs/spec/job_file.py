@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
@@ -117,6 +117,13 @@ class RollupModel(DeclaredModel[Rollup]):
     """Levels of partitions whose published numbers add up, with the part of the budget that each has."""
 
 
+SaidRollup = Annotated[
+    Annotated[RollupModel, Tag("mapping")] | Annotated[list[list[str]], Tag("list")],
+    Discriminator(lambda value: "mapping" if isinstance(value, (dict, RollupModel)) else "list"),
+]
+"""Levels, alone or with the shares of each."""
+
+
 @made_of(Query, leave_out=("privacy_unit", "row_id", "group", "windows", "level"))
 class Stage(OverUnits, DeclaredFields):
     """One partitioned release."""
@@ -127,6 +134,7 @@ class Stage(OverUnits, DeclaredFields):
     partitions: Annotated[Partitions, Field(description=descriptions(Query)["partitions"])] = Partitions(
         private=Private()
     )
+    rollup: Annotated[SaidRollup | None, Field(description=descriptions(Query)["rollup"])] = None
     having: Annotated[
         str | None,
         Field(description="Which released rows are published, in SQL over the released columns, e.g. orders > 50."),
@@ -159,7 +167,6 @@ class Stage(OverUnits, DeclaredFields):
         bounds: Bounds
         metrics: dict[str, MetricModel]
         best: BestPartitions | None
-        rollup: list[list[str]] | RollupModel | None
 
 
 AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]

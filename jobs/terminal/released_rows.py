@@ -94,7 +94,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
     part = shown_rows.read_part(stage)
     order = released_table.printed_order(
         published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best,
-        order_by=() if part is None else part.order_by,
+        order_by=(() if part is None else part.order_by) or released_table.rollup_order(stage),
     )  # fmt: skip
     metrics = published.in_order
     columns = [_key_texts(published, key.name, order.rows) for key in published.keys]

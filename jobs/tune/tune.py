@@ -195,7 +195,7 @@ def _stage(request: Request, given: str | None) -> str:
     """The stage that is tuned.
 
     Raises:
-        RequestError: there is none of that name, or several and none is named.
+        RequestError: there is none of that name, or several and none is named, or it has levels.
     """
     known = [name for name, stage in request.file.job.stages.items() if isinstance(stage, Stage)]
     if given is not None and given not in known:
@@ -207,7 +207,12 @@ def _stage(request: Request, given: str | None) -> str:
         raise RequestError(
             field="--stage", message="is required: the job has several", hint="one of " + ", ".join(known)
         )
-    return given or known[0]
+    name = given or known[0]
+    if request.queries[name].rollup is not None:
+        message = "has levels, and errors are predicted for one level alone"
+        hint = "tune the job without it: bounds are those of its finest level"
+        raise RequestError(field=f"stages.{name}.rollup", message=message, hint=hint)
+    return name
 
 
 def _target(output: str) -> pathlib.Path:

@@ -5,7 +5,19 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from dp_pipelines import ContributionBounds, Count, Mean, Plan, PrivacyIdCount, Query, Sum, Variance
+from dp_pipelines import (
+    ContributionBounds,
+    Count,
+    Mean,
+    Plan,
+    PrivacyIdCount,
+    PrivatePartitions,
+    PublicPartitions,
+    Query,
+    RequestError,
+    Sum,
+    Variance,
+)
 from dp_pipelines.transforms import (
     BoundContributions,
     FromRows,
@@ -86,3 +98,36 @@ def test_the_count_of_shuffles_finds_a_third_one(parquet):
     tables = pipeline | ReadParquet(parquet) | PrivateAggregate(plan_of(FEW)["stage"])
     tables | "Keyed" >> beam.Map(lambda table: (0, table)) | "Third" >> beam.GroupByKey()
     assert "Third" in graph.shuffles(pipeline)
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["public", "private"])
+def test_a_rollup_shuffles_data_exactly_twice_and_pickles_nothing(listed, parquet, tmp_path):
+    query = Query(
+        privacy_unit="unit",
+        partition_by=["key", "other"],
+        bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=3),
+        metrics={name: metric for name, metric in MANY.items() if name != "variance"},
+        rollup=[[], ["key"], ["key", "other"]],
+        partitions=PublicPartitions(keys=[(1, 1), (1, 2)]) if listed else PrivatePartitions(),
+    )
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    stage = Plan(epsilon=1.0, delta=1e-6, stages={"stage": query})["stage"]
+    pipeline | ReadParquet(parquet) | PrivateAggregate(stage) | PublishRelease(str(tmp_path / "out"))
+    others = ["PrivateAggregate/Barrier", "PublishRelease/Gather"]
+    assert graph.shuffles(pipeline) == sorted(DATA_SHUFFLES + others)
+    assert graph.pickled_collections(pipeline) == []
+
+
+def test_a_level_alone_is_no_stage_to_release(parquet):
+    query = Query(
+        privacy_unit="unit",
+        partition_by=["key", "other"],
+        bounds=ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=3),
+        metrics=FEW,
+        rollup=[["key"], ["key", "other"]],
+    )
+    plan = Plan(epsilon=1.0, delta=1e-6, stages={"stage": query})
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    tables = pipeline | ReadParquet(parquet)
+    with pytest.raises(RequestError, match="is a level of a rollup"):
+        tables | PrivateAggregate(plan["stage.level0"])

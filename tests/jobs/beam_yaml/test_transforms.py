@@ -194,6 +194,14 @@ def test_the_declared_rows_are_those_that_come(more):
         assert_that(nulls | "of all" >> beam.Distinct(), equal_to([0]), label="nulls")
 
 
+def test_levels_of_a_rollup_come_with_keys_that_are_null():
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        more = {"partitions": {"public": [["north"], ["south"]]}, "rollup": [[], ["region"]]}
+        released = rows(pipeline) | transforms.DpAggregate(**{**SETTINGS, **more})
+        keys = released | beam.Map(lambda row: (row.level, row.region))
+        assert_that(keys, equal_to([(0, None), (1, "north"), (1, "south")]))
+
+
 def test_settings_may_be_text_for_languages_without_mappings():
     as_text = {key: json.dumps(held) if isinstance(held, dict) else held for key, held in SETTINGS.items()}
     assert transforms.DpAggregate(**as_text)._file.job == transforms.DpAggregate(**SETTINGS)._file.job

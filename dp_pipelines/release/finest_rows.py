@@ -1,0 +1,39 @@
+"""Of a rollup's table the rows that plots and verdicts are about: the finest partitions, without what they leave of their groups.
+
+In: a published table and its stage's entry in the manifest. Out: some of its rows. Holds: a table without levels stays as it is.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dp_pipelines.query.rollup import LEVEL, REST
+
+ENTRY = "rollup"
+"""Where the manifest says which levels a stage has."""
+
+
+def is_rollup(stage: Mapping[str, Any]) -> bool:
+    """Whether a stage has levels, by its entry in the manifest."""
+    return isinstance(stage.get(ENTRY), Mapping)
+
+
+def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
+    """The rows of the finest level, without the columns that tell levels apart.
+
+    >>> table = pa.table({"level": [0, 1, 1], "k": [None, "a", None], "rest": [False, False, True], "n": [3.0, 2.0, 1.0]})
+    >>> of(table, {"rollup": {}}).to_pydict()
+    {'k': ['a'], 'n': [2.0]}
+    """
+    if (
+        not is_rollup(stage)
+        or LEVEL not in table.column_names
+        or not pa.types.is_integer(table.schema.field(LEVEL).type)
+    ):
+        return table
+    keep = pc.equal(table.column(LEVEL), pc.max(table.column(LEVEL)))
+    if REST in table.column_names and pa.types.is_boolean(table.schema.field(REST).type):
+        keep = pc.and_(keep, pc.invert(table.column(REST)))
+    return table.filter(keep).drop_columns([name for name in (LEVEL, REST) if name in table.column_names])
