@@ -13,7 +13,7 @@ DIRECT_BYTES = 300 * MIB
 """The direct runner without rows: Beam and its libraries."""
 
 DIRECT_COPIES = 5
-"""Bytes that it holds for each that is shuffled: `benchmarks/held.py` finds 4.6 to 5.4."""
+"""Bytes that it holds for each that is shuffled: `benchmarks/held.py` finds 4.6 to 5.8."""
 
 
 def direct_bytes(rows: float, row_bytes: int) -> float:
