@@ -41,10 +41,10 @@ class UnitProducts(Statistic):
     rows: int
 
     def __post_init__(self) -> None:
-        if not 1e-300 < self.largest * self.fine_step < 1e300:
+        if not 1e-100 < self.largest * self.fine_step < 1e100:
             raise RequestError(
                 field="compare.metrics",
-                message="have ranges whose products overflow or vanish",
+                message="have totals of a unit whose products may be above 1e100, or vanish",
                 hint="write values in other units, e.g. thousands",
             )
 

@@ -171,6 +171,6 @@ def in_words(found: Mapping[str, Any]) -> list[str]:
     for name, metric in known.items():
         relative = f" or {metric['relative']:.1%}" if metric["relative"] is not None else ""
         words = f"a difference of {metric['difference']:.4g}{relative} ({metric['difference_without_noise']:.4g} without noise)"
-        guessed = "" if metric["declared"] else ", if values are spread evenly over their range"
+        guessed = "" if metric["declared"] else ", with a guess of what expect does not say"
         lines.append(f"  {name}: {words}{guessed}")
     return lines

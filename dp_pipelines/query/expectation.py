@@ -30,8 +30,8 @@ class Expectation:
             if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
                 hint = "write [mean, standard deviation], e.g. [50, 120]"
                 raise RequestError(field=f"expect.totals.{name}", message="must be two numbers", hint=hint)
-            checks.number(pair[0], f"expect.totals.{name}", above=-1e150, below=1e150)
-            checks.number(pair[1], f"expect.totals.{name}", above=0, below=1e150, also=(0,))
+            checks.number(pair[0], f"expect.totals.{name}", above=-1e50, below=1e50)
+            checks.number(pair[1], f"expect.totals.{name}", above=0, below=1e50, also=(0,))
         for field in ("users", "rows_per_partition"):
             if getattr(self, field) is not None:
                 object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))

@@ -36,6 +36,11 @@ class ArmSum:
     stddev: float
     excess: float = 0.0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "stddev", np.float64(self.stddev)
+        )  # whose square may become infinite, and never an error
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampling:
