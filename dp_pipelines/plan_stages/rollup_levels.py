@@ -2,7 +2,7 @@
 
 In: a query that has `rollup`. Out: a query for each level, from the coarsest; the finest keeps the declaration. Holds: fan-outs
 come from the public list alone, and where partitions are private a group may hold everything of a unit; the last query decides
-which rows are kept, and all levels are sums of these (`kernels.level_partials`). Not covered: the noise of each (planning).
+which rows are kept, and all levels are sums of these (`kernels.accumulate`). Not covered: the noise of each (planning).
 """
 
 import dataclasses

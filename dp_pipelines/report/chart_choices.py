@@ -3,11 +3,15 @@
 In: a published table and the metric by which groups are chosen. Out: rows and texts. Holds: bounded, however large the table is.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups
+from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.query.rollup import LEVEL, REST
+from dp_pipelines.release import finest_rows
+from dp_pipelines.report.released_table import Codes, Key, Numbers, Published, groups, largest_groups, of_table
 
 PANELS, POINTS = 6, 200
 
@@ -31,3 +35,24 @@ def panels_over_time(published: Published, leader: Numbers) -> list[tuple[list[s
         rows = rows[np.argsort(days[rows], kind="stable")][-POINTS:]
         found.append((row_parts(int(first[chosen]), others), rows))
     return found if any(len(rows) for _, rows in found) else []
+
+
+def rollup_order(stage: Mapping[str, object]) -> tuple[SortColumn, ...]:
+    """The order in which a rollup is printed, by its entry in the manifest: level by level. Empty where it is none."""
+    return (SortColumn(column=LEVEL),) if finest_rows.is_rollup(stage) else ()
+
+
+def finest(published: Published, stage: Mapping[str, object]) -> Published:
+    """What plots show of a rollup: its finest partitions, without the columns that tell levels apart; all of other tables.
+
+    Args:
+        published: a table.
+        stage: its entry in the manifest.
+    """
+    if not finest_rows.is_rollup(stage):
+        return published
+    shown = of_table(
+        finest_rows.of(published.table, stage), [key.name for key in published.keys if key.name not in (LEVEL, REST)]
+    )
+    kept = {metric.name for metric in published.metrics}
+    return dataclasses.replace(shown, metrics=tuple(metric for metric in shown.metrics if metric.name in kept))

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from dp_pipelines.metrics import registry
 from dp_pipelines.query.best import RANK
 from dp_pipelines.query.order_by import SortColumn
-from dp_pipelines.query.rollup import LEVEL, REST
-from dp_pipelines.release import finest_rows
 from dp_pipelines.release.shown_rows import in_order
 from dp_pipelines.report.key_text import key_text, label
 from dp_pipelines.report.numbers import ERROR_BAR
@@ -230,27 +228,6 @@ class PrintedOrder:
     rows: Codes
     by: str
     largest: bool = True
-
-
-def rollup_order(stage: Mapping[str, object]) -> tuple[SortColumn, ...]:
-    """The order in which a rollup is printed, by its entry in the manifest: level by level. Empty where it is none."""
-    return (SortColumn(column=LEVEL),) if finest_rows.is_rollup(stage) else ()
-
-
-def finest(published: Published, stage: Mapping[str, object]) -> Published:
-    """What plots show of a rollup: its finest partitions, without the columns that tell levels apart; all of other tables.
-
-    Args:
-        published: a table.
-        stage: its entry in the manifest.
-    """
-    if not finest_rows.is_rollup(stage):
-        return published
-    shown = of_table(
-        finest_rows.of(published.table, stage), [key.name for key in published.keys if key.name not in (LEVEL, REST)]
-    )
-    kept = {metric.name for metric in published.metrics}
-    return dataclasses.replace(shown, metrics=tuple(metric for metric in shown.metrics if metric.name in kept))
 
 
 def printed_order(

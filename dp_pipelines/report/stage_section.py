@@ -18,7 +18,7 @@ from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.release import shown_rows, verdicts
 from dp_pipelines.report import clamp_warnings, compare_text, kept_text
-from dp_pipelines.report.chart_choices import POINTS, panels_over_time, row_parts
+from dp_pipelines.report.chart_choices import POINTS, finest, panels_over_time, rollup_order, row_parts
 from dp_pipelines.report.charts import (
     Series,
     bar_chart,
@@ -38,13 +38,11 @@ from dp_pipelines.report.released_table import (
     Numbers,
     PrintedOrder,
     Published,
-    finest,
     largest_groups,
     largest_rows,
     printed_order,
     ranking,
     read_published,
-    rollup_order,
 )
 from dp_pipelines.report.svg import HEAT_STEPS
 from dp_pipelines.report.time_axis import axis_of_time

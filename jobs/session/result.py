@@ -20,7 +20,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.session.session_account import SessionBudget
 from dp_pipelines.jobs.terminal import released_rows, summary
 from dp_pipelines.release import verdicts
-from dp_pipelines.report import released_table
+from dp_pipelines.report import chart_choices, released_table
 from dp_pipelines.report.numbers import ERROR_BAR
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Release:
         (stage,) = manifest["stages"]
         self._entries: Mapping[str, Mapping[str, Any]] = stage["metrics"]
         self._published = released_table.read_published(path, stage["partition_by"])
-        self._plotted = released_table.finest(self._published, stage)
+        self._plotted = chart_choices.finest(self._published, stage)
         self._first = released_rows.first_rows(path, stage)
         self._notes = released_rows.notes_of(manifest, name)
         self._console_text = _text_of(path, stage, self._notes)

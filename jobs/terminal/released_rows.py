@@ -17,7 +17,7 @@ from rich.table import Table
 
 from dp_pipelines.metrics.base import RAW
 from dp_pipelines.release import shown_rows, verdicts
-from dp_pipelines.report import clamp_warnings, compare_text, kept_text, released_table
+from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
 from dp_pipelines.report.released_table import Codes, Floats, Lists, Numbers, Published
@@ -94,7 +94,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
     part = shown_rows.read_part(stage)
     order = released_table.printed_order(
         published, {n: e.get("kind") for n, e in entries.items()}, FIRST_ROWS, best=best,
-        order_by=(() if part is None else part.order_by) or released_table.rollup_order(stage),
+        order_by=(() if part is None else part.order_by) or chart_choices.rollup_order(stage),
     )  # fmt: skip
     metrics = published.in_order
     columns = [_key_texts(published, key.name, order.rows) for key in published.keys]
