@@ -21,7 +21,16 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, window_columns
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fixed_noise, integer_noise, json_digest, noise_limit, rounds, usefulness
+from dp_pipelines.planning import (
+    describe,
+    fixed_noise,
+    integer_noise,
+    json_digest,
+    noise_limit,
+    passing_noise,
+    rounds,
+    usefulness,
+)
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.payment import Payment, named_run
@@ -30,6 +39,7 @@ from dp_pipelines.planning.stage import StagePlan, build_stage
 from dp_pipelines.planning.stage import fixed_noise as fixed_by_metrics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.planning.stage_kinds import TrainingKind
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 
@@ -47,13 +57,15 @@ class Expectation:
     Args:
         users: units in a typical partition.
         rows_per_partition: rows in it.
+        partitions: how many of a large list have rows.
     """
 
     users: float | None = None
     rows_per_partition: float | None = None
+    partitions: float | None = None
 
     def __post_init__(self) -> None:
-        for field in ("users", "rows_per_partition"):
+        for field in ("users", "rows_per_partition", "partitions"):
             if getattr(self, field) is not None:
                 object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))
 
@@ -196,12 +208,14 @@ class Plan:
         self.stages = self._paid(self._stated(self.stages, self.statement()), 1 if self.runs == 1 else 0)
 
     def _built(self, calibrated: Calibrated) -> FrozenMapping[StagePlan]:
-        return FrozenMapping(
-            {
-                name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
-                for name, query in self.queries.items()
-            }
-        )
+        stages = {
+            name: build_stage(name, query, calibrated.choices[name], calibrated, self.reads[name])
+            for name, query in self.queries.items()
+        }
+        for stage in stages.values():
+            if isinstance(stage.query.partitions, LargeList):  # refuses what has no noise of its own in this plan
+                passing_noise.passing_steps(stage)
+        return FrozenMapping(stages)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
         known = FrozenMapping(statement)

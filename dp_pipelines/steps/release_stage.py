@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from dp_pipelines.kernels.sizes import places
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.sizes import key_places, places
 from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
@@ -43,6 +44,8 @@ class StageSteps:
 
 def places_of(stage: StagePlan, num_shards: int) -> int:
     """In how many places a stage is drawn: a choice among all candidates needs them in one."""
+    if isinstance(stage.layout.public, KeyFile):
+        return max(places(num_shards), key_places(len(stage.layout.public)))
     return 1 if isinstance(stage.kind, BestKind) else places(num_shards)
 
 
