@@ -3,7 +3,7 @@
 In: a law, a range of whole numbers, the number of draws. Out: the chance as an exact fraction; int64 numbers of the range. Holds:
 chance and draws are those of `Sampler(law)` itself, tables as they are finished, so that drawing whether noise lies in the range
 and then where is the same as drawing it and looking (docs/proofs/large_lists.md, lemma 1). Not covered: more than one draw for
-each value (`noise.poisson_samples` decides which values lie in the range).
+each value (`noise.poisson_samples` decides which values lie there).
 """
 
 import bisect

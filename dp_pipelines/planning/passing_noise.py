@@ -117,6 +117,8 @@ def shown_number(expected: float) -> str:
 
 
 def _statistic(stage: StagePlan, condition: Condition) -> int:
+    if condition.metric not in stage.query.metrics:
+        raise own_noise(condition.metric, "this stage does not release")
     metric = stage.query.metrics[condition.metric]
     statistics = metric.statistics(stage.basis(metric))
     if len(statistics) != 1:

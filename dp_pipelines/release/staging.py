@@ -56,12 +56,31 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
     Raises:
         DiskError: its disk is full, read-only or failing.
     """
+    write_in_order(iter([sorted_by_key(table, keys)]), path)
+
+
+def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> None:
+    """The same of tables whose rows follow each other in the order of their keys, and need not fit into memory together.
+
+    Args:
+        tables: at least one; all of one schema.
+        path: of the Parquet file; its folder exists.
+
+    Raises:
+        DiskError: its disk is full, read-only or failing.
+    """
     target = pathlib.Path(path)
     temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
     with told_of_disk(target.parent):
         try:
-            with pa.OSFile(str(temporary), "wb") as file:  # closed whatever fails, or it would still hold its room
-                pa.parquet.write_table(sorted_by_key(table, keys), file, compression="zstd")
+            first = next(tables)
+            with (
+                pa.OSFile(str(temporary), "wb") as file,  # closed whatever fails, or it would still hold its room
+                pa.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer,
+            ):
+                writer.write_table(first)
+                for table in tables:
+                    writer.write_table(table)
             _sync(temporary)
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, target)  # fails where another attempt came first: that one stays

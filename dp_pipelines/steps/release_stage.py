@@ -94,13 +94,16 @@ def drawn(contributions: Flow, steps: StageSteps, count: int) -> Flow:
 
 
 class Ungroup(Step):
-    """The released table of a stage, out of those of its places."""
+    """The released table of a stage, out of those of its places; over a large list several."""
 
     def __init__(self, stage: StagePlan, join: Join | None) -> None:
         self._stage, self._join = stage, join
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        """One table."""
+        """The tables."""
+        if isinstance(self._stage.layout.public, KeyFile):  # too many, perhaps, for one table; the writer sorts them
+            yield from (published(table, self._stage, self._join) for table in element[1])
+            return
         # Sorted again: the order in which places arrive must not be seen.
         together = pa.concat_tables(list(element[1]), promote_options="permissive")
         yield published(together, self._stage, self._join)

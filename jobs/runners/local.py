@@ -327,7 +327,7 @@ class _Values:
         self._shuffle, self._key = shuffle, key
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._shuffle.take(self._key))
+        return self._shuffle.each(self._key)
 
 
 def _local(flows: Iterable[Flow]) -> list[LocalFlow]:

@@ -10,7 +10,7 @@ import os
 import pathlib
 import tempfile
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -120,8 +120,14 @@ class Shuffle:
 
     def take(self, key: Hashable) -> list[Any]:
         """All values of a key, once."""
+        return list(self.each(key))
+
+    def each(self, key: Hashable) -> Iterator[Any]:
+        """The same, those in the file one by one, as they are asked for."""
         values, places = self._held.take(self, key)
-        return values + [self._read(place) for place in places]
+        yield from values
+        del values
+        yield from map(self._read, places)
 
     def spill(self, taken: Mapping[Hashable, Sequence[Any]]) -> dict[Hashable, list[Any]]:
         """Write tables to the file.

@@ -31,18 +31,18 @@ class _Reader:
 
     def read(self, node: whitelist.Node) -> Iterator[Condition]:
         """The comparisons of a tree."""
-        kind = node["type"]
-        if kind == "CONJUNCTION_AND":
+        tag = node["type"]
+        if tag == "CONJUNCTION_AND":
             for child in node["children"]:
                 yield from self.read(child)
-        elif kind == "COMPARE_BETWEEN":
+        elif tag == "COMPARE_BETWEEN":
             low, high = (self.number(node[end]) for end in ("lower", "upper"))
             yield Condition(metric=self.metric(node["input"]), low=low, high=high)
-        elif kind in _ABOVE or kind in _BELOW:
-            left, right, above = node["left"], node["right"], kind in _ABOVE
+        elif tag in _ABOVE or tag in _BELOW:
+            left, right, above = node["left"], node["right"], tag in _ABOVE
             if left["class"] != "COLUMN_REF":
                 left, right, above = right, left, not above
-            metric, end, with_end = self.metric(left), self.number(right), {**_ABOVE, **_BELOW}[kind]
+            metric, end, with_end = self.metric(left), self.number(right), {**_ABOVE, **_BELOW}[tag]
             yield (
                 Condition(metric=metric, low=end, with_low=with_end)
                 if above

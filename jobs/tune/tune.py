@@ -39,6 +39,7 @@ from dp_pipelines.jobs.tune import made_up_rows, plans, suggested_job, tune_grid
 from dp_pipelines.jobs.tune.tune_grid import Option
 from dp_pipelines.ledger import sources as registered
 from dp_pipelines.ledger.journal import now
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.tuning import goal as goals
 from dp_pipelines.tuning import page
@@ -208,7 +209,12 @@ def _stage(request: Request, given: str | None) -> str:
         raise RequestError(
             field="--stage", message="is required: the job has several", hint="one of " + ", ".join(known)
         )
-    return given or known[0]
+    name = given or known[0]
+    if isinstance(request.queries[name].partitions, LargeList):
+        message = "has a list sorted on disk, of which tune would need every partition"
+        hint = "tune a copy of the job with a public_file of some of the keys"
+        raise RequestError(field=f"stage {name!r}", message=message, hint=hint)
+    return name
 
 
 def _target(output: str) -> pathlib.Path:
