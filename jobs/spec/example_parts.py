@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         columns: {week: "date_trunc('week', SOLD_AT)"}
         lookup: {parquet: stores.parquet, on: STORE}
         row_id: ORDER_LINE
-        expect: {users: 500, rows_per_partition: 900}
+        expect: {users: 500, rows_per_partition: 900, partitions: 2000}
         tuned: [{stage: weekly, date: "2026-01-05"}]
         stages: {weekly: {kind: aggregate, partition_by: [week], bounds: {max_partitions_contributed: 8}}}
         """,
@@ -122,6 +122,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{private: {strategy: auto}}",
         '{public: [[milk, "2026-01-05"], [bread, "2026-01-05"]]}',
         "{public_file: products.parquet}",
+        "{public_sorted_file: pages.parquet}",
     ),
     "Private": ("{strategy: gaussian, min_users: 20}", "{strategy: truncated_geometric, weight: 2}"),
     "TopPartitions": ("{k: 20, by: buyers}",),
