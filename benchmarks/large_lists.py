@@ -1,7 +1,7 @@
 """A release over a public list that is larger than memory should be: page views as an encyclopaedia publishes them every day.
 
 In: a number of keys and of rows, thresholds. Out: seconds, processor seconds and memory of `plan` (which sorts the list the first
-time) and of `run`; keys that are published, and those that are there by noise alone, as `plan` says and as the rows show. Holds: the
+time) and of `run`; keys that are published, and those there by noise alone, as `plan` says and as the rows show. Holds: the
 list is sorted once, whatever is run after it. Data stay in the folder for the next call; the whole shape needs 12 GB of disk.
 Run: python benchmarks/large_lists.py --folder DIR [--keys 125000000] [--rows 100000000] [--thresholds 90 30]
 """

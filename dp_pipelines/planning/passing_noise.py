@@ -58,6 +58,12 @@ def passing_steps(stage: StagePlan) -> dict[int, Steps]:
     return found
 
 
+def refuse_derived(stage: StagePlan) -> None:
+    """Refuse conditions of a large list, if the stage has one, that compare what has no noise of its own. Errors as above."""
+    if isinstance(stage.query.partitions, LargeList):
+        passing_steps(stage)
+
+
 def compared_noises(stage: StagePlan) -> dict[int, tuple[Law, Steps]]:
     """The law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
     found = {}

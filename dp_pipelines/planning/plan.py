@@ -21,25 +21,16 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, window_columns
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import (
-    describe,
-    fixed_noise,
-    integer_noise,
-    json_digest,
-    noise_limit,
-    passing_noise,
-    rounds,
-    usefulness,
-)
+from dp_pipelines.planning import describe, fixed_noise, integer_noise, json_digest, noise_limit, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
+from dp_pipelines.planning.passing_noise import refuse_derived
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage
 from dp_pipelines.planning.stage import fixed_noise as fixed_by_metrics
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
 from dp_pipelines.planning.stage_kinds import TrainingKind
-from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
 
@@ -213,8 +204,7 @@ class Plan:
             for name, query in self.queries.items()
         }
         for stage in stages.values():
-            if isinstance(stage.query.partitions, LargeList):  # refuses what has no noise of its own in this plan
-                passing_noise.passing_steps(stage)
+            refuse_derived(stage)
         return FrozenMapping(stages)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:
