@@ -95,8 +95,8 @@ class LargeList(PublicPartitions):
                     field=f"metrics.{name}", message=message, hint="write its bounds as numbers, without shrink"
                 )
         for condition in self.conditions:
-            metric = query.metrics.get(condition.metric)  # an audit watches a metric of its own in their place
-            if metric is not None and (metric.judged != "zero" or metric.many):
+            compared = query.metrics.get(condition.metric)  # an audit watches a metric of its own in their place
+            if compared is not None and (compared.judged != "zero" or compared.many):
                 raise own_noise(condition.metric, "is derived from other numbers")
 
     def __hash__(self) -> int:

@@ -4,8 +4,10 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
+from dp_pipelines.release import staging
 from dp_pipelines.release.sorted_runs import in_order
 from dp_pipelines.release.staging import sorted_by_key
 
@@ -36,3 +38,17 @@ def test_runs_that_are_merged_are_the_whole_table_sorted(run_bytes: int, pieces:
     assert list(tmp_path.iterdir()) == []
     if run_bytes < 10**6 and pieces > 1:
         assert max(part.nbytes for part in parts) < whole.nbytes, "not all rows were in memory together"
+
+
+def test_the_layout_of_a_file_does_not_tell_how_its_rows_came_together(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "ROWS_OF_A_GROUP", 700)
+    written = []
+    for run_bytes, pieces, turned in ((10**9, 1, 1), (20_000, 40, 1), (20_000, 40, -1), (5000, 7, 1)):
+        path = tmp_path / f"{run_bytes}-{pieces}-{turned}.parquet"
+        staging.write_in_order(in_order(iter(tables(pieces)[::turned]), ["a", "b"], tmp_path, run_bytes), path)
+        written.append(path.read_bytes())
+    assert len(set(written)) == 1
+    with pa.parquet.ParquetFile(path) as file:
+        assert [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)] == [700] * 7 + [100]
