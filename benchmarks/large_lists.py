@@ -83,6 +83,7 @@ def main() -> None:
     given.add_argument("--keys", type=int, default=125_000_000)
     given.add_argument("--rows", type=int, default=100_000_000)
     given.add_argument("--thresholds", type=int, nargs="+", default=[90, 30])
+    given.add_argument("--memory", default="2GiB", help="of the local runner, beside which the list's filter is mapped")
     asked = given.parse_args()
     folder = asked.folder / f"{asked.keys}-{asked.rows}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,10 @@ def main() -> None:
         print(f"threshold {threshold}", flush=True)
         for name, arguments in (
             ("plan, which sorts the list where it is new", ("plan", "job.yaml")),
-            ("run", ("run", "job.yaml", "--ledger", "none", "--output", f"out-{threshold}-{time.time_ns()}")),
+            (
+                "run",
+                ("run", "job.yaml", "--ledger", "none", "--memory", asked.memory, "--output", f"out-{time.time_ns()}"),
+            ),
         ):
             seconds, processor, memory = timed(*arguments, folder=folder)
             print(f"  {name}: {seconds:.1f} s, {processor:.1f} processor s, {memory:.2f} GiB", flush=True)

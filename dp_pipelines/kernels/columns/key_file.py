@@ -1,4 +1,4 @@
-"""A public list of keys that need not fit into memory: sorted by hash in mapped files, in buckets of equal numbers.
+"""A public list of keys that need not fit into memory: sorted by hash in files, in buckets of about equal numbers.
 
 In: a folder that `key_file_writer` has made. Out: which keys may be listed; the keys of a bucket, and where keys stand in it.
 Holds: the hash of a key has no salt, so that a list is sorted once for all runs; hashes say where to look, and never that two
@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,8 @@ FORMAT = 1
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)
 
 _BITS_OF_A_KEY = 5
+
+_LOCK = threading.Lock()
 
 _AT_ONCE = 2**16
 """Hashes whose words of the filter are looked up together: what is made of them stays in the cache."""
@@ -107,8 +110,8 @@ class KeyFile:
 
     def bucket(self, number: int) -> "Bucket":
         """The keys whose hashes begin with the bits of a number."""
-        batch = self._reader.get_batch(number)
-        return Bucket(columns=tuple(batch.columns))
+        with _LOCK:  # one file, which threads of a process share
+            return Bucket(columns=tuple(self._reader.get_batch(number).columns))
 
     @property
     def _leading(self) -> np.uint64:
@@ -125,7 +128,8 @@ class KeyFile:
 
     @functools.cached_property
     def _reader(self) -> pa.RecordBatchFileReader:
-        return pa.ipc.open_file(pa.memory_map(str(pathlib.Path(self.folder) / KEYS), "r"))
+        # Not mapped: each bucket is read once, and would stay in memory as long as there is room.
+        return pa.ipc.open_file(pa.OSFile(str(pathlib.Path(self.folder) / KEYS), "rb"))
 
     def __reduce__(self) -> tuple[type["KeyFile"], tuple[str, str, int, int]]:
         return KeyFile, (self.folder, self.digest, self.count, self.width)
