@@ -70,16 +70,16 @@ def timed(step: Callable[[], object], seconds: float) -> dict[str, float]:
 
 def measure_ours(kind: str, seconds: float) -> dict[str, float]:
     """One of our own figures, in this process."""
+    from dp_pipelines.noise.poisson_samples import PoissonSampler
     from dp_pipelines.query.train_model import ClassLabel
     from dp_pipelines.training.examples.store import Chunk
     from dp_pipelines.training.gaussian_noise import NoisySum
     from dp_pipelines.training.kernels.mlp import MLPKernel
-    from dp_pipelines.training.sampling import UnitSampler
 
     made = np.random.default_rng(1)
     rows = made.standard_normal((UNITS, WIDTH)).astype(np.float32)
     labels = (made.random(UNITS) < 0.5).astype(np.float64)
-    sampler = UnitSampler(RATE)
+    sampler = PoissonSampler(RATE)
 
     def sample() -> Chunk:
         units = sampler.draw(UNITS)

@@ -30,6 +30,7 @@ from dp_pipelines.audit.replay import Finding
 from dp_pipelines.audit.steps import KeptInMemory
 from dp_pipelines.errors import DpError
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -38,7 +39,6 @@ from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.gaussian_noise import NoisySum
-from dp_pipelines.training.sampling import UnitSampler
 
 Floats = NDArray[np.float64]
 
@@ -92,7 +92,7 @@ class Noting(Drawing):
         self.seen.slack[stage.name] = norm * slack
         return _NotedSum(size=size, norm=norm, multiplier=multiplier, slack=slack, noting=self, stage=stage.name)
 
-    def sampler(self, stage: StagePlan, rate: float) -> UnitSampler:
+    def sampler(self, stage: StagePlan, rate: float) -> PoissonSampler:
         self._planned(stage)
         self.seen.given.append((stage.name, rate))
         return _Everybody(rate)
@@ -119,7 +119,7 @@ class _NotedSum(NoisySum):
         return noisy.copy()
 
 
-class _Everybody(UnitSampler):
+class _Everybody(PoissonSampler):
     """A sample with every unit, which is a possible sample and leaves no unit out."""
 
     def draw(self, units: int) -> NDArray[np.int64]:

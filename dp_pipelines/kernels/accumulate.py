@@ -391,6 +391,12 @@ def merge_public(
     return _summed(table, partitions, codes, len(mine), statistics)
 
 
+def nothing_summed(partitions: tuple[pa.Array, ...], statistics: Sequence[Statistic]) -> Totals:
+    """The totals of partitions of which no row is: zero everywhere."""
+    none = no_partials(["p0"], statistics)
+    return _summed(none, partitions, np.zeros(0, np.int64), len(partitions[0]), statistics)
+
+
 def _summed(
     table: pa.Table, partitions: tuple[pa.Array, ...], codes: Codes, size: int, statistics: Sequence[Statistic]
 ) -> Totals:

@@ -270,11 +270,11 @@ def dense(columns: Sequence[pa.Array]) -> Keys:
     >>> dense([pa.array(["a", None, "a"]), pa.array([1, 1, 1])]).codes.tolist()
     [0, 1, 0]
     """
-    codes, values = _dense_column(columns[0])
+    codes, values = codes_and_values(columns[0])
     # Codes that a dictionary brought along may leave some of its values unused; that harms nobody.
     parts = [values]
     for column in columns[1:]:
-        more, values = _dense_column(column)
+        more, values = codes_and_values(column)
         # Codes stay below the number of rows, so the product of two counts cannot overflow below 2**31 rows.
         codes, combined = _dense_integers(codes * len(values) + more)
         parts = [gather.take(part, combined // len(values)) for part in parts]
@@ -282,7 +282,12 @@ def dense(columns: Sequence[pa.Array]) -> Keys:
     return Keys(codes, tuple(parts))
 
 
-def _dense_column(column: pa.Array) -> tuple[Codes, pa.Array]:
+def codes_and_values(column: pa.Array) -> tuple[Codes, pa.Array]:
+    """A code for each row, and the value of each code, which has no doubles; null has a code like others.
+
+    Args:
+        column: plain, or a dictionary without doubles.
+    """
     if not pa.types.is_dictionary(column.type):
         if pa.types.is_null(column.type):
             return np.zeros(len(column), np.int64), pa.nulls(min(len(column), 1))

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.column_types import check_value_type
+from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.columns.key_places import KeyPlaces
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.columns.lists import check_lists
@@ -61,7 +63,7 @@ class Layout:
         max_partitions, max_rows_per_partition: bounds of one unit (L0, Linf).
         max_rows: bound on a unit's rows in all; replaces the two above.
         public: the public partitions, or one sequence of values (or an array) per partition column; None: they are private; empty
-            for everything.
+            for everything; a `KeyFile`, of which rows of a few unlisted partitions may stay until the release.
     """
 
     units: tuple[str, ...]
@@ -76,10 +78,10 @@ class Layout:
     max_partitions: int
     max_rows_per_partition: int = 1
     max_rows: int | None = None
-    public: ListedKeys | None = None
+    public: ListedKeys | KeyFile | None = None
 
     def __post_init__(self) -> None:
-        if self.public is not None and not isinstance(self.public, ListedKeys):
+        if self.public is not None and not isinstance(self.public, (ListedKeys, KeyFile)):
             object.__setattr__(self, "public", ListedKeys(self.public))
 
     @property
@@ -110,7 +112,7 @@ class Layout:
 
     def listed_texts(self) -> Texts:
         """The texts of long keys that are listed."""
-        return {} if self.public is None else self.public.texts(self.partitions)
+        return self.public.texts(self.partitions) if isinstance(self.public, ListedKeys) else {}
 
     @property
     def text_names(self) -> list[str]:
@@ -181,11 +183,23 @@ class Layout:
                 valid = pc.is_valid(wire.column(name))
                 keep = valid if keep is None else pc.and_(keep, valid)
         if self.public is not None and self.partitions:
-            places, listed = self.public_places(wire)
-            inside = places < listed
+            if isinstance(self.public, KeyFile):
+                inside = self._may_be_listed(wire, self.public)
+            else:
+                places, listed = self.public_places(wire)
+                inside = places < listed
             if not inside.all():
                 keep = pa.array(inside) if keep is None else pc.and_(keep, pa.array(inside))
         return keep
+
+    def _may_be_listed(self, wire: pa.Table, listed: KeyFile) -> NDArray[np.bool_]:
+        """Which rows have a partition that may be in a list by its hash: each row by itself."""
+        mine = [keys.one_array(wire.column(name)) for name in self.partition_names]
+        if len(mine) == 1 and pa.types.is_dictionary(mine[0].type):
+            # Rows repeat their keys: each is looked up once, and a null as the last.
+            codes, values = keys.codes_and_values(mine[0])
+            return listed.may_hold(listed.hashes([values]))[codes]
+        return listed.may_hold(listed.hashes(mine))
 
     def listed_columns(self) -> list[pa.Array]:
         """The public partitions as they were listed, in the types that the listed values have.
@@ -193,7 +207,7 @@ class Layout:
         Raises:
             RequestError: where the values of a column are of different kinds.
         """
-        assert self.public is not None
+        assert isinstance(self.public, ListedKeys)
         return self.public.arrays(self.partitions) if self.partitions else [everything()]
 
     def public_places(self, table: pa.Table) -> tuple[keys.Codes, int]:
@@ -205,7 +219,7 @@ class Layout:
         Raises:
             RequestError: a listed value does not fit its column, or a partition is listed twice.
         """
-        assert self.public is not None
+        assert isinstance(self.public, ListedKeys)
         if not self.partitions:
             return np.zeros(table.num_rows, np.int64), 1
         mine = [keys.one_array(table.column(name)) for name in self.partition_names]

@@ -48,6 +48,9 @@ LEAST_PLACES, MOST_PLACES = 8, 2**10
 
 SHARDS_OF_A_PLACE = 8
 
+KEYS_OF_A_PLACE = 2**20
+"""Keys of a list on disk in one place, about: each may have rows, and those of a place are merged at once."""
+
 
 def shards(input_bytes: int, slots: int = 1) -> int:
     """Into how many shards of units an input is cut.
@@ -74,6 +77,15 @@ def places(shards: int) -> int:
     (8, 13, 1024)
     """
     return min(max(math.ceil(shards / SHARDS_OF_A_PLACE), LEAST_PLACES), MOST_PLACES)
+
+
+def key_places(keys: int) -> int:
+    """In how many places a list of so many keys that is sorted on disk is released, at least.
+
+    >>> key_places(4), key_places(125_000_000), key_places(2**32)
+    (1, 120, 1024)
+    """
+    return min(max(math.ceil(keys / KEYS_OF_A_PLACE), 1), MOST_PLACES)
 
 
 def gathered_bytes(shards: int) -> int:

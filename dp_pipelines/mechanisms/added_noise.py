@@ -29,7 +29,7 @@ class AddedNoise(Mechanism):
             found = sources.add_noise(exact.lists(shift=noise.fine_bits, step=noise.step), noise.law)
         else:
             found = exact.noisy[exact.partitions]
-        return Noisy(values=_published(found, noise), stddev=noise.stddev)
+        return Noisy(values=published_values(found, noise), stddev=noise.stddev)
 
 
 class WeightedCount(AddedNoise):
@@ -58,7 +58,7 @@ def noise_record(stage: str, name: str, law: str, scale: Fraction, moved: Lattic
     )
 
 
-def _published(steps: Integers, noise: Noise) -> Floats:
+def published_values(steps: Integers, noise: Noise) -> Floats:
     """Noisy steps in units of the statistic."""
     values: Floats = (steps + np.float64(noise.law.offset)) * np.float64(noise.unit)
     return values

@@ -21,6 +21,7 @@ from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.metrics.good_from import Level
+from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.laws import Law
 
 DrawWords = Callable[[int], NDArray[np.uint64]]
@@ -53,6 +54,10 @@ class Sources:
         if law not in self._of_laws:
             self._of_laws[law] = self._samplers(law)
         return exact + self._of_laws[law].draw(exact.size).reshape(exact.shape)
+
+    def noise_within(self, n: int, law: Law, ends: tuple[int, int]) -> Integers:
+        """`n` independent draws of noise, given that each lies between two numbers, the ends included."""
+        return SampledLaw.of(law).draw(n, *ends, self.words) if n else np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -155,7 +155,8 @@ def _refuse_large(law: Law) -> None:
 
 
 @functools.lru_cache(maxsize=32)
-def _layout(law: Law) -> TableLayout:
+def layout_of(law: Law) -> TableLayout:
+    """How words become draws of a law. Equal laws share it, and with it their tables."""
     layout = lay_out(law)
     if not layout.total_variation_bound <= TOTAL_VARIATION_BOUND:
         raise AssertionError("the tables of a law are coarser than we promise")
@@ -207,4 +208,4 @@ class Sampler:
     def _tables(self) -> TableLayout:
         # Build one at a time; otherwise all threads of a worker would build the same tables.
         with interval_arithmetic.building():
-            return _layout(self.law)
+            return layout_of(self.law)

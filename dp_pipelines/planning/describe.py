@@ -16,9 +16,10 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.plan_stages.reads import Rows, UnitFacts
-from dp_pipelines.planning import json_digest, limits, reserve, training_noise
+from dp_pipelines.planning import json_digest, limits, passing_noise, reserve, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.query.windows import Windows
@@ -69,6 +70,11 @@ def query_to_json(query: Query) -> dict[str, Any]:
         fields["best"] = {"k": query.best.k, "mechanism": query.best.mechanism, "by": by}
     if isinstance(query.partitions, ReleasedPartitions):
         fields["partitions"] = {"released": list(query.partitions.stages)}
+    elif isinstance(query.partitions, LargeList):
+        conditions = [dataclasses.asdict(condition) for condition in query.partitions.conditions]
+        for condition in conditions:  # an end that is none has no JSON
+            condition |= {end: repr(condition[end]) for end in ("low", "high")}
+        fields["partitions"] = {"sorted_list": query.partitions.keys.digest, "having": conditions}
     elif isinstance(query.partitions, PublicPartitions):
         fields["partitions"] = {"public": json_digest.keys_to_json(query.partitions.keys)}
     else:
@@ -186,6 +192,9 @@ def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") 
         described["rollup"] = {"levels": levels, "shares": list(stage.query.rolled.weights)}
     if stage.query.level is not None:
         described["level"] = stage.query.level.number
+    listed = passing_noise.described(stage, expect)
+    if listed is not None:
+        described[passing_noise.ENTRY] = listed
     if stage.query.bounds.auto:
         described["partition_candidates"] = list(stage.query.bounds.candidates)
         described["selection"] |= {"threshold": None, "half_keep_users": None}

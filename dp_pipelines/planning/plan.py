@@ -34,6 +34,7 @@ from dp_pipelines.planning import (
 )
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
+from dp_pipelines.planning.passing_noise import refuse_derived
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage
@@ -198,6 +199,8 @@ class Plan:
         }
         for name, coarser in self.rolled.items():
             made[name] = dataclasses.replace(made[name], coarser=tuple(made[part] for part in coarser))
+        for stage in made.values():
+            refuse_derived(stage)
         return FrozenMapping(made)
 
     def _stated(self, stages: Mapping[str, StagePlan], statement: dict[str, Any]) -> FrozenMapping[StagePlan]:

@@ -107,6 +107,18 @@ class PublicPartitions:
         """The list by column, as layouts hold it."""
         return self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
 
+    def check(self, query: "Query") -> None:
+        """Refuse keys that are none of a query's partitions.
+
+        Raises:
+            RequestError: one has not as many values as there are partition columns.
+        """
+        listed, width = self.keys, len(query.partition_columns)
+        for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
+            if len(key) != width:
+                message = f"must have {width} values, one for each column of partition_by"
+                raise RequestError(field=f"public[{index}]", message=message)
+
 
 UNSAID = PrivatePartitions()
 """What partitions are where nothing is said of them."""
@@ -224,13 +236,7 @@ class Query:
                 hint="partition by something that many units share",
             )
         if isinstance(self.partitions, PublicPartitions):
-            listed, width = self.partitions.keys, len(self.partition_columns)
-            for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
-                if len(key) != width:
-                    raise RequestError(
-                        field=f"public[{index}]",
-                        message=f"must have {width} values, one for each column of partition_by",
-                    )
+            self.partitions.check(self)
 
     def _take_everything(self) -> None:
         """One public partition without a key, whose bounds follow; what would choose among partitions is refused."""

@@ -8,7 +8,8 @@ seen (release.staging).
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -57,22 +58,66 @@ def draw_release(
         return draw_best(totals, stage, words=words)
     sources = Sources(samplers, words)
     noisy = functools.partial(_noisy_steps, totals, sources)
-    steps = {
-        statistic: noisy(index, noise)
-        for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True))
-        if noise is not None and statistic.width is None
-    }
+    steps = noisy_numbers(totals, stage, sources)
     keep = np.ones(len(totals.partitions[0]), np.bool_)
     if stage.selection is not None:
         keep = _keep(totals, stage, stage.selection, steps, noisy, words)
-    # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
     kept = np.arange(len(keep)) if all_groups else np.flatnonzero(keep)
+    tables = released_tables(totals, stage, steps, kept, sources, selected=keep)
+    return sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
+
+
+def noisy_numbers(
+    totals: Totals,
+    stage: StagePlan,
+    sources: Sources,
+    given: Mapping[Statistic, tuple[Law, tuple[int, int]]] = MappingProxyType({}),
+) -> dict[Statistic, Integers]:
+    """The noisy steps of all partitions, for each statistic that is one number and has noise of its own.
+
+    Args:
+        totals: of all partitions.
+        stage: the frozen stage.
+        sources: of noise.
+        given: laws of noise that is known to lie between two numbers of steps, by statistic; its totals are zero.
+    """
+    return {
+        statistic: _noisy_steps(totals, sources, index, noise)
+        if statistic not in given
+        else sources.noise_within(len(totals.partitions[0]), *given[statistic])
+        for index, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True))
+        if noise is not None and statistic.width is None
+    }
+
+
+def released_tables(
+    totals: Totals,
+    stage: StagePlan,
+    steps: Mapping[Statistic, Integers],
+    kept: Integers,
+    sources: Sources,
+    keys: Sequence[pa.Array] | None = None,
+    selected: Flags | None = None,
+) -> list[pa.Table]:
+    """The released rows of some partitions; all noise that they do not have yet is drawn.
+
+    Args:
+        totals: of all partitions.
+        stage: the frozen stage.
+        steps: what `noisy_numbers` gave.
+        kept: rising codes.
+        sources: of noise and coins.
+        keys: the key columns of the kept ones; None: those of the totals.
+        selected: of the levels of a rollup, which of all partitions are selected.
+    """
+    # Cells and coordinates are many: of partitions that are dropped, whose noise nobody would see, they get none.
     portion = max(1, LARGEST_PORTION // max(1, sum(statistic.width or 0 for statistic in stage.statistics)))
-    pieces = [
-        _table(totals, stage, steps, kept[begin : begin + portion], sources, keep)
-        for begin in range(0, max(len(kept), 1), portion)
-    ]
-    return sorted_by_key(pa.concat_tables(pieces), stage.query.partition_columns)
+    found = []
+    for begin in range(0, max(len(kept), 1), portion):
+        some = kept[begin : begin + portion]
+        whole = totals.keys(some) if keys is None else [column[begin : begin + portion] for column in keys]
+        found.append(_table(totals, stage, steps, some, whole, sources, selected))
+    return found
 
 
 def draw_level(
@@ -132,8 +177,9 @@ def _table(
     stage: StagePlan,
     steps: Mapping[Statistic, Integers],
     kept: Integers,
+    keys: Sequence[pa.Array | pa.ChunkedArray],
     sources: Sources,
-    selected: Flags,
+    selected: Flags | None = None,
 ) -> pa.Table:
     noisy = {}
     for place, (statistic, noise) in enumerate(zip(stage.statistics, stage.noises, strict=True)):
@@ -142,7 +188,7 @@ def _table(
             noisy[statistic] = mechanism_of(statistic).draw(stage.calibration(place), exact, sources)
     # New plain arrays: nothing of a partition that was not selected stays behind in a buffer.
     by = stage.query.partition_columns  # none of a total, whose key is ours and is not published
-    columns = dict(zip(by, totals.keys(kept), strict=True)) if by else {}
+    columns = dict(zip(by, keys, strict=True)) if by else {}
     for name, metric in stage.query.metrics.items():
         basis = stage.basis(metric)
         values, stddevs = metric.finish(noisy, basis)
@@ -154,6 +200,7 @@ def _table(
         columns[of_stddevs] = _column(shown) if metric.has_stddev else pa.nulls(len(kept), pa.float64())
     if stage.query.level is not None and noisy:  # until all levels are together
         columns[STATISTICS] = all_partitions.kept(noisy, list(noisy))
+        assert selected is not None
         columns[SELECTED] = pa.array(selected[kept])
     return pa.table(columns)
 

@@ -50,11 +50,12 @@ class ShownRows:
     limit: int | None = None
     top: bool = False
 
-    def of(self, table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+    def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
         """The rows that are published, sorted by key, and what the manifest says of them.
 
         Args:
-            table: the stage's whole released table.
+            table: the stage's whole released table; over a large list what of it passes the condition.
+            large: what is said of that list (`planning.passing_noise.described`).
 
         >>> table = pa.table({"k": ["a", "b", "c"], "n": [2.0, 9.0, None]})
         >>> shown = ShownRows(keys=("k",), ranks=("k",), order_by=(SortColumn(column="n", descending=True),), limit=1)
@@ -62,19 +63,29 @@ class ShownRows:
         >>> rows.to_pydict(), said["words"][0]
         ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which is too high on average')
         """
-        passed = table if self.passing is None or not table.num_rows else self.passing(table)
+        passed = table if self.passing is None or not table.num_rows or large else self.passing(table)
         first = passed
         if self.limit is not None and passed.num_rows > self.limit:
             first = gather.take_rows(passed, pa.array(in_order(passed, self.order_by, self.keys)[: self.limit]))
-        groups, rows = table.num_rows, first.num_rows
-        return sorted_by_key(first, self.keys), {
+        rows = sorted_by_key(first, self.keys)
+        return rows, self.entry(int(large["keys"]) if large else table.num_rows, passed.num_rows, rows.num_rows)
+
+    def entry(self, groups: int, passed: int, rows: int) -> dict[str, Any]:
+        """What the manifest says of rows that are published.
+
+        Args:
+            groups: how many partitions are released.
+            passed: how many of them pass the condition.
+            rows: how many of those are published.
+        """
+        return {
             "having": self.having,
             "order_by": [one.text for one in self.order_by],
             "limit": self.limit,
             "groups": groups,
-            "passed": passed.num_rows,
+            "passed": passed,
             "rows": rows,
-            "words": self._words(groups, passed.num_rows, rows),
+            "words": self._words(groups, passed, rows),
         }
 
     def _words(self, groups: int, passed: int, rows: int) -> list[str]:

@@ -6,6 +6,7 @@ the input's metadata is written.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -26,6 +27,9 @@ MADE_UP_NOTICE = "MADE-UP-ROWS.txt"
 
 MADE_UP_METADATA = {b"dp_pipelines": b"made-up rows"}
 """What the schema of a Parquet file of made-up rows says; that of a release says nothing."""
+
+ROWS_OF_A_GROUP = 2**20
+"""Rows of a row group of a published file, but for the last."""
 
 UNFINISHED = ".unfinished"
 """How the name of a file ends that an attempt is still writing, or was when it was killed."""
@@ -56,17 +60,56 @@ def write_release(table: pa.Table, path: str | os.PathLike[str], keys: Sequence[
     Raises:
         DiskError: its disk is full, read-only or failing.
     """
+    write_in_order(iter([sorted_by_key(table, keys)]), path)
+
+
+def write_in_order(tables: Iterator[pa.Table], path: str | os.PathLike[str]) -> None:
+    """The same of tables whose rows follow each other in the order of their keys, and need not fit into memory together.
+
+    Args:
+        tables: at least one; all of one schema.
+        path: of the Parquet file; its folder exists.
+
+    Raises:
+        DiskError: its disk is full, read-only or failing.
+    """
     target = pathlib.Path(path)
     temporary = target.with_name(f".{target.name}.{attempt_name()}{UNFINISHED}")
     with told_of_disk(target.parent):
         try:
-            with pa.OSFile(str(temporary), "wb") as file:  # closed whatever fails, or it would still hold its room
-                pa.parquet.write_table(sorted_by_key(table, keys), file, compression="zstd")
+            groups = _row_groups(tables)
+            first = next(groups)
+            with (
+                pa.OSFile(str(temporary), "wb") as file,  # closed whatever fails, or it would still hold its room
+                pa.parquet.ParquetWriter(file, first.schema, compression="zstd") as writer,
+            ):
+                for group in itertools.chain([first], groups):
+                    writer.write_table(group, row_group_size=ROWS_OF_A_GROUP)
             _sync(temporary)
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, target)  # fails where another attempt came first: that one stays
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in tables of one size, but for the last: a file's layout must not tell how its rows came together."""
+    waiting = [next(tables)]
+    rows, any_yet = waiting[0].num_rows, False
+    for table in tables:
+        waiting.append(table)
+        rows += table.num_rows
+        while rows >= ROWS_OF_A_GROUP:
+            whole = pa.concat_tables(waiting)
+            yield _plain(whole.slice(0, ROWS_OF_A_GROUP))
+            any_yet = True
+            waiting, rows = [whole.slice(ROWS_OF_A_GROUP)], rows - ROWS_OF_A_GROUP
+    if rows or not any_yet:
+        yield _plain(pa.concat_tables(waiting))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    return pa.table([gather.whole(column) for column in table.columns], schema=table.schema)
 
 
 def mark_made_up(path: str | os.PathLike[str]) -> None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.lattice import Flags, Floats
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import ERROR_BAR, RAW, UNITS, Judged
+from dp_pipelines.planning import passing_noise
 from dp_pipelines.release import finest_rows, shown_rows
 
 CHANCE = 0.05
@@ -84,6 +85,9 @@ def of_stage(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
     """
     metrics, found = _mapping(stage.get("metrics")), {}
     table, rolled = finest_rows.of(table, stage), finest_rows.is_rollup(stage)
+    large = _mapping(stage.get(passing_noise.ENTRY))
+    if large:
+        return {name: _beside_noise(table.num_rows, large) for name in large["metrics"] if name in table.column_names}
     for name in table.column_names:
         # Of a rollup the numbers as they were drawn: where zero was the least, bars of what adds up are not about zero.
         entry, drawn = _mapping(metrics.get(name)), f"{name}{RAW}" if rolled else name
@@ -120,6 +124,19 @@ def told(table: pa.Table, stage: Mapping[str, Any]) -> dict[str, Verdict]:
         if verdict is not None:
             found[name] = verdict
     return found
+
+
+def _beside_noise(published: int, large: Mapping[str, Any]) -> Verdict:
+    """How many partitions of a large list are published, and how many of them noise alone has put there.
+
+    >>> _beside_noise(3000, {"keys": 10**6, "by_noise": 1349.5, "having": "n >= 30"}).words
+    '3,000 of 1,000,000 listed partitions pass n >= 30; at most 1,350 would by noise alone, on average'
+    """
+    noise = passing_noise.shown_number(large["by_noise"])
+    said = f"{published:,} of {large['keys']:,} listed partitions pass {large['having']}"
+    said += f"; at most {noise} would by noise alone, on average"
+    clear = max(0, published - int(np.ceil(large["by_noise"])))
+    return Verdict(judged="zero", numbers=published, clear=clear, by_chance=round(large["by_noise"], 2), words=said)
 
 
 def _read(said: Mapping[str, Any]) -> Verdict | None:

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate, contributions, shard, sizes
 from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
+from dp_pipelines.kernels.keys import one_array
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps import row_bytes
@@ -73,7 +75,8 @@ class BoundedWire(Step):
 class ToPartials(GroupStep):
     """The partial aggregates of a shard, cut by the place of their partition.
 
-    Public partitions travel as their index in the list, and indices are dealt to places in turn.
+    Public partitions travel as their index in the list, and indices are dealt to places in turn; those of a `KeyFile` travel as
+    they are, and each place has some of its buckets.
     """
 
     def __init__(self, stage: StagePlan, places: int, salt: int) -> None:
@@ -83,6 +86,9 @@ class ToPartials(GroupStep):
         """Partial tables of one shard, each with its place. Shard 0 sends every place one, so types are known without rows."""
         layout = self._stage.layout
         rows, texts = apart(element[1])
+        if isinstance(layout.public, KeyFile):
+            partial = accumulate.partials(shard.joined(rows), layout, self._stage.statistics, self._salt)
+            return self._by_bucket(partial, layout.public, first=element[0] == 0)
         above = [[layout.partitions.index(name) for name in level.layout.partitions] for level in self._stage.coarser]
         finest, *coarser = accumulate.partials_of_levels(
             shard.joined(rows), layout, self._stage.statistics, self._salt, above
@@ -101,6 +107,16 @@ class ToPartials(GroupStep):
             numbers = partial.column("p0").to_numpy() % self._places
             dealt = ((place, gather.filter_rows(partial, numbers == place)) for place in range(self._places))
             return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]
-        types = [(place, partial.slice(0, 0)) for place in range(self._places)] if first else []
         cut = shard.slices(partial, layout.partition_names, self._salt, self._places)
-        return [*types, *with_texts(cut, layout.text_names, texts)]
+        return [*self._types(partial, first=first), *with_texts(cut, layout.text_names, texts)]
+
+    def _by_bucket(self, partial: pa.Table, listed: KeyFile, *, first: bool) -> list[Sharded]:
+        """Partial tables with whole keys, each with the place of its buckets of the list."""
+        names = self._stage.layout.partition_names
+        hashes = listed.hashes([one_array(partial.column(name)) for name in names])
+        cut = shard.slices(partial, names, self._salt, self._places, listed.dealt(hashes))
+        return [*self._types(partial, first=first), *cut]
+
+    def _types(self, partial: pa.Table, *, first: bool) -> list[Sharded]:
+        """The columns alone, for every place, out of the first shard."""
+        return [(place, partial.slice(0, 0)) for place in range(self._places)] if first else []

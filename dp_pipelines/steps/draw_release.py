@@ -11,8 +11,11 @@ import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate, shard
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release.draw import draw_level, draw_release
+from dp_pipelines.release.large_lists import draw_passing
 from dp_pipelines.steps.step import Sharded, Step
 
 
@@ -31,7 +34,13 @@ class DrawRelease(Step):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         """The released table of one place, in pieces with one common key, so that a single writer gets them all."""
-        yield from ((0, piece) for piece in shard.pieces(self.drawn(element)))
+        listed = self._stage.layout.public
+        tables: Iterable[pa.Table] = (
+            draw_passing(self.totals(element), self._stage, element[0], self._places)
+            if isinstance(listed, KeyFile)
+            else [self.drawn(element)]
+        )
+        yield from ((0, piece) for table in tables for piece in shard.pieces(table))
 
     def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
         """The released table of one place."""
@@ -42,7 +51,7 @@ class DrawRelease(Step):
         place, tables = element
         partials = [table for table in tables if table.num_columns]
         layout, statistics = self._stage.layout, self._stage.statistics
-        if layout.public is not None:
+        if isinstance(layout.public, ListedKeys):
             return accumulate.merge_public(partials, layout, statistics, place, self._places)
         # An input without a single table, not even an empty one, leaves the types of the partitions unknown.
         partials = partials or [accumulate.no_partials(layout.partition_names, statistics)]

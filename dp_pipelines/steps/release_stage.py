@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from dp_pipelines.kernels.sizes import places
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.sizes import key_places, places
 from dp_pipelines.metrics.lookup_bound import Join
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
@@ -43,6 +44,8 @@ class StageSteps:
 
 def places_of(stage: StagePlan, num_shards: int) -> int:
     """In how many places a stage is drawn: a choice among all candidates needs them in one."""
+    if isinstance(stage.layout.public, KeyFile):
+        return max(places(num_shards), key_places(len(stage.layout.public)))
     return 1 if isinstance(stage.kind, BestKind) else places(num_shards)
 
 
@@ -92,13 +95,16 @@ def drawn(contributions: Flow, steps: StageSteps, count: int) -> Flow:
 
 
 class Ungroup(Step):
-    """The released table of a stage, out of those of its places."""
+    """The released table of a stage, out of those of its places; over a large list several."""
 
     def __init__(self, stage: StagePlan, join: Join | None) -> None:
         self._stage, self._join = stage, join
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
-        """One table."""
+        """The tables."""
+        if isinstance(self._stage.layout.public, KeyFile):  # too many, perhaps, for one table; the writer sorts them
+            yield from (published(table, self._stage, self._join) for table in element[1])
+            return
         # Sorted again: the order in which places arrive must not be seen.
         together = pa.concat_tables(list(element[1]), promote_options="permissive")
         yield published(together, self._stage, self._join)

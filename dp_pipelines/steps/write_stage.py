@@ -4,12 +4,14 @@ In: released tables. Out: a Parquet file that appears complete or not at all, an
 whatever is tried again, the first complete attempt is the one that counts. Not covered: publishing.
 """
 
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from dp_pipelines.disk_errors import told_of_disk
 from dp_pipelines.kernels.shard import pieces
-from dp_pipelines.release import staging
+from dp_pipelines.release import sorted_runs, staging
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Sharded, Step
 
@@ -49,5 +51,7 @@ class WriteStage(Step):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[str]:
         """Write, and give the path."""
-        staging.write_release(pa.concat_tables(list(element[1]), promote_options="permissive"), self._path, self._keys)
+        folder = pathlib.Path(self._path).parent
+        with told_of_disk(folder):
+            staging.write_in_order(sorted_runs.in_order(element[1], self._keys, folder), self._path)
         yield self._path

@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.train_model import Steps
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import Draws, Released
 from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
-from dp_pipelines.training.sampling import UnitSampler
 
 Floats = NDArray[np.float64]
 
@@ -141,7 +141,7 @@ def train(
     tell: Callable[[int], None] = lambda step: None,
     reach: float = 1.0,
     noisy_sum: Callable[..., NoisySum] = NoisySum,
-    sampler: Callable[[float], UnitSampler] = UnitSampler,
+    sampler: Callable[[float], PoissonSampler] = PoissonSampler,
 ) -> Trained:
     """Fit a model.
 
@@ -179,7 +179,7 @@ def fit(
     examples: Units,
     steps: Steps,
     noise: NoisySum,
-    sampler: UnitSampler,
+    sampler: PoissonSampler,
     divisor: Released,
     draws: Draws,
     name: str,
@@ -240,7 +240,7 @@ def _units_per_chunk(kernel: Kernel) -> int:
     return int(getattr(kernel, "units_per_chunk", UNITS_PER_CHUNK))
 
 
-def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: UnitSampler) -> Floats:
+def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: PoissonSampler) -> Floats:
     """The sum of the clipped gradients of all units, or of a fresh sample of them: not yet released."""
 
     def of(chunk: Chunk) -> Floats:
@@ -253,7 +253,7 @@ def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, 
     return total.value()
 
 
-def _chunks(examples: Units, size: int, sampler: UnitSampler) -> Iterator[Chunk]:
+def _chunks(examples: Units, size: int, sampler: PoissonSampler) -> Iterator[Chunk]:
     if sampler.rate == 1:
         yield from examples.chunks(size)
         return

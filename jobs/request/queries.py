@@ -7,15 +7,18 @@ queries cost (`dp_pipelines.planning`).
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import public_tables
+from dp_pipelines.jobs.sources import key_lists, public_tables
+from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
+from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
@@ -23,18 +26,24 @@ from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
+from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 
 MOST_PUBLIC = 10_000_000
 """Rows of a public list."""
 
 
-def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> dict[str, Query]:
+def queries(
+    file: JobFile,
+    schemas: Mapping[str, pa.Schema] | None = None,
+    values: Mapping[str, Value] = MappingProxyType({}),
+) -> dict[str, Query]:
     """The query of each aggregate stage.
 
     Args:
         file: the job.
         schemas: for each stage of the rows as it sees them; None where no file is known yet.
+        values: of the parameters, which a condition over a list sorted on disk may name.
 
     Raises:
         RequestError: all that is wrong.
@@ -50,7 +59,7 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             checks.number(stage.share, "share", above=0, below=1e6)
             own = {**file.job.arguments(), **stage.arguments(), **_compared(stage)}
             if "partitions" in stage.model_fields_set or stage.partition_by:
-                own["partitions"] = _partitions(file, stage)
+                own["partitions"] = _partitions(file, stage, (schemas or {}).get(name), values)
             else:  # a total has none
                 del own["partitions"]
             query = _counting_filters(Query(**own), file, stage)
@@ -65,7 +74,8 @@ def queries(file: JobFile, schemas: Mapping[str, pa.Schema] | None = None) -> di
             schema = schemas[name]
             wrong = _wrong_columns(query, schema, place)
             problems += [file.error(path, error) for path, error in wrong]
-            if not wrong and isinstance(query.partitions, PublicPartitions) and not query.is_total:
+            in_memory = isinstance(query.partitions, PublicPartitions) and not isinstance(query.partitions, LargeList)
+            if not wrong and in_memory and not query.is_total:
                 try:
                     query = _typed(query, schema)
                 except RequestError as error:
@@ -119,8 +129,12 @@ def _compared(stage: Stage) -> dict[str, Any]:
     return {"best": Best(by=stage.metrics[stage.best.by].build(), **stage.best.arguments()), "metrics": {}}
 
 
-def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartitions:
+def _partitions(
+    file: JobFile, stage: Stage, schema: pa.Schema | None, values: Mapping[str, Value]
+) -> PrivatePartitions | PublicPartitions:
     declared = stage.partitions
+    if declared.public_sorted_file is not None:
+        return _large_list(file, stage, declared.public_sorted_file, schema, values)
     if declared.private is not None:
         return declared.private.build()
     if declared.public is not None:
@@ -128,6 +142,31 @@ def _partitions(file: JobFile, stage: Stage) -> PrivatePartitions | PublicPartit
     if declared.public_file is not None:
         return PublicPartitions(keys=_listed(file, declared.public_file, stage.partition_by))
     return PrivatePartitions()
+
+
+def _large_list(
+    file: JobFile, stage: Stage, name: str, schema: pa.Schema | None, values: Mapping[str, Value]
+) -> LargeList:
+    """The partitions of a list that is sorted on disk, and what of them is published."""
+    from dp_pipelines.jobs.sql import comparisons  # loads DuckDB
+
+    conditions: tuple[Condition, ...] = ()
+    if stage.having is not None:
+        declared = [*job_parameters.undeclared(stage.having, values)]
+        if any(parameter in file.job.params for parameter in declared):
+            message = f"needs the value of parameter {declared[0]!r}"
+            raise RequestError(field="having", message=message, hint="give the parameters with --param")
+        try:
+            conditions = comparisons.read(stage.having, list(stage.metrics), stage.partition_by, values)
+        except RequestError as error:
+            raise RequestError(field="having", message=error.message, hint=error.hint) from None
+    known = schema is not None and set(stage.partition_by) <= set(schema.names)
+    kinds_of = [schema.field(column).type for column in stage.partition_by] if known and schema is not None else None
+    for column, kind in zip(stage.partition_by, kinds_of or [], strict=False):
+        keys.check_key_type(kind, column, partition=True)
+    # Before a list is sorted, which may take minutes, all else that can be wrong with it is known.
+    listed = key_lists.sorted_list(file.path.parent / name, name, stage.partition_by, kinds_of)
+    return LargeList(keys=listed, conditions=conditions)
 
 
 def _listed(file: JobFile, name: str, columns: Sequence[str]) -> Sequence[tuple[Any, ...]]:
@@ -147,7 +186,7 @@ def _listed(file: JobFile, name: str, columns: Sequence[str]) -> Sequence[tuple[
     if table.num_rows > MOST_PUBLIC:
         message = f"lists more than {MOST_PUBLIC} partitions"
         raise RequestError(
-            field="partitions.public_file", message=message, hint="list fewer, or select partitions privately"
+            field="partitions.public_file", message=message, hint="list fewer, or use public_sorted_file"
         )
     try:
         return ListedKeys.of_arrays([keys.plain(table.column(column)) for column in columns])

@@ -138,7 +138,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
     clamps.check(file, joined, schemas)
-    of_queries, of_tasks = queries(file, schemas), tasks(file, units)
+    of_queries, of_tasks = queries(file, schemas, values), tasks(file, units)
     shown = having.bind(file, of_queries, schemas, values)
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})

@@ -18,6 +18,7 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types
 from dp_pipelines.metrics.vectors import VectorSum
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query
 from dp_pipelines.query.train_model import BinaryLabel
 from dp_pipelines.tuning import synthetic
@@ -99,7 +100,11 @@ def _hints(request: Request) -> Iterator[tuple[str, Any]]:
     for query in request.queries.values():
         if isinstance(query.partitions, PublicPartitions) and not query.is_total:
             names = query.partition_columns
-            for name, values in zip(names, query.partitions.columns.arrays(names), strict=True):
+            if isinstance(query.partitions, LargeList):  # some of its keys, which are as good as all
+                listed = list(query.partitions.keys.bucket(0).columns)
+            else:
+                listed = query.partitions.columns.arrays(names)
+            for name, values in zip(names, listed, strict=True):
                 yield name, pc.unique(values).to_pylist()
     for table in request.lookup.tables if request.lookup is not None else ():
         for name, values in zip(table.on, table.keys, strict=True):

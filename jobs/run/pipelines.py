@@ -18,7 +18,7 @@ from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.runners.shuffle import SpillFailed
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.kernels.columns.listed_keys import travelling_through
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run_pipeline(
     from dp_pipelines.jobs.run import build, shuffled_rows
 
     pipeline = engine.pipeline(progress, len(request.source.files), list(stages))
-    with travelling_through(folder, [level.layout.public for stage in stages.values() for level in stage.levels]):
+    with travelling_through(folder, _lists(stages.values())):
         shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
         files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
         _wait(engine, pipeline, request, stages, progress, folder)
@@ -90,6 +90,12 @@ def run_pipeline(
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
     return files
+
+
+def _lists(stages: Iterable[StagePlan]) -> list[ListedKeys]:
+    """The lists that travel with the steps: those on disk stay where they are."""
+    listed = (level.layout.public for stage in stages for level in stage.levels)
+    return [keys for keys in listed if isinstance(keys, ListedKeys)]
 
 
 def run_examples(

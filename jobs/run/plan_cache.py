@@ -12,11 +12,12 @@ import importlib.metadata
 import json
 import os
 import pathlib
-import stat
 import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any
+
+from dp_pipelines.jobs.sources.own_cache import folder, is_own
 
 FORMAT = 5
 """Raised when the JSON of an entry changes."""
@@ -57,12 +58,6 @@ def code() -> str:
     return found.hexdigest()
 
 
-def folder() -> pathlib.Path:
-    """The folder of the cache, which may not exist."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return pathlib.Path(base) / "dp_pipelines"
-
-
 def load(name: str, kind: str) -> dict[str, Any] | None:
     """An entry, or None.
 
@@ -72,7 +67,7 @@ def load(name: str, kind: str) -> dict[str, Any] | None:
     """
     path = _path(name, kind)
     try:
-        if not (_own(folder()) and _own(path)):
+        if not (is_own(folder()) and is_own(path)):
             return None
         held = json.loads(path.read_text(encoding="utf-8"))
         entry, digest = held["entry"], held["digest"]
@@ -90,7 +85,7 @@ def store(name: str, kind: str, entry: Mapping[str, Any]) -> None:
     """
     with contextlib.suppress(OSError):
         folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _own(folder()):
+        if not is_own(folder()):
             return
         handle, temporary = tempfile.mkstemp(dir=folder(), prefix=".plan-")  # mode 0600
         try:
@@ -109,9 +104,3 @@ def _path(name: str, kind: str) -> pathlib.Path:
 def _digest(name: str, kind: str, entry: Mapping[str, Any]) -> str:
     """What an entry must have to count as whole, and as the one of its name."""
     return hashlib.sha256(json.dumps([name, kind, entry], sort_keys=True).encode()).hexdigest()
-
-
-def _own(path: pathlib.Path) -> bool:
-    """Whether a file or folder is this user's, and no other user may write it."""
-    found = path.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

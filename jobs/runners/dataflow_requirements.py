@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.runners.runner_rules import run_key
 from dp_pipelines.jobs.spec.validation_errors import raise_all
+from dp_pipelines.query.large_list import LargeList
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.request.request import Request
@@ -103,6 +104,11 @@ def refuse_local(request: "Request") -> None:
                 ("stages", name), RequestError(field=f"stage {name!r}", message=message, hint="use another runner")
             )
         )
+    for name, query in request.queries.items():
+        if isinstance(query.partitions, LargeList):
+            message = "names a list sorted on the disk of this machine, which Dataflow's workers do not see"
+            error = RequestError(field="public_sorted_file", message=message, hint="use another runner")
+            problems.append(request.file.error(("stages", name, "partitions"), error))
     raise_all(problems)
 
 

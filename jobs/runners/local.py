@@ -360,7 +360,7 @@ class _Values:
         if self._shuffle is None:  # a second time there would be none, and nobody would know
             raise RuntimeError("the values of a key are read once")
         shuffle, self._shuffle = self._shuffle, None
-        return iter(shuffle.take(self._key))
+        return shuffle.each(self._key)
 
 
 def _local(flows: Iterable[Flow]) -> list[LocalFlow]:

@@ -12,7 +12,7 @@ import os
 import pathlib
 import tempfile
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -143,9 +143,18 @@ class Shuffle:
 
     def take(self, key: Hashable) -> list[Any]:
         """All values of a key, once, in their order."""
+        return list(self.each(key))
+
+    def each(self, key: Hashable) -> Iterator[Any]:
+        """The same, those in the file one by one, as they are asked for."""
         values, places = self._held.take(self, key)
-        found = values + [(order, self._read(place)) for order, place in places]
-        return [value for _, value in sorted(found, key=operator.itemgetter(0))]
+        waiting: list[tuple[Order, Any, tuple[int, int] | None]] = [(order, value, None) for order, value in values]
+        waiting += [(order, None, place) for order, place in places]
+        del values
+        waiting.sort(key=operator.itemgetter(0), reverse=True)
+        while waiting:  # nothing holds what was asked for before
+            _, value, place = waiting.pop()
+            yield value if place is None else self._read(place)
 
     def spill(self, taken: Mapping[Hashable, Sequence[Ordered]]) -> dict[Hashable, list[Ordered]]:
         """Write tables to the file.

@@ -70,7 +70,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {closed: "%d %b %Y"}
         """,
     ),
-    "Expect": ("{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}", "{rows: 10000000}"),
+    "Expect": (
+        "{users: 500, rows_per_partition: 900, totals: {revenue: [50, 120]}}",
+        "{rows: 10000000, partitions: 2000}",
+    ),
     "TunedModel": ('{stage: weekly, date: "2026-01-05"}',),
     "Stage": (
         """
@@ -141,6 +144,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "{private: {strategy: auto}}",
         '{public: [[milk, "2026-01-05"], [bread, "2026-01-05"]]}',
         "{public_file: products.parquet}",
+        "{public_sorted_file: pages.parquet}",
     ),
     "Private": ("{strategy: gaussian, min_users: 20}", "{strategy: truncated_geometric, weight: 2}"),
     "TopPartitions": ("{k: 20, by: buyers}",),

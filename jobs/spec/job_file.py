@@ -79,11 +79,19 @@ class Partitions(JobModel):
         str | None,
         Field(description="A Parquet or CSV file, relative to the job file, that lists the partitions instead."),
     ] = None
+    public_sorted_file: Annotated[
+        str | None,
+        Field(
+            description="A Parquet file of sorted keys, which may list more partitions than fit into memory; those that pass "
+            "having are published."
+        ),
+    ] = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Partitions":
         if len(self.model_fields_set) != 1:
-            raise RequestError(field="", message="must hold one of private:, public:, public_file:", hint="choose one")
+            message = "must hold one of private:, public:, public_file:, public_sorted_file:"
+            raise RequestError(field="", message=message, hint="choose one")
         for index, key in enumerate(self.public or []):
             if not all(value is None or isinstance(value, (str, int, float, bool)) for value in key):
                 raise RequestError(field=f"public.{index}", message="must be a list of plain values", hint="write [..]")
@@ -184,6 +192,12 @@ class Expect(JobModel):
     rows: Annotated[
         Positive | None,
         Field(description="Rows in all that the stages read; `direct` is refused where they do not fit into memory."),
+    ] = None
+    partitions: Annotated[
+        Positive | None,
+        Field(
+            description="Partitions of a list sorted on disk that have rows, to which `plan` compares those that pass by noise."
+        ),
     ] = None
 
 

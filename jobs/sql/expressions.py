@@ -151,7 +151,7 @@ def _bind_one(
     if not text.strip() or len(text) > LONGEST or "\0" in text:
         raise _refused(field, f"must be an SQL expression of at most {LONGEST} characters", "write e.g. AMOUNT > 0")
     sql, placeholders = job_parameters.into_sql(text, values)
-    root = _tree(field, sql, connection, values)
+    root = tree(field, sql, connection, values)
     try:
         uses = whitelist.check(root, dataclasses.replace(known, quoted=_QUOTED.findall(text)))
     except RequestError as error:
@@ -188,7 +188,7 @@ def _bind_one(
     )
 
 
-def _tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> whitelist.Node:
+def tree(field: str, sql: str, connection: duckdb.DuckDBPyConnection, declared: Mapping[str, Value]) -> whitelist.Node:
     """The parse tree of the expression inside the statement that will run."""
     try:
         tree = row_calculator.parse(connection, row_calculator.statement([sql]))

@@ -83,6 +83,11 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
         for line in _clamps(stage):
             out.print(f"  {line}")
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
+        if stage.get("listed"):
+            said = stage["listed"]
+            out.print(f"  {escape(shown(said['words']))}")
+            if said.get("warning"):
+                out.print(f"  [bold]warning:[/bold] {escape(shown(said['warning']))}")
         if stage.get("label"):
             out.print(f"  label {escape(shown(stage['label']))}")
         if stage.get("partition_candidates"):

@@ -39,6 +39,7 @@ from dp_pipelines.jobs.tune import made_up_rows, plans, suggested_job, tune_grid
 from dp_pipelines.jobs.tune.tune_grid import Option
 from dp_pipelines.ledger import sources as registered
 from dp_pipelines.ledger.journal import now
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.tuning import goal as goals
 from dp_pipelines.tuning import page
@@ -212,6 +213,10 @@ def _stage(request: Request, given: str | None) -> str:
         message = "has levels, and errors are predicted for one level alone"
         hint = "tune the job without it: bounds are those of its finest level"
         raise RequestError(field=f"stages.{name}.rollup", message=message, hint=hint)
+    if isinstance(request.queries[name].partitions, LargeList):
+        message = "has a list sorted on disk, of which tune would need every partition"
+        hint = "tune a copy of the job with a public_file of some of the keys"
+        raise RequestError(field=f"stage {name!r}", message=message, hint=hint)
     return name
 
 

@@ -32,6 +32,7 @@ from dp_pipelines.audit import audit
 from dp_pipelines.audit.audit import EVERYTHING, Audit
 from dp_pipelines.mechanisms import added_noise, training_sums
 from dp_pipelines.noise import entropy
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning import stage as stages
 from dp_pipelines.planning import training_noise
@@ -40,7 +41,6 @@ from dp_pipelines.query.train_model import MLP, BinaryLabel, Number, NumberLabel
 from dp_pipelines.training import trainer
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kernels import linear
-from dp_pipelines.training.sampling import UnitSampler
 
 ALPHA = 1e-9
 REPLAYS = 16_000
@@ -195,14 +195,14 @@ def smaller_multiplier(patch: pytest.MonkeyPatch) -> None:
 def actual_count(patch: pytest.MonkeyPatch) -> None:
     """The noisy sum is divided by how many units were sampled, over how many were expected."""
     counted: list[float] = [1.0]
-    draw, release = UnitSampler.draw, NoisySum.release
+    draw, release = PoissonSampler.draw, NoisySum.release
 
-    def counting(self: UnitSampler, units: int) -> np.ndarray:
+    def counting(self: PoissonSampler, units: int) -> np.ndarray:
         places = draw(self, units)
         counted[0] = max(1, len(places)) / (units * self.rate)
         return places
 
-    patch.setattr(UnitSampler, "draw", counting)
+    patch.setattr(PoissonSampler, "draw", counting)
     patch.setattr(NoisySum, "release", lambda self, total: release(self, total) / counted[0])
 
 
@@ -219,7 +219,9 @@ def count_as_divisor(patch: pytest.MonkeyPatch) -> None:
 def shuffled(patch: pytest.MonkeyPatch) -> None:
     """Each step takes a batch of a fixed size out of a random order."""
     patch.setattr(
-        UnitSampler, "draw", lambda self, units: np.sort(np.argsort(entropy.words(units))[: round(units * self.rate)])
+        PoissonSampler,
+        "draw",
+        lambda self, units: np.sort(np.argsort(entropy.words(units))[: round(units * self.rate)]),
     )
 
 
@@ -227,7 +229,7 @@ def dealt(patch: pytest.MonkeyPatch) -> None:
     """Units are dealt out: each is in one batch of an epoch, whose size is left to chance."""
     epochs: dict[int, list[np.ndarray]] = {}
 
-    def draw(self: UnitSampler, units: int) -> np.ndarray:
+    def draw(self: PoissonSampler, units: int) -> np.ndarray:
         batches = round(1 / self.rate)
         left = epochs.setdefault(units, [])
         if not left:
@@ -235,20 +237,20 @@ def dealt(patch: pytest.MonkeyPatch) -> None:
             left += [np.flatnonzero(dealt == batch) for batch in range(batches)]
         return left.pop()
 
-    patch.setattr(UnitSampler, "draw", draw)
+    patch.setattr(PoissonSampler, "draw", draw)
 
 
 def sampled_twice(patch: pytest.MonkeyPatch) -> None:
     """Every second step takes the sample of the step before."""
-    right, kept = UnitSampler.draw, dict[int, np.ndarray]()
+    right, kept = PoissonSampler.draw, dict[int, np.ndarray]()
 
-    def draw(self: UnitSampler, units: int) -> np.ndarray:
+    def draw(self: PoissonSampler, units: int) -> np.ndarray:
         if units not in kept:
             kept[units] = right(self, units)
             return kept[units]
         return kept.pop(units)
 
-    patch.setattr(UnitSampler, "draw", draw)
+    patch.setattr(PoissonSampler, "draw", draw)
 
 
 def replayed_noise(patch: pytest.MonkeyPatch) -> None:

@@ -342,7 +342,7 @@ def test_a_pickled_sampler_carries_no_state_and_never_repeats_a_draw() -> None:
 def test_threads_share_a_sampler_and_build_its_tables_once() -> None:
     law = RoundedGaussian(Fraction(777))
     sampler = Sampler(law)
-    misses = samplers._layout.cache_info().misses
+    misses = samplers.layout_of.cache_info().misses
     rows: list[tuple[int, ...]] = []
     threads = [threading.Thread(target=lambda: rows.append(tuple(sampler.draw(8).tolist()))) for _ in range(8)]
     for thread in threads:
@@ -350,4 +350,4 @@ def test_threads_share_a_sampler_and_build_its_tables_once() -> None:
     for thread in threads:
         thread.join()
     assert len(set(rows)) == 8
-    assert samplers._layout.cache_info().misses == misses + 1
+    assert samplers.layout_of.cache_info().misses == misses + 1

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.noise import alias_tables, entropy
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, NumberLabel, Steps
 from dp_pipelines.training import trainer
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kernels.exact_sums import SLACK
 from dp_pipelines.training.kernels.linear import LinearKernel
-from dp_pipelines.training.sampling import UnitSampler
 from dp_pipelines.training.trainer import Trained, TrainingState
 from tests.training.few import Few, Unit, adversarial, ordinary
 
@@ -78,7 +78,7 @@ class Counted:
 def with_words(units: list[Unit], steps: Steps, kernel: LinearKernel = KERNEL) -> Trained:
     """Training with noise and samples that repeat: two runs differ by what they sum alone."""
     noise = NoisySum(size=kernel.size, norm=2.0, multiplier=Fraction(1), slack=SLACK, words=Counted())
-    sampler = UnitSampler(steps.sampling_rate, Counted())
+    sampler = PoissonSampler(steps.sampling_rate, Counted())
     return trainer.fit(kernel, Few(units, kernel.width), steps, noise, sampler, 50.0, Kept(), "s", lambda step: None)
 
 
@@ -114,7 +114,7 @@ def test_a_unit_whose_gradient_is_nothing_leaves_the_model_as_if_it_were_not_the
 @given(units=adversarial(WIDTH, [0.0, 1.0, math.nan], most=20), data=st.data())
 def test_one_unit_changes_the_sum_of_a_step_by_at_most_the_norm(units: list[Unit], data: st.DataObject) -> None:
     parameters = np.random.default_rng(4).normal(size=WIDTH)
-    few, every = Few(units, WIDTH), UnitSampler(1.0)
+    few, every = Few(units, WIDTH), PoissonSampler(1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "UNITS_PER_CHUNK", data.draw(st.integers(1, 5)))
         whole = trainer._sum(KERNEL, few, parameters, 2.0, every)
@@ -133,7 +133,7 @@ def test_a_sum_without_clipping_would_be_found() -> None:
 
     units = [(np.full((40, WIDTH), 1e6, np.float32), np.zeros(40))]
     made = Unclipped(width=WIDTH, label=KERNEL.label)
-    assert np.linalg.norm(trainer._sum(made, Few(units, WIDTH), np.ones(WIDTH), 2.0, UnitSampler(1.0))) > 2
+    assert np.linalg.norm(trainer._sum(made, Few(units, WIDTH), np.ones(WIDTH), 2.0, PoissonSampler(1.0))) > 2
 
 
 def test_how_many_threads_work_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_how_many_threads_work_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     found = []
     for threads in (1, 2, 5):
         monkeypatch.setattr(trainer.os, "cpu_count", lambda threads=threads: threads)
-        found.append(trainer._sum(KERNEL, Few(units, WIDTH), parameters, 2.0, UnitSampler(1.0)).tolist())
+        found.append(trainer._sum(KERNEL, Few(units, WIDTH), parameters, 2.0, PoissonSampler(1.0)).tolist())
     assert found[0] == found[1] == found[2]
 
 
@@ -243,7 +243,7 @@ def test_the_units_of_each_step_are_the_next_draw_of_its_sampler_and_of_no_other
     monkeypatch.setattr(trainer.os, "cpu_count", lambda: 1)
     few, steps = Noted(ordinary(50, WIDTH, np.random.default_rng(9)), WIDTH), Steps(steps=12, sampling_rate=0.5)
     noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK)
-    sampler, same = UnitSampler(0.5, Counted()), UnitSampler(0.5, Counted())
+    sampler, same = PoissonSampler(0.5, Counted()), PoissonSampler(0.5, Counted())
     trainer.fit(KERNEL, few, steps, noise, sampler, 20.0, Kept(), "s", lambda step: None)
     assert len(few.taken) == len(set(map(tuple, few.taken))) == 12
     for taken in few.taken:
@@ -260,7 +260,7 @@ def test_no_word_of_randomness_is_used_for_two_sums() -> None:
 
     few = Few(ordinary(20, WIDTH, np.random.default_rng(9)), WIDTH)
     noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK, words=words)
-    steps, sampler = Steps(steps=12, sampling_rate=0.5), UnitSampler(0.5, words)
+    steps, sampler = Steps(steps=12, sampling_rate=0.5), PoissonSampler(0.5, words)
     trainer.fit(KERNEL, few, steps, noise, sampler, 20.0, Kept(), "s", lambda step: None)
     # A sample and two tables a step; ties ask for more.
     assert len(given_out) >= 36

@@ -106,7 +106,7 @@ class KeyPlaces:
         equal = np.ones(len(asked), np.bool_)
         for mine, listed in zip(columns, self.columns, strict=True):
             some = mine if len(asked) == len(mine) else gather.take(mine, asked)
-            equal &= _equal_values(some, gather.take(listed, places))
+            equal &= equal_values(some, gather.take(listed, places))
         return equal
 
 
@@ -119,8 +119,8 @@ def _has_doubles(columns: Sequence[pa.Array]) -> bool:
     return len(np.unique(codes)) < len(codes)
 
 
-def _equal_values(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
-    """Value by value; null equals null."""
+def equal_values(some: pa.Array, others: pa.Array) -> NDArray[np.bool_]:
+    """Value by value, of two arrays of one type; null equals null."""
     if pa.types.is_null(some.type):
         return np.ones(len(some), np.bool_)
     equal: NDArray[np.bool_] = pc.fill_null(pc.equal(some, others), False).to_numpy(zero_copy_only=False)

@@ -194,7 +194,7 @@ ONE_PLACE = {
 }
 """Who calls what: only the audit, which reads no data, beside the one place."""
 
-DOORS = {"NoisySum", "UnitSampler", "draw_release", "Examples"}
+DOORS = {"NoisySum", "PoissonSampler", "draw_release", "Examples"}
 """What `fit` does not name: it draws through `training.drawing`, and gets examples from `training.examples.groups`."""
 
 

@@ -1,7 +1,7 @@
-"""Exact Poisson samples of privacy units: each is included independently with the same probability.
+"""Exact Poisson samples, of privacy units or of keys: each is included independently with the same probability.
 
 In: a probability and a number of units. Out: the positions of the included units, ascending. Holds: given ideal words,
-the law is exactly that of independent coins with the probability of the float `rate` (docs/proofs/training.md, 2). No
+the law is exactly that of independent coins with the probability `rate` (docs/proofs/training.md, 2). No
 decision uses a float. Not covered: the time of a call, which depends on how many units there are and how many are
 drawn; keeping the sample secret, which the plan's amplification assumes.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.alias_tables import WordSource
 
@@ -40,28 +41,34 @@ _BITS = 320
 
 
 @dataclasses.dataclass(frozen=True)
-class UnitSampler:
+class PoissonSampler:
     """Draws Poisson samples.
 
     Args:
-        rate: the probability of each unit, above 0; 1 includes all.
+        rate: the probability of each unit, above 0; 1 includes all. A float counts as the fraction that it is; a fraction has a
+            power of two below its line.
         words: where words come from; for tests.
 
     Raises:
         RequestError: `rate` is not such a number.
 
-    >>> UnitSampler(1.0).draw(3).tolist()
+    >>> PoissonSampler(1.0).draw(3).tolist()
     [0, 1, 2]
-    >>> places = UnitSampler(0.5).draw(1000)
+    >>> places = PoissonSampler(0.5).draw(1000)
     >>> 300 < len(places) < 700, bool((np.diff(places) > 0).all())
     (True, True)
     """
 
-    rate: float
+    rate: float | Fraction
     words: WordSource = dataclasses.field(default=entropy.words, repr=False)
 
     def __post_init__(self) -> None:
-        if self.rate != 1:
+        if isinstance(self.rate, Fraction):  # which may be nearer to an end than any float
+            if not 0 < self.rate <= 1 or self.rate.denominator.bit_count() != 1:
+                raise RequestError(
+                    field="rate", message="must be above 0, at most 1, with a power of two below its line"
+                )
+        elif self.rate != 1:
             checks.number(self.rate, "rate", above=0, below=1)
 
     def draw(self, units: int) -> Places:
@@ -72,12 +79,12 @@ class UnitSampler:
         """
         if self.rate == 1:
             return np.arange(units, dtype=np.int64)
-        table = _table(float(self.rate))
+        table = _table(Fraction(self.rate))
         parts, begin = [], 0
         while begin < units:
             left = units - begin
             # Roughly as many gaps as are left, plus some: only their sum shows whether they are enough.
-            wanted = left * self.rate + left / len(table)
+            wanted = left * float(self.rate) + left / len(table)
             gaps = self._gaps(min(MOST_GAPS, math.ceil(wanted + 5 * math.sqrt(wanted)) + 1), table)
             found = gaps < len(table)
             ends = begin + np.cumsum(gaps + found)
@@ -129,11 +136,13 @@ class UnitSampler:
 
 
 @functools.lru_cache(maxsize=8)
-def _table(rate: float) -> NDArray[np.uint64]:
+def _table(rate: Fraction) -> NDArray[np.uint64]:
     """The whole parts of 2**64 P(gap < m) = 2**64 (1 - (1 - rate)^m) for m = 1, 2, ..."""
-    stays = 1 - Fraction(rate)
+    stays = 1 - rate
     # Past 2**-32 longer gaps are so rare that a second word costs nothing.
-    longest = LONGEST if rate < 1e-9 else min(LONGEST, math.ceil(32 * math.log(2) / -math.log1p(-rate)))
+    near_one = float(rate) == 1
+    longest = LONGEST if rate < 1e-9 else 1 if near_one else math.ceil(32 * math.log(2) / -math.log1p(-float(rate)))
+    longest = min(LONGEST, longest)
     # (1 - rate)^m lies between low and high, in units of 2**-320.
     low = high = 1 << _BITS
     shift = stays.denominator.bit_length() - 1

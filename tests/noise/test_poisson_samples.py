@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.noise import alias_tables, entropy
-from dp_pipelines.training import sampling
-from dp_pipelines.training.sampling import UnitSampler
+from dp_pipelines.noise import alias_tables, entropy, poisson_samples
+from dp_pipelines.noise.poisson_samples import PoissonSampler
 
 ALPHA = 1e-9
 RATES = [0.5, 0.1, 0.01, 0.0003]
@@ -26,8 +25,8 @@ rates = st.one_of(
 
 @given(rates)
 def test_the_table_holds_the_exact_distribution_function_cut_to_a_word(rate: float) -> None:
-    table = sampling._table(rate).tolist()
-    assert 1 <= len(table) <= sampling.LONGEST
+    table = poisson_samples._table(Fraction(rate)).tolist()
+    assert 1 <= len(table) <= poisson_samples.LONGEST
     stays = 1 - Fraction(rate)
     for m in {1, 2, len(table) // 2, len(table)} - {0}:
         if m <= len(table):
@@ -49,12 +48,12 @@ def words_of(digits: list[int]) -> Callable[[int], alias_tables.Words]:
 @given(rate=rates, place=st.integers(0, 4095), digits=st.integers(0, 3), shift=st.sampled_from([-1, 0, 1]))
 def test_a_gap_is_decided_by_as_many_words_as_it_takes(rate: float, place: int, digits: int, shift: int) -> None:
     """Words that agree with a value of the distribution function to many digits, and one step beside it."""
-    table = sampling._table(rate)
+    table = poisson_samples._table(Fraction(rate))
     stays, place = 1 - Fraction(rate), place % len(table) % 200
     limit = math.floor((1 - stays ** (place + 1)) * 2 ** (64 * (digits + 1))) + shift
     limit = min(max(limit, 0), 2 ** (64 * (digits + 1)) - 1)
     drawn = [limit >> (64 * k) & (2**64 - 1) for k in reversed(range(digits + 1))]
-    gap = int(UnitSampler(rate, words_of(drawn))._gaps(1, table)[0])
+    gap = int(PoissonSampler(rate, words_of(drawn))._gaps(1, table)[0])
     u = Fraction(limit, 2 ** (64 * (digits + 1)))
     reached = [u >= 1 - stays**m for m in (gap, gap + 1)]
     assert reached[0]
@@ -64,9 +63,11 @@ def test_a_gap_is_decided_by_as_many_words_as_it_takes(rate: float, place: int, 
 def test_samples_of_the_smallest_gaps_are_those_of_the_definition() -> None:
     # One half: the first word says for each unit by one bit whether it is in, from the highest.
     word = int("0010110000000000000000000000000000000000000000000000000000000001", 2)
-    gaps = UnitSampler(0.5, words_of([word, 2**63 - 1, 2**63, 2**64 - 1]))._gaps(4, sampling._table(0.5))
+    gaps = PoissonSampler(0.5, words_of([word, 2**63 - 1, 2**63, 2**64 - 1]))._gaps(
+        4, poisson_samples._table(Fraction(0.5))
+    )
     # u >= 1 - 2**-m for the gap to be at least m.
-    assert gaps.tolist() == [0, 0, 1, len(sampling._table(0.5))]
+    assert gaps.tolist() == [0, 0, 1, len(poisson_samples._table(Fraction(0.5)))]
 
 
 class ShuffledBatches:
@@ -93,7 +94,7 @@ class ForgottenGaps:
         return places[places < units]
 
 
-def sizes_p(sampler: UnitSampler, units: int = 2000, times: int = 4000) -> float:
+def sizes_p(sampler: PoissonSampler, units: int = 2000, times: int = 4000) -> float:
     """The p-value of the sizes of many samples, binomial."""
     sizes = np.array([len(sampler.draw(units)) for _ in range(times)])
     law = stats.binom(units, sampler.rate)
@@ -108,11 +109,11 @@ def sizes_p(sampler: UnitSampler, units: int = 2000, times: int = 4000) -> float
 
 @pytest.mark.parametrize("rate", RATES)
 def test_sizes_are_binomial_and_batches_of_one_size_are_rejected(rate: float) -> None:
-    assert sizes_p(UnitSampler(rate)) > ALPHA
+    assert sizes_p(PoissonSampler(rate)) > ALPHA
     assert sizes_p(ShuffledBatches(rate)) < ALPHA  # type: ignore[arg-type]
 
 
-def places_p(sampler: UnitSampler, units: int = 1000, wanted: int = 100_000) -> float:
+def places_p(sampler: PoissonSampler, units: int = 1000, wanted: int = 100_000) -> float:
     """The p-value of how often each place was drawn."""
     times = math.ceil(wanted / (units * sampler.rate))
     counts = np.zeros(units, np.int64)
@@ -125,7 +126,7 @@ def places_p(sampler: UnitSampler, units: int = 1000, wanted: int = 100_000) -> 
 
 @pytest.mark.parametrize("rate", [0.5, 0.01])
 def test_every_place_is_drawn_as_often_and_forgotten_gaps_are_seen(rate: float) -> None:
-    assert places_p(UnitSampler(rate)) > ALPHA
+    assert places_p(PoissonSampler(rate)) > ALPHA
     if rate < 0.1:
         assert places_p(ForgottenGaps(rate)) < ALPHA  # type: ignore[arg-type]
 
@@ -134,7 +135,7 @@ def test_every_place_is_drawn_as_often_and_forgotten_gaps_are_seen(rate: float) 
 def test_units_are_drawn_independently_of_those_before_them_and_a_dependence_is_seen(rate: float) -> None:
     units = math.ceil(300_000 / rate**0.5)
     inside = np.zeros(units, np.bool_)
-    inside[UnitSampler(rate).draw(units)] = True
+    inside[PoissonSampler(rate).draw(units)] = True
 
     def score(inside: np.ndarray, lag: int) -> float:
         pairs = int(np.count_nonzero(inside[lag:] & inside[:-lag]))
@@ -150,27 +151,27 @@ def test_units_are_drawn_independently_of_those_before_them_and_a_dependence_is_
 
 def test_gaps_that_the_table_does_not_hold_go_on() -> None:
     units = 50_000_000
-    places = UnitSampler(1e-5).draw(units)
+    places = PoissonSampler(1e-5).draw(units)
     assert abs(len(places) - 500) < 8 * math.sqrt(500)
-    assert (np.diff(places) > sampling.LONGEST).sum() > 300  # of 480 or so: eight standard deviations
+    assert (np.diff(places) > poisson_samples.LONGEST).sum() > 300  # of 480 or so: eight standard deviations
     assert stats.kstest(places / units, "uniform").pvalue > ALPHA
 
 
 def test_with_a_rate_of_one_all_are_in() -> None:
-    assert UnitSampler(1.0).draw(5).tolist() == [0, 1, 2, 3, 4]
-    assert UnitSampler(1 - 2.0**-53).draw(1000).tolist() == list(range(1000))
+    assert PoissonSampler(1.0).draw(5).tolist() == [0, 1, 2, 3, 4]
+    assert PoissonSampler(1 - 2.0**-53).draw(1000).tolist() == list(range(1000))
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 1e-300])
 def test_of_no_units_none_is_in(rate: float) -> None:
-    places = UnitSampler(rate).draw(0)
+    places = PoissonSampler(rate).draw(0)
     assert places.tolist() == []
     assert places.dtype == np.int64
 
 
 @given(rate=st.floats(1e-6, 1, exclude_max=True), units=st.integers(0, 5000))
 def test_places_rise_and_are_places(rate: float, units: int) -> None:
-    places = UnitSampler(rate).draw(units)
+    places = PoissonSampler(rate).draw(units)
     assert (np.diff(places) > 0).all()
     assert places.size == 0 or 0 <= places[0] <= places[-1] < units
 
@@ -178,7 +179,7 @@ def test_places_rise_and_are_places(rate: float, units: int) -> None:
 @pytest.mark.parametrize("rate", [0, -0.1, 1.1, math.nan, True, "0.1", None])
 def test_a_rate_that_is_no_probability_is_refused(rate: object) -> None:
     if rate is True:  # equals 1: all
-        assert len(UnitSampler(rate).draw(3)) == 3
+        assert len(PoissonSampler(rate).draw(3)) == 3
         return
     with pytest.raises(RequestError, match="rate"):
-        UnitSampler(rate)  # type: ignore[arg-type]
+        PoissonSampler(rate)  # type: ignore[arg-type]

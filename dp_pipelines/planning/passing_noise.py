@@ -1,0 +1,167 @@
+"""How often noise alone passes the conditions of a large list: by an exact chance, from public numbers.
+
+In: a stage over a `LargeList`. Out: for each compared statistic the noisy steps that pass; the chance that a partition without
+rows passes. Holds: the steps are those whose published value passes, one by one, since a published value rises with its steps;
+the chance is that of the sampler's own draws, so `plan`, the draw and the report speak of one number. Not covered: drawing.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dp_pipelines.mechanisms.added_noise import AddedNoise, published_values
+from dp_pipelines.mechanisms.by_statistic import mechanism_of
+from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.noise.conditional_draws import SampledLaw
+from dp_pipelines.noise.laws import Law
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.large_list import Condition, LargeList, own_noise
+
+if TYPE_CHECKING:
+    from dp_pipelines.planning.plan import Expectation
+
+FARTHEST = 2**53
+"""Steps that no noisy total exceeds: totals end at 2**52 (`Totals.coarse`), and floats know all whole numbers up to here."""
+
+ENTRY = "listed"
+"""Where the manifest's entry of a stage, and `plan --json`, say what a large list is."""
+
+TOO_MANY = 0.01
+"""Of the partitions that are expected to have rows: more false ones than this get a warning."""
+
+Steps = tuple[int, int]
+"""The first and the last number of noisy steps that pass."""
+
+
+def passing_steps(stage: StagePlan) -> dict[int, Steps]:
+    """The noisy steps that pass, by the place of each statistic that is compared; none do where the first is above the last.
+
+    Args:
+        stage: over a `LargeList`.
+
+    Raises:
+        RequestError: a condition compares what has no noise of its own.
+    """
+    partitions = stage.query.partitions
+    assert isinstance(partitions, LargeList)
+    found: dict[int, Steps] = {}
+    for condition in partitions.conditions:
+        place = _statistic(stage, condition)
+        low, high = found.get(place, (-FARTHEST, FARTHEST))
+        first, last = _steps(stage, condition, place)
+        found[place] = max(low, first), min(high, last)
+    return found
+
+
+def refuse_derived(stage: StagePlan) -> None:
+    """Refuse conditions of a large list, if the stage has one, that compare what has no noise of its own. Errors as above."""
+    if isinstance(stage.query.partitions, LargeList):
+        passing_steps(stage)
+
+
+def compared_noises(stage: StagePlan) -> dict[int, tuple[Law, Steps]]:
+    """The law and the passing steps of each statistic that is compared, by its place. Errors as for `passing_steps`."""
+    found = {}
+    for place, steps in passing_steps(stage).items():
+        noise = stage.noises[place]
+        assert noise is not None
+        found[place] = noise.law, steps
+    return found
+
+
+def chance(stage: StagePlan) -> Fraction:
+    """The chance that a partition without rows passes: noises are independent, so it is a product."""
+    return math.prod((_chance(law, *steps) for law, steps in compared_noises(stage).values()), start=Fraction(1))
+
+
+def described(stage: StagePlan, expect: "Expectation | None" = None) -> dict[str, Any] | None:
+    """What is said of a large list beforehand; None of a stage without one.
+
+    Args:
+        stage: the stage.
+        expect: a guess about the data; it decides a warning alone.
+
+    Returns:
+        `keys`, their number; `having`; `metrics` that are compared; `by_noise`, how many partitions at most pass by noise alone
+        on average, as if none had rows; `words`; and `warning`, where these are too many.
+    """
+    partitions = stage.query.partitions
+    if not isinstance(partitions, LargeList):
+        return None
+    false = float(len(partitions.keys) * chance(stage))
+    text, many = " AND ".join(condition.text for condition in partitions.conditions), f"{len(partitions.keys):,}"
+    found: dict[str, Any] = {
+        "keys": len(partitions.keys),
+        "having": text,
+        "metrics": list(dict.fromkeys(condition.metric for condition in partitions.conditions)),
+        "by_noise": false,
+        "words": f"of {many} listed partitions at most {shown_number(false)} pass {text} by noise alone, on average",
+    }
+    wanted = expect.partitions if expect is not None else None
+    if wanted is not None and false > TOO_MANY * wanted:
+        found["warning"] = (
+            f"{found['words']}: more than 1% of the {wanted:,.0f} partitions that expect declares; "
+            "raise the threshold, or shorten the list"
+        )
+    return found
+
+
+def shown_number(expected: float) -> str:
+    """An expected number for readers.
+
+    >>> shown_number(168736.2), shown_number(0.0421), shown_number(0.0), shown_number(12.34)
+    ('168,737', '0.042', '0', '12.4')
+    """
+    if expected >= 100:
+        return f"{math.ceil(expected):,}"
+    return f"{math.ceil(expected * 10) / 10:g}" if expected >= 1 else f"{expected:.2g}"
+
+
+def _statistic(stage: StagePlan, condition: Condition) -> int:
+    if condition.metric not in stage.query.metrics:
+        raise own_noise(condition.metric, "this stage does not release")
+    metric = stage.query.metrics[condition.metric]
+    statistics = metric.statistics(stage.basis(metric))
+    if len(statistics) != 1:
+        raise own_noise(condition.metric, "adds up two noisy numbers in this plan")
+    if type(mechanism_of(statistics[0])) is not AddedNoise or statistics[0].width is not None:
+        raise own_noise(condition.metric, "is derived from other numbers")
+    return stage.statistics.index(statistics[0])
+
+
+def _steps(stage: StagePlan, condition: Condition, place: int) -> Steps:
+    metric, noise = stage.query.metrics[condition.metric], stage.noises[place]
+    assert noise is not None
+
+    def value(steps: int) -> float:
+        noisy = Noisy(values=published_values(np.array([steps], np.int64), noise), stddev=noise.stddev)
+        values, _ = metric.finish({stage.statistics[place]: noisy}, stage.basis(metric))
+        return float(values[0])
+
+    above = dataclasses.replace(condition, high=math.inf)
+    below = dataclasses.replace(condition, low=-math.inf)
+    first = _first(lambda steps: above.passes(value(steps)))
+    last = _first(lambda steps: not below.passes(value(steps))) - 1
+    return first, last
+
+
+def _first(holds: Callable[[int], bool]) -> int:
+    """The first steps for which something holds that holds for all later ones too; one beyond the last, where for none."""
+    low, high = -FARTHEST, FARTHEST + 1
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@functools.lru_cache(maxsize=64)
+def _chance(law: Law, first: int, last: int) -> Fraction:
+    return SampledLaw.of(law).chance(first, last) if first <= last else Fraction(0)

@@ -1,0 +1,94 @@
+"""The draw over a large list: of partitions with rows as always, of those without rows only the ones that pass are drawn at all.
+
+In: exact totals of the partitions that have rows, a frozen stage over a `LargeList`. Out: the released partitions that pass,
+bucket by bucket. Holds: their joint law is that of drawing the noise of every listed partition and leaving out what does not pass
+(docs/proofs/large_lists.md); an unlisted partition that the filter has let through is dropped by its whole key; rows of both
+kinds are told apart by nothing. Not covered: the order, which is that of the keys once all are together (`staging`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from dp_pipelines.kernels import accumulate
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.lattice import Flags, Integers
+from dp_pipelines.mechanisms.mechanism import Draw, DrawWords, Sources
+from dp_pipelines.noise import entropy
+from dp_pipelines.noise.laws import Law
+from dp_pipelines.noise.poisson_samples import PoissonSampler
+from dp_pipelines.noise.samplers import Sampler
+from dp_pipelines.planning import passing_noise
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.release import draw
+from dp_pipelines.release.staging import sorted_by_key
+
+Compared = Mapping[int, tuple[Law, passing_noise.Steps]]
+"""By the place of a statistic its law, and the steps that pass."""
+
+
+def draw_passing(
+    totals: Totals,
+    stage: StagePlan,
+    place: int,
+    places: int,
+    *,
+    samplers: Callable[[Law], Draw] = Sampler,
+    words: DrawWords = entropy.words,
+) -> Iterator[pa.Table]:
+    """Add noise, once, and give what passes.
+
+    Args:
+        totals: of the partitions of some buckets that have rows, unlisted ones among them.
+        stage: the frozen stage.
+        place, places: which buckets these are (`KeyFile.buckets_of`).
+        samplers, words: the sources of noise and coins. Tests put their own here; nothing above this room can.
+
+    Yields:
+        one table for each bucket, sorted by key.
+    """
+    listed = stage.layout.public
+    assert isinstance(listed, KeyFile)
+    sources = Sources(samplers, words)
+    compared, chance = passing_noise.compared_noises(stage), passing_noise.chance(stage)
+    steps = draw.noisy_numbers(totals, stage, sources)
+    passes = np.ones(len(totals.partitions[0]), np.bool_)
+    for at, (_, (first, last)) in compared.items():
+        noisy = steps[stage.statistics[at]]
+        passes &= (noisy >= first) & (noisy <= last)
+    hashes = listed.hashes(totals.partitions)
+    numbers = listed.numbers(hashes)
+    order = np.argsort(numbers, kind="stable")
+    buckets = listed.buckets_of(place, places)
+    ends = np.searchsorted(numbers[order], np.arange(buckets.start, buckets.stop + 1))
+    for number, begin, end in zip(buckets, ends[:-1], ends[1:], strict=True):
+        bucket, asked = listed.bucket(number), order[begin:end]
+        found = bucket.find([gather.take(column, asked) for column in totals.partitions], hashes[asked])
+        inside = found < len(bucket)
+        with_rows = np.zeros(len(bucket), np.bool_)
+        with_rows[found[inside]] = True
+        kept = inside & passes[asked]
+        keys = [gather.take(column, found[kept]) for column in bucket.columns]
+        tables = draw.released_tables(totals, stage, steps, asked[kept], sources, keys)
+        tables += _of_noise_alone(stage, bucket.columns, _passing(with_rows, chance, words), compared, sources)
+        yield sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
+
+
+def _passing(with_rows: Flags, chance: Fraction, words: DrawWords) -> Integers:
+    """The places without rows whose noise passes: each with this chance, independently of all others."""
+    without = np.flatnonzero(~with_rows)
+    return without[PoissonSampler(chance, words).draw(len(without))] if chance else without[:0]
+
+
+def _of_noise_alone(
+    stage: StagePlan, listed: tuple[pa.Array, ...], places: Integers, compared: Compared, sources: Sources
+) -> list[pa.Table]:
+    """Partitions without rows whose noise passes: what is compared is drawn given that it does, all other noise as always."""
+    keys = tuple(gather.take(column, places) for column in listed)
+    totals = accumulate.nothing_summed(keys, stage.statistics)
+    steps = draw.noisy_numbers(totals, stage, sources, {stage.statistics[at]: given for at, given in compared.items()})
+    return draw.released_tables(totals, stage, steps, np.arange(len(places)), sources, keys)

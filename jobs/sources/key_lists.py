@@ -1,0 +1,113 @@
+"""Public lists that are sorted on disk: made once out of a file of keys, and used again by every run.
+
+In: a Parquet file of keys in rising order, the columns and types of a key. Out: a `KeyFile` in this user's cache. Holds: a list
+is named by the digest of its file's bytes, so that a changed file makes a new list; one that is there is whole, and in a folder
+of this user into which nobody else may write. Not covered: lists are never removed; the folder may be deleted at any time.
+"""
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.disk_errors import told_of_disk
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.sources import own_cache
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns.column_types import column_of_kind
+from dp_pipelines.kernels.columns.key_file import FORMAT, KeyFile
+from dp_pipelines.kernels.columns.key_file_writer import KeyFileWriter, WrongOrder
+from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, is_text
+
+FIELD = "partitions.public_sorted_file"
+
+AT_ONCE = 2**20
+"""Keys that are read at a time."""
+
+MOST_KEYS = 2**32
+"""Keys of a list."""
+
+SORT = "sort it by the columns of partition_by, in their order and rising, nulls last, each key once"
+
+
+def sorted_list(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType] | None) -> KeyFile:
+    """The list of a file, made where this user has none of it yet.
+
+    Args:
+        path: of the Parquet file.
+        name: what the job calls it.
+        columns: of a key, in order.
+        kinds: the types that the data have; None: those of the file.
+
+    Raises:
+        RequestError: the file is none of sorted keys.
+        DiskError: the disk of the cache is full, read-only or failing.
+    """
+    if not path.is_file():
+        raise RequestError(field=FIELD, message=f"file not found: {name!r}", hint="check the path")
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            schema, count = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError, ValueError):
+        raise RequestError(field=FIELD, message=f"cannot be read as Parquet: {name!r}", hint="check the file") from None
+    for column in columns:
+        if schema.names.count(column) != 1:
+            message = f"must have exactly one column {column!r}"
+            raise RequestError(field=FIELD, message=message, hint="name its columns as in partition_by")
+    if not 0 < count <= MOST_KEYS:
+        message = f"must list between 1 and {MOST_KEYS:,} keys"
+        raise RequestError(field=FIELD, message=message, hint="check the file")
+    types = [keys.plain_type(kind) for kind in (kinds or [schema.field(column).type for column in columns])]
+    digest = hashlib.sha256(f"{FORMAT} {list(columns)} {list(map(str, types))} {count} ".encode())
+    with path.open("rb") as stream:
+        digest.update(hashlib.file_digest(stream, "sha256").digest())
+    listed = KeyFile(str(own_cache.folder() / "lists" / digest.hexdigest()), digest.hexdigest(), count, len(columns))
+    if not own_cache.is_own(pathlib.Path(listed.folder)):
+        _make(path, name, columns, types, listed)
+    return listed
+
+
+def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType], listed: KeyFile) -> None:
+    """Sort a list into a folder beside its own, which then gets its name."""
+    target = pathlib.Path(listed.folder)
+    with told_of_disk(target.parent, "point XDG_CACHE_HOME to a larger disk"):
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=".list-"))  # mode 0700
+        try:
+            _fill(KeyFileWriter(made, columns, listed.count), path, name, columns, kinds)
+            with contextlib.suppress(OSError):  # another process was first: its list is the same
+                os.replace(made, target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _fill(
+    writer: KeyFileWriter, path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType]
+) -> None:
+    try:
+        with pa.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(AT_ONCE, columns=list(columns)):
+                writer.add([_typed(c, k, batch.column(c)) for c, k in zip(columns, kinds, strict=True)])
+        writer.finish()
+    except WrongOrder as error:
+        wrong = "is there twice" if error.doubled else "is not above the one before it"
+        raise RequestError(
+            field=FIELD, message=f"lists a key that {wrong}, in row {error.row:,} of {name!r}", hint=SORT
+        ) from None
+    except (pa.ArrowException, ValueError):
+        raise RequestError(field=FIELD, message=f"cannot be read as Parquet: {name!r}", hint="check the file") from None
+
+
+def _typed(name: str, kind: pa.DataType, column: pa.Array) -> pa.Array:
+    """Listed values in the type that the data have."""
+    plain = keys.plain(column)
+    if is_text(plain.type) and (pa.compute.max(pa.compute.binary_length(plain)).as_py() or 0) > LONGEST_KEY:
+        message = f"lists a key of more than {LONGEST_KEY:,} bytes in column {name!r}"
+        raise RequestError(field=FIELD, message=message, hint="leave it out: such a key counts as null in rows")
+    return column_of_kind(name, kind, plain, declared=True)
