@@ -27,7 +27,7 @@ from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import FlooredLaplace
 from dp_pipelines.plan_stages import training_parts
-from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan, auto_statistics, shape_of
 from dp_pipelines.planning.stage_kinds import BestKind

@@ -30,7 +30,7 @@ from dp_pipelines.mechanisms.rank_choice import RankChoice
 from dp_pipelines.mechanisms.smooth_median import MedianByPoints
 from dp_pipelines.mechanisms.training_sums import NoisyTrainingSums
 from dp_pipelines.noise.laws import RoundedGaussian
-from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind, TrainingKind
 from dp_pipelines.query.train_model import TrainModel

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels.accumulate import coarse_words
+from dp_pipelines.kernels.lattice import coarse_words
 from dp_pipelines.kernels.statistics import WEIGHT_BITS, Statistic, UnitWeights
 from dp_pipelines.mechanisms.mechanism import Noise
 from dp_pipelines.noise.laws import FlooredLaplace

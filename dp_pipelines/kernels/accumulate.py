@@ -17,7 +17,15 @@ from dp_pipelines.kernels.bounding import Bounded
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.keys import Codes
-from dp_pipelines.kernels.lattice import VALUE_BITS, Flags, Integers, Lattice, SummandLattice
+from dp_pipelines.kernels.lattice import (
+    VALUE_BITS,
+    Flags,
+    Integers,
+    Lattice,
+    SummandLattice,
+    coarse_counts,
+    coarse_words,
+)
 from dp_pipelines.kernels.layout import Layout, everything
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.sparse_counts import Spread
@@ -430,23 +438,3 @@ def _summed(
             words.append((np.zeros(size, np.int64), np.zeros(size, np.int64)))
     high, low = (tuple(pair[word] for pair in words) for word in range(2))
     return Totals(partitions=partitions, high=high, low=low, cells=spreads, vectors=parts)
-
-
-def coarse_words(high: Integers, low: Integers, *, shift: int, step: int) -> Integers:
-    """Totals high * 2**32 + low of any shape, rounded as `Totals.coarse` rounds."""
-    if high.size == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
-        fine = ((high << np.int64(32)) + low) << np.int64(shift)
-        if step < 1 << 61:
-            # Clipped here too: which way is taken depends on all partitions, so it must not show in any.
-            return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)
-    exact = ((high.astype(object) << 32) + low.astype(object)) << shift
-    return np.clip((exact + step // 2) // step, -(2**52), 2**52).astype(np.int64)
-
-
-def coarse_counts(counts: Integers, *, shift: int, step: int) -> Integers:
-    """Counts * 2**shift in units of `step`, rounded as `Totals.coarse` rounds; any shape.
-
-    Counts above 2**40 are taken for 2**40, each by itself, which can only bring two of them closer.
-    """
-    fine = np.minimum(counts, np.int64(2**40)) << np.int64(shift)
-    return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)

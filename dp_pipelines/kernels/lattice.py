@@ -286,3 +286,23 @@ def numbers_and_nulls(column: pa.Array) -> tuple[Floats, Flags | None]:
     if nulls is not None:
         values = np.where(nulls, 0.0, values)
     return values, nulls
+
+
+def coarse_words(high: Integers, low: Integers, *, shift: int, step: int) -> Integers:
+    """Totals high * 2**32 + low of any shape, rounded as `accumulate.Totals.coarse` rounds."""
+    if high.size == 0 or max(-int(high.min()), int(high.max())) < 1 << (29 - shift):
+        fine = ((high << np.int64(32)) + low) << np.int64(shift)
+        if step < 1 << 61:
+            # Clipped here too: which way is taken depends on all partitions, so it must not show in any.
+            return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)
+    exact = ((high.astype(object) << 32) + low.astype(object)) << shift
+    return np.clip((exact + step // 2) // step, -(2**52), 2**52).astype(np.int64)
+
+
+def coarse_counts(counts: Integers, *, shift: int, step: int) -> Integers:
+    """Counts * 2**shift in units of `step`, rounded as `accumulate.Totals.coarse` rounds; any shape.
+
+    Counts above 2**40 are taken for 2**40, each by itself, which can only bring two of them closer.
+    """
+    fine = np.minimum(counts, np.int64(2**40)) << np.int64(shift)
+    return np.clip((fine + np.int64(step // 2)) // np.int64(step), -(2**52), 2**52)

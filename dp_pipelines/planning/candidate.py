@@ -1,7 +1,7 @@
 """What a plan is chosen among: ways to run a stage, at a noise level, under a budget.
 
 In: queries, weights, a noise level. Out: records and what they cost. Holds: what costs are said to be is what the accountant
-says of records. Not covered: which candidate is taken (planning.choose) and its noise in integers (planning.integer_noise).
+says of records. Not covered: which candidate is taken (planning.choose) and its noise in integers (noise_levels.integer_noise).
 """
 
 import dataclasses

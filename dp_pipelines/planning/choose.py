@@ -2,7 +2,7 @@
 
 In: queries with shares, a budget, a split over runs. Out: `StageChoices` for each stage and the two noise scales, calibrated so
 that the privacy loss distribution of all records meets the budget. Holds: nothing here sees data. Candidates are compared by an
-expected error, as if all runs got the same part; only the last step (planning.integer_noise), on the integer records that will
+expected error, as if all runs got the same part; only the last step (noise_levels.integer_noise), on the integer records that
 run, decides the noise, so a poor comparison costs accuracy and never privacy.
 """
 
@@ -19,7 +19,7 @@ from dp_pipelines.mechanisms import training_sums
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.metrics.sums import Sum
-from dp_pipelines.planning import fixed_noise, noise_search, reserve, stage
+from dp_pipelines.planning import reserve, stage
 from dp_pipelines.planning.candidate import (
     SELECTION_DELTA,
     Calibrated,
@@ -30,7 +30,8 @@ from dp_pipelines.planning.candidate import (
     TotalBudget,
     selection_delta,
 )
-from dp_pipelines.planning.integer_noise import searched, settle
+from dp_pipelines.planning.noise_levels import fixed_noise, noise_search
+from dp_pipelines.planning.noise_levels.integer_noise import searched, settle
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage_kinds import kind_of
 from dp_pipelines.query.query import PrivatePartitions, Query

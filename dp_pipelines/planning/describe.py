@@ -16,7 +16,8 @@ from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import ROWS, UNITS, Metric, Noisy
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.plan_stages.reads import Rows, UnitFacts
-from dp_pipelines.planning import json_digest, limits, passing_noise, reserve, training_noise
+from dp_pipelines.planning import json_digest, limits, reserve
+from dp_pipelines.planning.noise_levels import passing_noise, training_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.large_list import LargeList

@@ -22,19 +22,11 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import (
-    describe,
-    fixed_noise,
-    integer_noise,
-    json_digest,
-    noise_limit,
-    power,
-    rounds,
-    usefulness,
-)
+from dp_pipelines.planning import describe, json_digest, power, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
-from dp_pipelines.planning.passing_noise import refuse_derived
+from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
+from dp_pipelines.planning.noise_levels.passing_noise import refuse_derived
 from dp_pipelines.planning.payment import Payment, named_run
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage import StagePlan, build_stage

@@ -3,7 +3,7 @@
 In: the name of a split, the number of runs, what was calibrated for the round with most noise. Out: the same for any round.
 Holds: everything is derived in integers and fractions, so that a stored plan has the same rounds on every machine; the noise of
 two rounds is in the inverse proportion of their parts, up to a 64th of a step of its scale. Not covered: what the rounds cost
-together (planning.integer_noise calibrates on all of their records), and the order of rounds (the ledger numbers them).
+together (noise_levels.integer_noise calibrates on all of their records), and the order of rounds (the ledger numbers them).
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """What calibration decided about a stage, in integers: with the query it determines the stage.
 
 In: a strategy, a law and a number of steps for each noisy statistic. Out: frozen values that a plan stores and a ledger keeps.
-Not covered: how they are found (planning.choose, planning.integer_noise) and what they mean (planning.stage).
+Not covered: how they are found (planning.choose, planning.noise_levels.integer_noise) and what they mean (planning.stage).
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ from dp_pipelines.errors import BudgetError
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
-from dp_pipelines.planning import noise_search
+from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions

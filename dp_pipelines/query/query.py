@@ -7,13 +7,12 @@ it costs (`dp_pipelines.planning`).
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated
 
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds import partition_bound, value_bounds
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.metrics.lookup_bound import PartitionScale
 from dp_pipelines.query import rollup_rules
@@ -24,107 +23,15 @@ from dp_pipelines.query.contribution_bounds import ContributionBounds as Contrib
 from dp_pipelines.query.kept import COLUMN as KEPT
 from dp_pipelines.query.kept import MOST_COLUMNS as MOST_KEPT
 from dp_pipelines.query.kept import Kept
+from dp_pipelines.query.partitions import EVERYTHING as EVERYTHING
+from dp_pipelines.query.partitions import UNSAID as UNSAID
+from dp_pipelines.query.partitions import PrivatePartitions as PrivatePartitions
+from dp_pipelines.query.partitions import PublicPartitions as PublicPartitions
+from dp_pipelines.query.partitions import ReleasedPartitions as ReleasedPartitions
+from dp_pipelines.query.partitions import Strategy as Strategy
 from dp_pipelines.query.rollup import LEVEL, REST, Rollup, RollupLevel
 from dp_pipelines.query.rollup import of as rollup_of
 from dp_pipelines.query.windows import WINDOW_END, WINDOW_START, Windows
-
-Strategy = Literal["auto", "truncated_geometric", "laplace", "gaussian", "weighted_gaussian", "sips"]
-"""How partitions are selected: see `dp_pipelines.selection`."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivatePartitions:
-    """Partitions are taken from the data, each with a probability that one unit hardly changes.
-
-    Args:
-        strategy: `auto` takes the strategy that keeps the smallest partitions, computed from public numbers.
-        min_users: a partition with fewer units is never kept; the strategy is applied to the units above `min_users - 1`.
-        weight: share of the budget beside the metrics' weights.
-    """
-
-    strategy: Strategy = "auto"
-    min_users: Annotated[int, checks.Whole(low=0, high=2**40)] = 0
-    weight: Annotated[float, checks.Real(above=0, below=1e6)] = 1.0
-
-    def __post_init__(self) -> None:
-        if self.strategy not in get_args(Strategy):
-            raise RequestError(field="strategy", message="must be one of " + ", ".join(get_args(Strategy)))
-        checks.declared(self)
-        if self.strategy in ("weighted_gaussian", "sips") and self.min_users > 1:
-            raise RequestError(
-                field="min_users",
-                message=f"must be 0 or 1 with strategy {self.strategy}, whose statistic is not a number of users",
-                hint="choose another strategy, or leave out min_users",
-            )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleasedPartitions:
-    """The published partitions are those that other stages of the plan have released by then: see `plan_stages.phases`.
-
-    Args:
-        stages: names of these stages.
-        known: whether they have been released, and the stage holds the list.
-    """
-
-    stages: tuple[str, ...]
-    known: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PublicPartitions:
-    """The published partitions are exactly this list, whatever the data hold. It must not come from the data.
-
-    Args:
-        keys: one tuple of plain values for each partition, in the order of `partition_by`; None is a null.
-
-    >>> PublicPartitions(keys=[("north", 1), ("south", 1)]).keys
-    (('north', 1), ('south', 1))
-    """
-
-    keys: Sequence[Sequence[Any]]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.keys, ListedKeys):
-            self._check_tuples()
-        if not self.keys:
-            raise RequestError(field="public", message="must name at least one partition")
-
-    def _check_tuples(self) -> None:
-        if isinstance(self.keys, (str, bytes)) or not isinstance(self.keys, Sequence):
-            raise RequestError(field="public", message="must be a list with one list of values for each partition")
-        for index, key in enumerate(self.keys):
-            if isinstance(key, (str, bytes)) or not isinstance(key, (list, tuple)):
-                raise RequestError(
-                    field=f"public[{index}]", message="must be a list with one value for each partition column"
-                )
-            if any(isinstance(value, (list, tuple, dict, set)) for value in key):
-                raise RequestError(field=f"public[{index}]", message="must hold plain values, not lists or mappings")
-        object.__setattr__(self, "keys", ListedKeys.of_tuples(tuple(tuple(key) for key in self.keys)))
-
-    @property
-    def columns(self) -> ListedKeys:
-        """The list by column, as layouts hold it."""
-        return self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))
-
-    def check(self, query: "Query") -> None:
-        """Refuse keys that are none of a query's partitions.
-
-        Raises:
-            RequestError: one has not as many values as there are partition columns.
-        """
-        listed, width = self.keys, len(query.partition_columns)
-        for index, key in enumerate(listed[:1] if isinstance(listed, ListedKeys) else listed):
-            if len(key) != width:
-                message = f"must have {width} values, one for each column of partition_by"
-                raise RequestError(field=f"public[{index}]", message=message)
-
-
-UNSAID = PrivatePartitions()
-"""What partitions are where nothing is said of them."""
-
-EVERYTHING = PublicPartitions(keys=[()])
-"""The one partition of a total: it has no key."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ HALVINGS = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Estimates:
+class LevelEstimates:
     """One number for each group of each level, from the coarsest.
 
     Args:
@@ -33,7 +33,7 @@ class Estimates:
     alone: tuple[Floats, ...]
 
 
-def least_squares(values: Sequence[Floats], variances: Sequence[float], parents: Sequence[Codes]) -> Estimates:
+def least_squares(values: Sequence[Floats], variances: Sequence[float], parents: Sequence[Codes]) -> LevelEstimates:
     """The best linear unbiased estimate of all groups, given that each is the sum of those below it.
 
     Hay, Rastogi, Miklau, Suciu (VLDB 2010), with a variance for each level: up, a group's own number and the sum of its parts'
@@ -64,13 +64,13 @@ def least_squares(values: Sequence[Floats], variances: Sequence[float], parents:
         share = alone[level + 1] / wholes[level][parent]
         final.append(ups[level + 1] + share * (final[level] - sums[level])[parent])
         spread.append(alone[level + 1] * (1 - share) + share**2 * spread[level][parent])
-    return Estimates(values=tuple(final), variances=tuple(spread), alone=tuple(alone))
+    return LevelEstimates(values=tuple(final), variances=tuple(spread), alone=tuple(alone))
 
 
-def as_measured(values: Sequence[Floats], variances: Sequence[float]) -> Estimates:
+def as_measured(values: Sequence[Floats], variances: Sequence[float]) -> LevelEstimates:
     """The numbers as they are: where parts of each group are unknown, least squares change nothing."""
     each = tuple(np.full(len(of_level), float(variance)) for of_level, variance in zip(values, variances, strict=True))
-    return Estimates(values=tuple(values), variances=each, alone=each)
+    return LevelEstimates(values=tuple(values), variances=each, alone=each)
 
 
 def rest_of(above: Floats, parts: Floats, parents: Codes) -> Floats:

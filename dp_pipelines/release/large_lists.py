@@ -22,7 +22,7 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.planning import passing_noise
+from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import draw
 from dp_pipelines.release.staging import sorted_by_key

@@ -23,7 +23,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import PublicPartitions
 from dp_pipelines.query.rollup import LEVEL, REST, SELECTED, STATISTICS
 from dp_pipelines.release import consistent
-from dp_pipelines.release.consistent import Estimates
+from dp_pipelines.release.consistent import LevelEstimates
 from dp_pipelines.release.staging import sorted_by_key
 
 
@@ -99,17 +99,17 @@ class _Tree:
             variances.append(noise.stddev**2)
         return values, variances
 
-    def raw(self, stage: StagePlan, statistic: Statistic) -> Estimates:
+    def raw(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
         """The noisy numbers as they were drawn, and what they leave for the rests."""
         return self._beside(consistent.as_measured(*self.noisy(stage, statistic)))
 
-    def fitted(self, stage: StagePlan, statistic: Statistic) -> Estimates:
+    def fitted(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
         """The least squares over all levels; where parts are unknown, nothing is known better than by its own number."""
         if not self.all_parts or not statistic.adds_up:
             return self.raw(stage, statistic)
         return consistent.least_squares(*self.noisy(stage, statistic), self.parents)
 
-    def _beside(self, measured: Estimates) -> Estimates:
+    def _beside(self, measured: LevelEstimates) -> LevelEstimates:
         if self.all_parts:
             return measured
         values, variances = [measured.values[0]], [measured.variances[0]]
@@ -119,7 +119,7 @@ class _Tree:
             left_spread = consistent.rest_variance(measured.variances[level - 1], spread, parents)
             values.append(np.concatenate([own, left]))
             variances.append(np.concatenate([spread, left_spread]))
-        return Estimates(values=tuple(values), variances=tuple(variances), alone=tuple(variances))
+        return LevelEstimates(values=tuple(values), variances=tuple(variances), alone=tuple(variances))
 
 
 def _places(above: pa.Table, below: pa.Table, names: Sequence[str]) -> Codes:
@@ -194,7 +194,7 @@ def _metric(tree: _Tree, stage: StagePlan, metric: Metric) -> list[list[pa.Array
 
 
 def _finished(
-    metric: Metric, stage: StagePlan, estimates: Mapping[Statistic, Estimates], level: int, *, alone: bool = False
+    metric: Metric, stage: StagePlan, estimates: Mapping[Statistic, LevelEstimates], level: int, *, alone: bool = False
 ) -> ReleasedValues:
     """What a metric makes of its statistics on one level, each group with a deviation of its own."""
     noisy = {

@@ -55,7 +55,7 @@ class ShownRows:
 
         Args:
             table: the stage's whole released table; over a large list what of it passes the condition.
-            large: what is said of that list (`planning.passing_noise.described`).
+            large: what is said of that list (`planning.noise_levels.passing_noise.described`).
 
         >>> table = pa.table({"k": ["a", "b", "c"], "n": [2.0, 9.0, None]})
         >>> shown = ShownRows(keys=("k",), ranks=("k",), order_by=(SortColumn(column="n", descending=True),), limit=1)

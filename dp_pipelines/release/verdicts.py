@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.lattice import Flags, Floats
 from dp_pipelines.metrics import registry
 from dp_pipelines.metrics.base import ERROR_BAR, RAW, UNITS, Judged
-from dp_pipelines.planning import passing_noise
+from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.release import finest_rows, shown_rows
 
 CHANCE = 0.05

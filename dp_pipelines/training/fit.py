@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages import training_parts
-from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import pay
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan

@@ -5,7 +5,7 @@ the norms of the noisy gradients. Holds: each step is one release of the sum of 
 over a fresh Poisson sample of them, with noise drawn for this sum only; it looks at nothing else in the data. The plan
 fixes the number of steps and when the state is kept. A killed run continues from the last kept state: nobody saw what
 it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). Not covered: what the plan accounts for
-(`planning.training_noise`), and where the state is kept.
+(`planning.noise_levels.training_noise`), and where the state is kept.
 """
 
 import concurrent.futures

@@ -22,7 +22,7 @@ from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
-from dp_pipelines.planning import passing_noise
+from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import manifest, shown_rows, staging, verdicts

@@ -35,7 +35,7 @@ from dp_pipelines.noise import entropy
 from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning import stage as stages
-from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.plan import Round
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Number, NumberLabel, Steps, TrainModel
 from dp_pipelines.training import trainer

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, bounding, keys
+from dp_pipelines.kernels import accumulate, bounding, keys, lattice
 from dp_pipelines.kernels.cells import Bins, Categories, TreeLevel
 from dp_pipelines.kernels.columns import hashing
 from dp_pipelines.kernels.layout import Layout
@@ -106,7 +106,7 @@ def coarse(merged: Sequence[accumulate.Totals], statistic: int, shift: int, step
         for part in merged
         for key, row in zip(
             nb._keys(part),
-            accumulate.coarse_counts(np.array(dense(part, statistic), np.int64), shift=shift, step=step).tolist(),
+            lattice.coarse_counts(np.array(dense(part, statistic), np.int64), shift=shift, step=step).tolist(),
             strict=True,
         )
         for cell, count in enumerate(row)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.kernels import accumulate
+from dp_pipelines.kernels import lattice
 from dp_pipelines.kernels.cells import Bins, Categories, Cells, TreeLevel
 from dp_pipelines.kernels.statistics import CellCounts
 from tests.helpers import cells as wide
@@ -179,10 +179,10 @@ def test_order_batches_shards_and_places_change_no_count_under_bounds_that_bind(
 @given(st.lists(st.integers(0, 2**62), max_size=6), st.integers(1, 2**62), st.sampled_from([0, 20]))
 def test_coarse_counts_are_those_of_pythons_integers(counts: list[int], step: int, shift: int) -> None:
     expected = [max(-(2**52), min(2**52, ((min(c, 2**40) << shift) + step // 2) // step)) for c in counts]
-    assert accumulate.coarse_counts(np.array(counts, np.int64), shift=shift, step=step).tolist() == expected
+    assert lattice.coarse_counts(np.array(counts, np.int64), shift=shift, step=step).tolist() == expected
 
 
 @given(st.integers(0, 2**41), st.integers(0, 2**24), st.integers(1, 2**44))
 def test_a_count_that_moves_by_d_moves_by_d_over_step_rounded_up_at_most(count: int, moved: int, step: int) -> None:
-    low, high = accumulate.coarse_counts(np.array([count, count + moved]), shift=20, step=step).tolist()
+    low, high = lattice.coarse_counts(np.array([count, count + moved]), shift=20, step=step).tolist()
     assert 0 <= high - low <= -(-(moved << 20) // step)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dp_pipelines import BudgetError
-from dp_pipelines.planning.noise_search import least_integer, least_level
+from dp_pipelines.planning.noise_levels.noise_search import least_integer, least_level
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-6, 1e6), st.floats(1e-6, 0.1), st.floats(1.01, 4))

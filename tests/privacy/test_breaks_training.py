@@ -15,7 +15,7 @@ import pytest
 from dp_pipelines import ContributionBounds, Count, Plan, PublicPartitions, Query
 from dp_pipelines.accounting import accountant
 from dp_pipelines.errors import DpError
-from dp_pipelines.planning import training_noise
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Category, ClassLabel, Feature, Number, Steps, TrainModel
 from dp_pipelines.training import stage_on_disk
 from dp_pipelines.training.examples.store import Chunk

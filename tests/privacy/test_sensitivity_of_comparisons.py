@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import dp_pipelines as dp
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import accumulate
-from dp_pipelines.kernels.accumulate import coarse_words
-from dp_pipelines.kernels.lattice import SummandLattice
+from dp_pipelines.kernels.lattice import SummandLattice, coarse_words
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import ClippedUnitSum, NotNullCount, RowCount, Statistic, UnitCount, ValueSum
 from dp_pipelines.metrics.unit_moments import UnitProducts

@@ -20,7 +20,7 @@ from dp_pipelines.mechanisms.mechanism import Sources
 from dp_pipelines.metrics.base import Metric
 from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.samplers import Sampler
-from dp_pipelines.planning import passing_noise
+from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.release import large_lists

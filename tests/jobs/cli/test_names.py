@@ -131,7 +131,7 @@ def test_two_stages_have_different_files_on_every_system(pair: tuple[str, str]) 
 def copied(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A copy of some of the library's code, which the cache takes for the library."""
     (tmp_path / "planning").mkdir()
-    for name in ("checks.py", "planning/integer_noise.py"):
+    for name in ("checks.py", "planning/noise_levels/integer_noise.py"):
         (tmp_path / name).write_bytes((pathlib.Path(dp.__path__[0]) / name).read_bytes())
     monkeypatch.setattr(dp, "__path__", [str(tmp_path)])
     return tmp_path

@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -115,7 +116,7 @@ def test_while_a_thread_spills_others_wait_where_the_memory_is_full(
         one.add((1, table(2, 100)))  # of this there is room
         other = threading.Thread(target=one.add, args=((1, table(3, 300)),))
         other.start()
-        other.join(0.2)
+        time.sleep(0.2)
         assert other.is_alive()
         assert held._bytes <= 10_000
         go_on.set()
@@ -132,7 +133,7 @@ def test_what_is_being_spilled_is_waited_for(tmp_path: pathlib.Path, monkeypatch
     with spilling(one, monkeypatch) as go_on:
         taker = threading.Thread(target=lambda: found.extend(one.take(0)))
         taker.start()
-        taker.join(0.2)
+        time.sleep(0.2)
         assert taker.is_alive()
         go_on.set()
         taker.join(60)

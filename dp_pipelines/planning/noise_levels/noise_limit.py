@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.kernels.clipped_vectors import fits
 from dp_pipelines.planning.candidate import Calibrated
+from dp_pipelines.planning.noise_levels.training_noise import multiplier
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.planning.training_noise import multiplier
 from dp_pipelines.query.train_model import TrainModel
 
 

@@ -13,8 +13,9 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, RequestError
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.added_noise import noise_record
-from dp_pipelines.planning import noise_search, stage
+from dp_pipelines.planning import stage
 from dp_pipelines.planning.candidate import LARGEST_SCALE, SCALE_GRID, Queries, TotalBudget
+from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.query.query import PrivatePartitions, Query
 
 LAWS = ("gaussian", "laplace")

@@ -12,7 +12,7 @@ from typing import TypeVar
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.planning import noise_search, rounds, stage
+from dp_pipelines.planning import rounds, stage
 from dp_pipelines.planning.candidate import (
     HINT,
     LARGEST_SCALE,
@@ -26,9 +26,10 @@ from dp_pipelines.planning.candidate import (
     ideal,
     selection_delta,
 )
+from dp_pipelines.planning.noise_levels import noise_search
+from dp_pipelines.planning.noise_levels.training_noise import FINEST
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.planning.stage_choices import Choice, StageChoices
-from dp_pipelines.planning.training_noise import FINEST
 
 Real = TypeVar("Real", int, float)
 
