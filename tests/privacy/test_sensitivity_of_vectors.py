@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dp_pipelines.kernels import accumulate, lattice, vectors
+from dp_pipelines.kernels import accumulate, vectors
+from dp_pipelines.kernels.lattice import coarse_words
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.moments import Moments
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
@@ -288,7 +289,7 @@ def test_records_without_what_rounding_adds_are_found() -> None:
     )
     border = np.full((1, size), step // 2 - 1, np.int64)
     contribution = np.full((1, size), math.isqrt(shape.unit**2 // size), np.int64)
-    before, after = (lattice.coarse_words(x * 0, x, shift=0, step=step) for x in (border, border + contribution))
+    before, after = (coarse_words(x * 0, x, shift=0, step=step) for x in (border, border + contribution))
     change = moved({("k",): before[0]}, {("k",): after[0]})
     assert within(change, shape.steps(step))
     too_little = dataclasses.replace(shape.steps(step), l2_squared=(-(-shape.unit // step)) ** 2)
