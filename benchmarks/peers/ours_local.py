@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 watch = workload.Stopwatch()
 if workload.MEMORY_GIB:
     resource.setrlimit(resource.RLIMIT_AS, (workload.MEMORY_GIB << 30,) * 2)
-from dp_pipelines.jobs.cli import late_pandas  # noqa: E402
+from dp_pipelines.jobs.sources import late_pandas  # noqa: E402
 
 late_pandas.put_off()  # as the command does, before anything has Arrow look for pandas
 
