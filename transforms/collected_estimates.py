@@ -16,7 +16,7 @@ from dp_pipelines import checks
 from dp_pipelines.collect.question import Question
 from dp_pipelines.collected.collected_stage import CollectedStage
 from dp_pipelines.noise import entropy
-from dp_pipelines.steps.collected import estimated
+from dp_pipelines.steps.collected import estimated, one_of_each
 from dp_pipelines.transforms.beam_flow import Wired
 from dp_pipelines.transforms.release_transform import ReleaseTransform
 from dp_pipelines.transforms.rows.input_tables import Types, input_tables
@@ -70,8 +70,10 @@ class CollectedEstimates(ReleaseTransform):
         tables, known = input_tables(pcoll, self.types, columns)
         if known:
             self._stage.check_types(pa.schema(known.items()))
-        assert self.salt is not None
-        wiring = functools.partial(
-            estimated, stage=self._stage, unit=self._unit, num_shards=self.num_shards, salt=self.salt
-        )
-        return tables | "Estimates" >> Wired(wiring)
+        if self._unit:
+            assert self.salt is not None
+            kept = functools.partial(
+                one_of_each, unit=self._unit, reads=columns, num_shards=self.num_shards, salt=self.salt
+            )
+            tables = tables | "OneOfEach" >> Wired(kept)
+        return tables | "Estimates" >> Wired(functools.partial(estimated, stage=self._stage))

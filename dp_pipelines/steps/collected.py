@@ -20,26 +20,28 @@ WORD = 8
 """Bytes of a count."""
 
 
-def estimated(
-    reports: Flow, stage: CollectedStage, unit: Sequence[str] = (), *, num_shards: int = 1, salt: int = 0
-) -> Flow:
-    """The estimates of a stage.
+def one_of_each(rows: Flow, *, unit: Sequence[str], reads: Sequence[str], num_shards: int, salt: int) -> Flow:
+    """One row of each sender, by a keyed hash of what is read. Rows without a sender are dropped.
 
     Args:
-        reports: tables with the columns that the stage reads, and those of the unit.
-        stage: what is estimated.
-        unit: the columns that name a sender, of whom one row counts, by a keyed hash; none: each row counts.
+        rows: tables of reports.
+        unit: the columns that name a sender.
+        reads: the columns of reports.
         num_shards: into how many groups of units the rows are cut.
         salt: a 64-bit number for the hashes of this run.
     """
-    if unit:
-        reports = reports.inside(
-            "OneOfEach",
-            lambda rows: with_unit_columns(
-                rows, unit=unit, reads=stage.reads, unit_columns=AsTheyAre(), max_rows_per_unit=1,
-                num_shards=num_shards, salt=salt,
-            ),
-        )  # fmt: skip
+    return with_unit_columns(
+        rows, unit=unit, reads=reads, unit_columns=AsTheyAre(), max_rows_per_unit=1, num_shards=num_shards, salt=salt
+    )
+
+
+def estimated(reports: Flow, stage: CollectedStage) -> Flow:
+    """The estimates of a stage, as one table.
+
+    Args:
+        reports: tables with the columns that the stage reads, each row another person's.
+        stage: what is estimated.
+    """
     none = reports.known("None", [(0, as_table(np.zeros(stage.width, dtype=np.int64)))], Sharded)
     counted = reports.each("Count", CountReports(stage)).with_others("WithNone", none)
     return counted.by_key("Sum").each("Estimate", PublishCounts(stage))
