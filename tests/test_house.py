@@ -24,7 +24,7 @@ ORDER = (*LAYERS.split(), "")
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "sources", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "init", "beam_yaml", "cli"),
+    *("session", "dataflow", "tune", "init", "collected", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 
@@ -59,6 +59,7 @@ KINDS_COMPARED = {
     "dp_pipelines.report.ledger_page": "reads the chain's kinds of event, as an export holds them",
     "dp_pipelines.training.kernels.loops": "Numba compiles numbers, no objects",
     "dp_pipelines.jobs.spec.select_stages": "the tag of a stage, before its model is known",
+    "dp_pipelines.jobs.spec.collected_job": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.spec.job_file": "the tag of a stage, before its model is known",
     "dp_pipelines.jobs.terminal.summary": "reads the plan's JSON",
 }

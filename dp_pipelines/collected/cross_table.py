@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dp_pipelines.collect.question import Question
-from dp_pipelines.collected.estimates import ByChance, PeopleEstimates, estimator_of
+from dp_pipelines.collected.estimates import ByChance, Floats, PeopleEstimates, estimator_of
 from dp_pipelines.collected.support import BLOCK, Counts, Reports, support_of
 from dp_pipelines.errors import RequestError
 
@@ -94,15 +94,32 @@ class CrossTable:
         row_share = np.clip((rows / n - q1) / (p1 - q1), 0, 1)
         column_share = np.clip((columns / n - q2) / (p2 - q2), 0, 1)
         both = np.clip(values / n, 0, np.minimum(row_share, column_share))
+        square = self._square(row_share, column_share, both)
+        return PeopleEstimates(n, values, np.sqrt(n * np.maximum(square - both, 0)))
+
+    def expected_deviation(self, reports: int, share: float) -> float:
+        """The standard deviation of one pair's number of people before a report is collected.
+
+        Args:
+            reports: how many there will be.
+            share: of people with the pair. Each of its two values is as frequent, or as in an even spread where that is more.
+        """
+        row_share, column_share = (np.array(max(share, 1 / size)) for size in self.shape)
+        square = self._square(row_share, column_share, np.array(share))
+        return float(np.sqrt(reports * np.maximum(square - share, 0)))
+
+    def _square(self, row_share: Floats, column_share: Floats, both: Floats) -> Floats:
+        """The mean square of one report's part of an estimate, given the shares of people with each value and with both."""
+        (p1, q1), (p2, q2) = (_chances(question) for question in (self.rows, self.columns))
         a1, b1 = _second_moments(p1, q1)
         a2, b2 = _second_moments(p2, q2)
-        square = (
+        found: Floats = (
             both * a1 * a2
             + (row_share - both) * a1 * b2
             + (column_share - both) * b1 * a2
             + np.maximum(1 - row_share - column_share + both, 0) * b1 * b2
         )
-        return PeopleEstimates(n, values, np.sqrt(n * np.maximum(square - both, 0)))
+        return found
 
 
 def _chances(question: Question) -> tuple[float, float]:

@@ -8,6 +8,7 @@ messages are public. Slow modules are imported only by the command that needs th
 import argparse
 import difflib
 import os
+import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -308,9 +309,15 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.spec import job_file
+    from dp_pipelines.jobs.spec import collected_job, job_file
 
-    return _print_plan(_planned(job_file.load(given.job), given.param, given.group), given.json, explain=given.explain)
+    content = job_file.content_of(given.job)
+    if collected_job.is_collected(content):
+        from dp_pipelines.jobs.cli import collected_commands
+
+        return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
+    file = job_file.checked(content, pathlib.Path(given.job))
+    return _print_plan(_planned(file, given.param, given.group), given.json, explain=given.explain)
 
 
 def _print_plan(plan: dict[str, Any], as_json: bool, *, explain: bool = False, above: str = "") -> int:
@@ -374,10 +381,15 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.run.run import run
-    from dp_pipelines.jobs.spec import job_file
+    from dp_pipelines.jobs.spec import collected_job, job_file
 
-    file = job_file.load(given.job)
+    content = job_file.content_of(given.job)
     _check_output(given.output)
+    if collected_job.is_collected(content):
+        from dp_pipelines.jobs.cli import collected_commands
+
+        return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
+    file = job_file.checked(content, pathlib.Path(given.job))
     with Stoppable(to_the_end=given.as_command) as stoppable:
         stoppable.makes(given.output)
         if given.synthetic:

@@ -7,7 +7,7 @@ Holds: no text of a failure of Beam leaves this module, since it may quote rows.
 import contextlib
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.runners.shuffle import SpillFailed
+from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
 from dp_pipelines.planning.stage import StagePlan
@@ -85,7 +86,7 @@ def run_pipeline(
     with travelling_through(folder, _lists(stages.values())):
         shards = build.num_shards(request, engine.given, shuffled_rows.of_stages(request, stages))
         files = build.build(engine.start(pipeline), request, stages, folder, without or {}, shards)
-        _wait(engine, pipeline, request, stages, progress, folder)
+        wait(engine, pipeline, request, stages, progress, folder)
     missing = [name for name, path in files.items() if not path.is_file()]
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
@@ -126,7 +127,7 @@ def run_examples(
     pipeline = engine.pipeline(progress, len(request.source.files), [name])
     shards = build.num_shards(request, engine.given, shuffled_rows.of_examples(request, name))
     build.build_examples(engine.start(pipeline), request, name, folder, salt, shards, key)
-    _wait(engine, pipeline, request, [name], progress, folder)
+    wait(engine, pipeline, request, [name], progress, folder)
 
 
 def run_tuning(
@@ -157,14 +158,40 @@ def run_tuning(
     pipeline = engine.pipeline(progress, len(request.source.files), [stage.name])
     shards = build.num_shards(request, engine.given, shuffled_rows.of_tuning(request, stage))
     build.build_tuning(engine.start(pipeline), request, stage, configurations, str(path), shards, salt)
-    _wait(engine, pipeline, request, [stage.name], progress, path.parent)
+    wait(engine, pipeline, request, [stage.name], progress, path.parent)
     if not path.is_file():
         raise RunFailed("the predicted errors were not written; no output remains")
 
 
-def _wait(
-    engine: "Engine", pipeline: Any, request: Request, stages: Iterable[str], progress: Progress, folder: pathlib.Path
+class ReadsFiles(Protocol):
+    """What is run: files are read."""
+
+    @property
+    def source(self) -> Source:
+        """The files."""
+        ...
+
+
+def wait(
+    engine: "Engine",
+    pipeline: Any,
+    request: ReadsFiles,
+    stages: Iterable[str],
+    progress: Progress,
+    folder: pathlib.Path,
 ) -> None:
+    """Run a graph to its end.
+
+    Args:
+        engine: what runs it.
+        pipeline: the graph.
+        request, stages: what is run.
+        progress: is told each step.
+        folder: into which it writes.
+
+    Raises:
+        DpError: it failed; the message is public.
+    """
     progress.show("starting")
     late_collection.begin()
     try:
@@ -181,7 +208,7 @@ def _wait(
 
 def public_part(
     error: Exception,
-    request: Request,
+    request: ReadsFiles,
     stages: Iterable[str],
     folder: pathlib.Path | None = None,
     lack: "Lack | None" = None,

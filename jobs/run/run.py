@@ -302,14 +302,22 @@ def check_run_id(run_id: str | None, file: JobFile) -> None:
     Raises:
         RequestError: as said.
     """
-    if run_id is None:
-        if file.job.budget.runs > 1:
-            raise RequestError(
-                field="--run-id",
-                message=f"is required: the budget covers {file.job.budget.runs} runs, and each needs its own name",
-                hint="add e.g. --run-id 2026-W01",
-            )
-    elif not RUN_ID.match(run_id):
+    if run_id is None and file.job.budget.runs > 1:
+        raise RequestError(
+            field="--run-id",
+            message=f"is required: the budget covers {file.job.budget.runs} runs, and each needs its own name",
+            hint="add e.g. --run-id 2026-W01",
+        )
+    check_name_of_run(run_id)
+
+
+def check_name_of_run(run_id: str | None) -> None:
+    """Refuse a name that no run may have.
+
+    Raises:
+        RequestError: as said.
+    """
+    if run_id is not None and not RUN_ID.match(run_id):
         message = "must have 1 to 200 letters, digits or characters of _.:@/+- and start with a letter or digit"
         raise RequestError(field="--run-id", message=message, hint="write e.g. --run-id 2026-W01")
 

@@ -306,6 +306,15 @@ def load(path: str) -> JobFile:
     Raises:
         RequestError: it cannot be read, or `validation_errors.JobErrors` with all that is wrong in it.
     """
+    return checked(content_of(path), pathlib.Path(path))
+
+
+def content_of(path: str) -> Content:
+    """What a job file says, whatever its stages are.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
     file = pathlib.Path(path)
     try:
         size = file.stat().st_size
@@ -320,7 +329,7 @@ def load(path: str) -> JobFile:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RequestError(field=path, message="is not UTF-8 text") from None
-    return read(text, file, path)
+    return yaml_lines.parse(text, path)
 
 
 def read(text: str, file: pathlib.Path, name: str) -> JobFile:
@@ -356,7 +365,10 @@ def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError]]:
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train"):
             field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
-            hint = "write kind: aggregate, or kind: train"
-            problems.append(RequestError(field=field, message="is no kind of stage", hint=hint))
+            message, hint = "is no kind of stage", "write kind: aggregate, or kind: train"
+            if kind == "collected":
+                message = "has no central budget, and only dp-pipelines plan and run know such jobs"
+                hint = "see docs/collect.md"
+            problems.append(RequestError(field=field, message=message, hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
     return {**document.data, "stages": known}, problems

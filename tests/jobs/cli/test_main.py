@@ -267,7 +267,7 @@ def test_a_mistake_of_ours_is_exit_code_1(shop: Shop, call: Call, monkeypatch: p
     def fails(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(job_file, "load", fails)
+    monkeypatch.setattr(job_file, "content_of", fails)
     said = call("plan", shop.job)
     assert said.code == 1
     assert said.err.splitlines()[-1].startswith("error: internal error")

@@ -1,0 +1,135 @@
+"""The plan of a job of collected stages: what it promises to whom, and how large the errors will be.
+
+In: a checked job file. Out: JSON values, and lines for people. Holds: nothing is read but the questions; the epsilon of devices
+is never called that of a release. Not covered: a budget, which such a job has not.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dp_pipelines.accounting.shown_costs import number, spent_number
+from dp_pipelines.collect.domain import NumberGrid
+from dp_pipelines.collect.question import Question, recommended
+from dp_pipelines.collected.collected_stage import CollectedStage
+from dp_pipelines.jobs.collected.collected_request import behind_shuffler, person_epsilon
+from dp_pipelines.jobs.spec.collected_job import CollectedFile
+
+NEIGHBOURS = "one person's report changed"
+
+SHUFFLER_CONDITIONS = (
+    "the shuffler strips names, addresses and times, and keeps one report a person",
+    "the shuffler and the server do not work together",
+    "the declared number of people answer honestly",
+)
+
+
+def plan_of(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> dict[str, Any]:
+    """The plan as JSON values.
+
+    Args:
+        file: the job.
+        stages: what it estimates.
+    """
+    return {
+        "dataset": file.job.dataset,
+        "promise": promise(file, stages),
+        "expected_reports": file.job.expect.reports,
+        "stages": [
+            {"name": name, **described(stage), "expected": stage.expected(file.job.expect.reports)}
+            for name, stage in stages.items()
+        ],
+    }
+
+
+def promise(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> dict[str, Any]:
+    """What is promised, to whom, and by whom."""
+    shuffler, total = file.job.shuffler, float(person_epsilon(stages))
+    found: dict[str, Any] = {
+        "neighbours": NEIGHBOURS,
+        "by": "each device, for each answer",
+        "local_epsilon_of_a_person": total,
+        "one_report_each": "kept here" if file.job.privacy_unit else "declared",
+        "memoised": sorted(name for name, stage in file.job.stages.items() if stage.memoised),
+    }
+    if shuffler is not None:
+        found["shuffled"] = {
+            "epsilon": behind_shuffler(file, stages),
+            "delta": shuffler.delta,
+            "honest_reports": shuffler.honest_reports,
+            "conditions": list(SHUFFLER_CONDITIONS),
+        }
+    return found
+
+
+def described(stage: CollectedStage) -> dict[str, Any]:
+    """The questions of a stage, for readers."""
+    return {"questions": [_question(question) for question in stage.questions], "columns": list(stage.reads)}
+
+
+def _question(question: Question) -> dict[str, Any]:
+    return {
+        "name": question.name,
+        "mechanism": question.mechanism,
+        "recommended": recommended(question.domain, question.epsilon),
+        "local_epsilon": float(question.epsilon),
+        "values": question.domain.size,
+        "asks": "a mean" if isinstance(question.domain, NumberGrid) else "shares",
+    }
+
+
+def promise_in_words(promised: Mapping[str, Any]) -> list[str]:
+    """The promise in sentences.
+
+    Args:
+        promised: what `promise` gave.
+    """
+    epsilon = spent_number(promised["local_epsilon_of_a_person"])
+    lines = [
+        f"Neighbours: {promised['neighbours']}. Each device keeps the promise by itself, before anything leaves it: whatever a "
+        f"person's answers are, what it sends is at most e^{epsilon} times as likely as under other answers, if each question is "
+        "answered once.",
+        "No noise is added here, and no budget of tables is charged: never add this epsilon to that of a report over a table.",
+    ]
+    if promised["one_report_each"] == "declared":
+        lines.append("Each row is taken for another person: whoever collected the reports has seen to that.")
+    else:
+        lines.append("Of each sender one row counts, chosen by a keyed hash.")
+    if promised["memoised"]:
+        lines.append(
+            f"Devices repeat remembered answers ({', '.join(promised['memoised'])}): asking again costs a person nothing "
+            "while the answer stays the same."
+        )
+    if "shuffled" in promised:
+        shuffled = promised["shuffled"]
+        lines.append(
+            f"Behind the shuffler, one report changed: epsilon {spent_number(shuffled['epsilon'])} at delta "
+            f"{number(shuffled['delta'])}, if at least {shuffled['honest_reports']:,} people answer honestly. "
+            f"Conditions, which nobody checks here: {'; '.join(shuffled['conditions'])}."
+        )
+    return lines
+
+
+def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:
+    """A plan for people to read.
+
+    Args:
+        plan: what `plan_of` gave.
+    """
+    yield from promise_in_words(plan["promise"])
+    for stage in plan["stages"]:
+        yield ""
+        yield stage["name"]
+        for asked in stage["questions"]:
+            yield (
+                f"  {asked['name']}: {asked['mechanism']}, {asked['values']:,} values, "
+                f"local epsilon {number(asked['local_epsilon'])}"
+            )
+            if asked["recommended"] != asked["mechanism"]:
+                yield f"    {asked['recommended']} is recommended: mechanism: auto takes it"
+        yield f"  standard deviations with {plan['expected_reports']:,} reports:"
+        for row in stage["expected"]:
+            if "place" in row:
+                yield f"    a mean at {row['place']:.0%} of its range: {row['deviation']:.4g}"
+            else:
+                people = row["share"] * plan["expected_reports"]
+                yield f"    {row['share']:.0%} of people, {people:,.0f}: {row['deviation']:,.0f}"

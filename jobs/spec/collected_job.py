@@ -1,0 +1,159 @@
+"""The job file of collected stages: reports that devices have randomised, and the questions that they answer.
+
+In: a YAML or JSON file. Out: a `CollectedJob`, frozen and checked as far as that needs neither questions nor rows. Holds: a job
+has either collected stages or others, never both, since neighbours differ and their epsilons are never added: it has no budget.
+Not covered: the questions and the columns (`jobs.collected.collected_request`).
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import validation_errors
+from dp_pipelines.jobs.spec.base_models import JobModel, Names
+from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.source_models import SourceModel
+
+KIND = "collected"
+
+
+class CollectedStageModel(JobModel):
+    """Estimates from the answers to one question, or from the pairs of answers to two."""
+
+    kind: Annotated[Literal["collected"], Field(description="Estimates from reports of devices.")]
+    question: Annotated[str, Field(description="The question's document, relative to the job file.")]
+    columns: Annotated[
+        Names | None,
+        Field(description="The columns of its reports, in the order of the document's fields; left out: those names."),
+    ] = None
+    by: Annotated[
+        str | None, Field(description="The document of a second question to the same people, in the same rows.")
+    ] = None
+    by_columns: Annotated[Names | None, Field(description="The columns of the second question's reports.")] = None
+    memoised: Annotated[
+        bool, Field(description="Whether devices remember their answer and repeat it; never with a shuffler.")
+    ] = False
+
+
+class ShufflerModel(JobModel):
+    """A trusted third party has stripped names, addresses and times, kept one report a person, and mixed the rest."""
+
+    honest_reports: Annotated[
+        int, Field(ge=1, le=10**12, description="At least how many people answer honestly: you declare it.")
+    ]
+    delta: Annotated[float, Field(gt=0, lt=1, description="The delta of what the shuffler hands on.")]
+
+
+class CollectedExpect(JobModel):
+    """A guess about the reports, for the errors that `plan` prints."""
+
+    reports: Annotated[int, Field(ge=1, le=10**12, description="How many reports there will be.")] = 1_000_000
+
+
+class CollectedJob(JobModel):
+    """A job of dp-pipelines over reports under local differential privacy."""
+
+    model_config = ConfigDict(title="dp-pipelines job of collected stages")
+
+    dataset: Annotated[
+        str,
+        Field(min_length=1, description="What these reports are called."),
+        AfterValidator(lambda name: checks.plain(name, "")),
+    ]
+    privacy_unit: Annotated[
+        Names | None,
+        Field(
+            description="The columns that name a sender, of whom one row counts; left out: each row is one sender's."
+        ),
+    ] = None
+    source: Annotated[SourceModel, Field(description="The reports: a row for each person.")]
+    shuffler: Annotated[ShufflerModel | None, Field(description="Who has mixed the reports before.")] = None
+    expect: Annotated[CollectedExpect, Field(description="Guesses about the reports.")] = CollectedExpect()
+    stages: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")], CollectedStageModel],
+        Field(min_length=1, description="What is estimated, by name."),
+    ]
+
+    @model_validator(mode="after")
+    def _behind_a_shuffler(self) -> "CollectedJob":
+        if self.shuffler is None:
+            return self
+        if self.privacy_unit is not None:
+            raise RequestError(
+                field="privacy_unit",
+                message="names senders, whom the shuffler must have removed before",
+                hint="drop it, and have the shuffler keep one report a person; or drop shuffler",
+            )
+        for name, stage in self.stages.items():
+            if stage.memoised:
+                raise RequestError(
+                    field=f"stages.{name}.memoised",
+                    message="answers have no fresh chance, so a shuffler hides nobody among them",
+                    hint="drop shuffler, or have devices answer anew",
+                )
+        return self
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectedFile:
+    """A job of collected stages and where it was said.
+
+    Args:
+        path: the file; names in it are relative to its folder.
+        job: what it says.
+        document: the same as plain data, with the places of its parts.
+    """
+
+    path: pathlib.Path
+    job: CollectedJob
+    document: Content
+
+    def error(self, path: Path, error: RequestError) -> RequestError:
+        """The same error with `file:line` and the place in the job before it."""
+        field, found = validation_errors.place(path, error.field, self.document)
+        return RequestError(field=self.document.named(found, field), message=error.message, hint=error.hint)
+
+
+def is_collected(document: Content) -> bool:
+    """Whether some stage of a job is collected.
+
+    >>> is_collected(Content(data={"stages": {"a": {"kind": "collected"}}})), is_collected(Content(data=[]))
+    (True, False)
+    """
+    return KIND in _kinds(document).values()
+
+
+def checked(document: Content, path: pathlib.Path) -> CollectedFile:
+    """The job that some content is; names in it are relative to the folder of `path`.
+
+    Raises:
+        RequestError: `validation_errors.JobErrors` with all that is wrong.
+    """
+    others = [
+        RequestError(
+            field=document.named(("stages", name, "kind"), f"stages.{name}.kind"),
+            message="stands beside collected stages: a job has either collected stages or others, never both",
+            hint="write two job files: what they protect differs, and their epsilons are never added",
+        )
+        for name, kind in _kinds(document).items()
+        if kind != KIND
+    ]
+    validation_errors.raise_all(others)
+    try:
+        job = CollectedJob.model_validate(document.data)
+    except ValidationError as error:
+        problems = validation_errors.from_validation(error, document, CollectedJob)
+        raise validation_errors.JobErrors(validation_errors.by_line(problems)) from None
+    return CollectedFile(path=path, job=job, document=document)
+
+
+def _kinds(document: Content) -> dict[str, Any]:
+    """The kind of each stage that is a mapping."""
+    stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
+    listed = stages if isinstance(stages, Mapping) else {}
+    return {str(name): stage.get("kind") for name, stage in listed.items() if isinstance(stage, Mapping)}
