@@ -20,7 +20,7 @@ from dp_pipelines.report import report
 STEPS: dict[str, tuple[Any, str]] = {
     "admit": (Ledger, "admit"),
     "start": (Ledger, "start"),
-    "stage a file": (staging, "write_release"),
+    "stage a file": (staging, "write_in_order"),
     "staged": (Ledger, "staged"),
     "describe": (report, "render"),
     "commit": (Ledger, "commit"),

@@ -199,13 +199,13 @@ def test_made_up_rows_and_looks_at_rows_say_it_too(
 ) -> None:
     made_up = ("run", shop.job, "--synthetic", "--output", small_disk.path / "out")
     with monkeypatch.context() as patch:
-        at_step(patch, staging, "write_release", small_disk.fill)
+        at_step(patch, staging, "write_in_order", small_disk.fill)
         says(call(*made_up), FULL, small_disk)
     small_disk.free()
     grid = "bounds.max_partitions_contributed=1,2"
     tune = ("tune", shop.job, "--grid", grid, "--output", small_disk.path / "tuned")
     with monkeypatch.context() as patch:
-        at_step(patch, staging, "write_release", small_disk.fill)
+        at_step(patch, staging, "write_in_order", small_disk.fill)
         says(call(*tune), FULL, small_disk)
     small_disk.free()
     assert call(*tune).code == 0

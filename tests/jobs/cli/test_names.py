@@ -130,7 +130,7 @@ def test_two_stages_have_different_files_on_every_system(pair: tuple[str, str]) 
 @pytest.fixture
 def copied(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A copy of some of the library's code, which the cache takes for the library."""
-    (tmp_path / "planning").mkdir()
+    (tmp_path / "planning" / "noise_levels").mkdir(parents=True)
     for name in ("checks.py", "planning/noise_levels/integer_noise.py"):
         (tmp_path / name).write_bytes((pathlib.Path(dp.__path__[0]) / name).read_bytes())
     monkeypatch.setattr(dp, "__path__", [str(tmp_path)])
@@ -140,7 +140,7 @@ def copied(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
 def test_a_plan_is_kept_for_the_code_that_computed_it(copied: pathlib.Path) -> None:
     before = plan_cache.code()
     assert plan_cache.code() == before
-    file = copied / "planning" / "integer_noise.py"
+    file = copied / "planning" / "noise_levels" / "integer_noise.py"
     text = file.read_text()
     changed = text.replace("1", "2", 1)
     assert (len(changed), changed != text) == (len(text), True)

@@ -21,7 +21,7 @@ from tests.jobs.conftest import Said, Shop
 Call = Callable[..., Said]
 
 # Reading waits for ever: the pipeline is stopped in the middle, whatever the machine's speed.
-WAIT = "import time\nfrom dp_pipelines.release import staging\nstaging.write_release = lambda *a: time.sleep(3600)\n"
+WAIT = "import time\nfrom dp_pipelines.release import staging\nstaging.write_in_order = lambda *a: time.sleep(3600)\n"
 # Removing takes a while and says when it has begun.
 SLOW_END = """
 import pathlib, shutil
@@ -32,7 +32,7 @@ def slowly(folder, **options):
     removed(folder, **options)
 shutil.rmtree = slowly
 """
-FAIL = "from dp_pipelines.release import staging\nimport time\ndef fail(*a): 1 / 0\nstaging.write_release = fail\n"
+FAIL = "from dp_pipelines.release import staging\nimport time\ndef fail(*a): 1 / 0\nstaging.write_in_order = fail\n"
 
 
 # After the rename, while the summary is printed, and at the very end of the process: each moment lasts for a while.

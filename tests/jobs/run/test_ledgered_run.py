@@ -63,12 +63,12 @@ def the_run(shop: Shop, run_id: str = "one") -> Run:
 def started(shop: Shop, *arguments: str) -> subprocess.Popen[str]:
     """The command line in a process that waits in the middle of its pipeline until the file `data/go` is there."""
     code = (
-        "import pathlib, sys, time\nfrom dp_pipelines.release import staging\nreal = staging.write_release\n"
+        "import pathlib, sys, time\nfrom dp_pipelines.release import staging\nreal = staging.write_in_order\n"
         "def wait(*given):\n"
         "    pathlib.Path('data/waits').touch()\n"
         "    while not pathlib.Path('data/go').exists(): time.sleep(0.02)\n"
         "    real(*given)\n"
-        "staging.write_release = wait\n"
+        "staging.write_in_order = wait\n"
         "from dp_pipelines.jobs.cli.main import main\nsys.exit(main())"
     )
     command = [sys.executable, "-c", code, *arguments]

@@ -118,7 +118,7 @@ def test_a_run_that_is_interrupted_leaves_nothing(
         assert threading.current_thread() is not threading.main_thread()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(staging, "write_release", interrupted)
+    monkeypatch.setattr(staging, "write_in_order", interrupted)
 
     def ends() -> None:
         said = call("run", shop.job, "--output", shop.folder / "out", "--threads=2", "--ledger", "none")

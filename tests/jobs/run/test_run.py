@@ -201,7 +201,7 @@ def test_a_failure_in_the_pipeline_never_shows_its_text(
         os.write(2, b"native code about 4711\n")
         raise error
 
-    monkeypatch.setattr(staging, "write_release", fails)
+    monkeypatch.setattr(staging, "write_in_order", fails)
     said = call("run", shop.job, "--output", shop.folder / "out")
     assert (said.code, said.out) == (1, "")
     assert "4711" not in said.err
