@@ -58,7 +58,7 @@ def test_the_rows_of_the_query_are_published_by_key_and_printed_in_its_order(
     out, whole = shop.folder / "out", shop.folder / "whole"
     assert call("run", job(shop), "--output", whole, "--ledger", "none").code == 0
     seen, real = list[pa.Table](), ShownRows.of
-    monkeypatch.setattr(ShownRows, "of", lambda rows, table: (seen.append(table), real(rows, table))[1])
+    monkeypatch.setattr(ShownRows, "of", lambda rows, table, *more: (seen.append(table), real(rows, table, *more))[1])
     said = call("run", job(shop, **CHOSEN), "--output", out, "--ledger", "none", "--runner", runner)
     assert said.code == 0, said.err
     (released,) = seen
