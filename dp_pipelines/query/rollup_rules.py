@@ -7,7 +7,7 @@ levels themselves (`query.rollup`).
 from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.metrics.base import Metric
+from dp_pipelines.metrics.base import Basis, Metric
 from dp_pipelines.query.rollup import LEVEL, REST, SELECTED, STATISTICS
 
 if TYPE_CHECKING:
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("auto", "truncated_geometric", "gaussian")
 """How partitions of a rollup may be selected."""
+
+LARGEST_VALUE = 1e40
+"""Below this, and above its inverse, products of variances of sums are float64: making sums add up must not fail after a draw."""
 
 ALONE = "put it into a stage of its own"
 
@@ -75,3 +78,11 @@ def _check_metric(field: str, metric: Metric) -> None:
     if metric.stddev is not None:
         message = "stands beside rollup, whose levels have noise of their own"
         raise RequestError(field=f"{field}.stddev", message=message, hint="write a weight, and shares of the levels")
+    for statistic in metric.statistics(Basis(centred=False, nullable=True)):
+        if statistic.lattice is None:
+            continue
+        if not 1 / LARGEST_VALUE < statistic.lattice.largest * statistic.fine_step < LARGEST_VALUE:
+            message = (
+                f"has bounds above {LARGEST_VALUE:.0e} or below {1 / LARGEST_VALUE:.0e}, whose sums no levels can fit"
+            )
+            raise RequestError(field=field, message=message, hint="write values in other units, e.g. thousands")

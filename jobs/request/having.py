@@ -55,7 +55,7 @@ def bind(
             except RequestError as error:
                 problems.append(file.error(("stages", name, "having"), error))
         found[name] = ShownRows(
-            keys=query.partition_columns,
+            keys=query.sorted_by,
             ranks=query.published_keys,
             having=stage.having,
             reads=having.input_columns if having is not None else (),

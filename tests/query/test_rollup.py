@@ -83,6 +83,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "shrinkage": (
         {"metrics": {"paid": dp.Mean("paid", min_value=0, max_value=1, shrink=True)}}, "metrics.paid.shrink", "pulls",
     ),
+    "values whose squares are no numbers": (
+        {"metrics": {"paid": dp.Sum("paid", min_value=0, max_value=1e90)}}, "metrics.paid", "has bounds above 1e+40",
+    ),
+    "means whose squares are no numbers": (
+        {"metrics": {"paid": dp.Mean("paid", min_value=-1e160, max_value=0)}}, "metrics.paid", "has bounds above 1e+40",
+    ),
+    "values whose squares vanish": (
+        {"metrics": {"paid": dp.Sum("paid", min_sum_per_partition=0, max_sum_per_partition=1e-60)}},
+        "metrics.paid", "or below 1e-40",
+    ),
     "a noise level": ({"metrics": {"orders": dp.Count(stddev=3.0)}}, "metrics.orders.stddev", "noise of their own"),
     "shares of other levels": ({"rollup": {"levels": CHAIN, "shares": [1, 2]}}, "rollup.shares", "for each of the 3"),
     "a share of nothing": ({"rollup": {"levels": CHAIN, "shares": [0, 1, 2]}}, "rollup.shares", "above 0"),

@@ -132,6 +132,23 @@ def test_numbers_of_every_size_add_up(seed: int, scale: float, private: bool) ->
     assert wrong_units(table) == []
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("listed", [True, False], ids=["public", "private"])
+@pytest.mark.parametrize("size", [9e39, 2e-40])
+def test_values_of_any_size_that_may_be_declared_are_made_to_fit(size: float, listed: bool) -> None:
+    """Nothing may fail once noise is drawn: whoever runs it again would draw again."""
+    metrics = {
+        "paid": Sum("paid", min_value=-size, max_value=size),
+        "typical": Mean("paid", min_value=0, max_value=size),
+    }
+    most = ContributionBounds(max_partitions_contributed=2**20, max_contributions_per_partition=2**20)
+    stage = rollups.stage_of(metrics, rollups.keys_of() if listed else None, bounds=most, epsilon=30.0)
+    rows = rollups.visits(1, 3000)
+    rows = rows.set_column(3, "paid", pa.array(np.full(rows.num_rows, size)))
+    for table in (rollups.released(stage, rows, 1), rollups.released(stage, rows.slice(0, 0), 1)):
+        assert all(math.isfinite(value) for value in table.column("paid").to_pylist())
+
+
 @STAGES
 def test_the_columns_are_those_that_the_plan_says(stage: StagePlan) -> None:
     rows = rollups.visits(1, 4000)

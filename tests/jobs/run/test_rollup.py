@@ -15,6 +15,7 @@ import pytest
 
 import dp_pipelines as dp
 from dp_pipelines.jobs.session.session import Session
+from dp_pipelines.release.staging import sorted_by_key
 from tests.jobs.conftest import Said, Shop, purchases, stage
 from tests.report.page import Page
 
@@ -82,6 +83,15 @@ def test_a_job_publishes_numbers_that_add_up(shop: Shop, call: Call, changes: di
     first = (shop.folder / "out" / "weekly.parquet").read_bytes()
     assert call("run", shop.job, "--output", shop.folder / "again").code == 0
     assert (shop.folder / "again" / "weekly.parquet").read_bytes() == first
+
+
+@pytest.mark.parametrize("partitions", [LISTED, {"private": {}}], ids=["public", "private"])
+def test_rows_are_published_by_level_whatever_the_order_in_which_they_are_printed(
+    shop: Shop, call: Call, partitions: dict[str, Any]
+) -> None:
+    table = published(shop, call, partitions=partitions, order_by="orders desc")
+    assert table.column("level").to_pylist() == sorted(table.column("level").to_pylist())
+    assert table.equals(sorted_by_key(table, [name for name in table.column_names[:4] if name != "orders"]))
 
 
 @pytest.mark.usefixtures("rare_false_alarms")
