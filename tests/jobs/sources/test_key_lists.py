@@ -119,6 +119,26 @@ def test_a_file_that_changes_while_it_is_sorted_makes_no_list(
     assert list(lists.iterdir()) == []
 
 
+def test_of_two_that_sort_one_list_at_a_time_both_use_that_of_the_first(
+    lists: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first: list[int] = []
+
+    class Second(key_file_writer.KeyFileWriter):
+        """The first comes to its end while this one is about to."""
+
+        def finish(self) -> None:
+            super().finish()
+            if not first:
+                first.append(0)
+                first[0] = pathlib.Path(sorted_list().folder).stat().st_ino
+
+    monkeypatch.setattr(key_lists, "KeyFileWriter", Second)
+    listed = sorted_list()
+    assert found(listed) == 5000
+    assert [path.stat().st_ino for path in lists.iterdir()] == first
+
+
 def test_a_damaged_file_is_refused(lists: pathlib.Path) -> None:
     pq.write_table(pa.table({"page": np.arange(5000)}), SORTED, compression="snappy", use_dictionary=False)
     content = bytearray(SORTED.read_bytes())
