@@ -49,7 +49,7 @@ def in_order(
         if not runs:
             yield _sorted(waiting, keys)
             return
-        if waiting:
+        if any(table.num_rows for table in waiting):  # a file without rows would have no piece
             runs.append(files.enter_context(_written(_sorted(waiting, keys), folder, run_bytes)))
         del waiting
         yield from _merged(runs, keys)

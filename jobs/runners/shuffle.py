@@ -51,6 +51,7 @@ class Held:
         self._bytes = 0
         self._shuffles: list[Shuffle] = []
         self._spilling: Shuffle | None = None
+        self._closed = False
 
     def shuffle(self) -> "Shuffle":
         """A new one."""
@@ -59,9 +60,16 @@ class Held:
         return made
 
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything. A thread that an interrupted run has left behind may still write: it closes its file itself.
+
+        For its number would soon be that of another file, of the ledger perhaps, into which it would write rows.
+        """
+        with self._changed:
+            self._closed = True
+            writing = self._spilling
         for shuffle in self._shuffles:
-            shuffle.close()
+            if shuffle is not writing:
+                shuffle.close()
 
     def add(self, to: "Shuffle", key: Hashable, value: Any, order: Order) -> None:
         """Hold a value; spill first where there is no room."""
@@ -72,7 +80,7 @@ class Held:
             to.values.setdefault(key, []).append((order, value))
             to.bytes += size
             self._bytes += size
-            if self._bytes <= SPILL_AT * self._limit or self._spilling is not None:
+            if self._bytes <= SPILL_AT * self._limit or self._spilling is not None or self._closed:
                 return
             victim = self._spilling = max(self._shuffles, key=lambda shuffle: shuffle.bytes)
             taken, victim.values = victim.values, {}
@@ -87,7 +95,10 @@ class Held:
                 # Not before all is back: whoever takes a key waits for this.
                 self._spilling = None
                 self._bytes -= freed
+                closed = self._closed
                 self._changed.notify_all()
+            if closed:
+                victim.close()
 
     def take(self, of: "Shuffle", key: Hashable) -> tuple[list[Ordered], list[tuple[Order, tuple[int, int]]]]:
         """The values of a key, and where in the file more of them are; nobody holds them any more."""

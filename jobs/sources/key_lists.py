@@ -1,12 +1,12 @@
 """Public lists that are sorted on disk: made once out of a file of keys, and used again by every run.
 
 In: a Parquet file of keys in rising order, the columns and types of a key. Out: a `KeyFile` in this user's cache. Holds: a list
-is named by the digest of its file's bytes, so that a changed file makes a new list; one that is there is whole, and in a folder
-of this user into which nobody else may write. Not covered: lists are never removed; the folder may be deleted at any time.
+is named by the digest of its file's bytes, so that a changed file makes a new list; one that is used is whole, and in folders of
+this user into which nobody else may write. Not covered: lists are never removed; the folder may be deleted between two runs.
 """
 
-import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -16,12 +16,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet
 
-from dp_pipelines.disk_errors import told_of_disk
+from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import own_cache
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns.column_types import column_of_kind
-from dp_pipelines.kernels.columns.key_file import FORMAT, KeyFile
+from dp_pipelines.kernels.columns.key_file import FACTS, FILTER, FORMAT, KEYS, KeyFile
 from dp_pipelines.kernels.columns.key_file_writer import KeyFileWriter, WrongOrder
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, is_text
 
@@ -64,27 +64,77 @@ def sorted_list(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Se
         message = f"must list between 1 and {MOST_KEYS:,} keys"
         raise RequestError(field=FIELD, message=message, hint="check the file")
     types = [keys.plain_type(kind) for kind in (kinds or [schema.field(column).type for column in columns])]
-    digest = hashlib.sha256(f"{FORMAT} {list(columns)} {list(map(str, types))} {count} ".encode())
-    with path.open("rb") as stream:
-        digest.update(hashlib.file_digest(stream, "sha256").digest())
-    listed = KeyFile(str(own_cache.folder() / "lists" / digest.hexdigest()), digest.hexdigest(), count, len(columns))
-    if not own_cache.is_own(pathlib.Path(listed.folder)):
+    digest = _digest(path, columns, types, count)
+    listed = KeyFile(str(own_cache.folder() / "lists" / digest), digest, count, len(columns))
+    if not _is_whole(listed):
         _make(path, name, columns, types, listed)
     return listed
+
+
+def _digest(path: pathlib.Path, columns: Sequence[str], types: Sequence[pa.DataType], count: int) -> str:
+    """What names the list of a file."""
+    found = hashlib.sha256(f"{FORMAT} {list(columns)} {list(map(str, types))} {count} ".encode())
+    with path.open("rb") as stream:
+        found.update(hashlib.file_digest(stream, "sha256").digest())
+    return found.hexdigest()
+
+
+def _is_whole(listed: KeyFile) -> bool:
+    """Whether a list is there with all of its files, and nobody else may have written them."""
+    folder = pathlib.Path(listed.folder)
+    folders, files = (folder.parent.parent, folder.parent, folder), [folder / name for name in (KEYS, FILTER, FACTS)]
+    if not all(map(own_cache.is_own, (*folders, *files))):
+        return False
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        return bool(facts["bytes"] == {path.name: path.stat().st_size for path in files[:2]})
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType], listed: KeyFile) -> None:
     """Sort a list into a folder beside its own, which then gets its name."""
     target = pathlib.Path(listed.folder)
     with told_of_disk(target.parent, "point XDG_CACHE_HOME to a larger disk"):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        own_cache.folder().parent.mkdir(parents=True, exist_ok=True)
+        for folder in (own_cache.folder(), target.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not own_cache.is_own(folder):  # a list that lies twice about one key would be paid for once
+                raise RequestError(
+                    field=FIELD,
+                    message=f"is sorted into {str(folder)!r}, which is another user's or which others may write",
+                    hint="point XDG_CACHE_HOME to a folder of your own, or let nobody else write into this one",
+                )
         made = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=".list-"))  # mode 0700
         try:
-            _fill(KeyFileWriter(made, columns, listed.count), path, name, columns, kinds)
-            with contextlib.suppress(OSError):  # another process was first: its list is the same
-                os.replace(made, target)
+            whole = made / "whole"
+            whole.mkdir(mode=0o700)
+            _fill(KeyFileWriter(whole, columns, listed.count), path, name, columns, kinds)
+            if _digest(path, columns, kinds, listed.count) != listed.digest:
+                message = f"has changed while it was read: {name!r}"
+                raise RequestError(field=FIELD, message=message, hint="run it again once nobody writes the file")
+            for file in whole.iterdir():
+                file.chmod(0o600)  # whatever umask says
+                _sync(file)
+            _sync(whole)
+            if not _is_whole(listed):  # else another process was first: its list is the same
+                if os.path.lexists(target):  # of which somebody has deleted or cut a part
+                    os.replace(target, made / "broken")
+                os.replace(whole, target)
+        except OSError:
+            if not _is_whole(listed):  # else another process came in between
+                raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
+
+
+def _sync(path: pathlib.Path) -> None:
+    """See that a name which outlives a power failure stands for bytes that do."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _fill(
@@ -100,7 +150,9 @@ def _fill(
         raise RequestError(
             field=FIELD, message=f"lists a key that {wrong}, in row {error.row:,} of {name!r}", hint=SORT
         ) from None
-    except (pa.ArrowException, ValueError):
+    except (pa.ArrowException, ValueError, OSError) as error:
+        if reason_of(error):
+            raise
         raise RequestError(field=FIELD, message=f"cannot be read as Parquet: {name!r}", hint="check the file") from None
 
 

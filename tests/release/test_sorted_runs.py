@@ -40,6 +40,16 @@ def test_runs_that_are_merged_are_the_whole_table_sorted(run_bytes: int, pieces:
         assert max(part.nbytes for part in parts) < whole.nbytes, "not all rows were in memory together"
 
 
+@pytest.mark.parametrize("at", ["first", "between", "last", "alone"])
+def test_tables_without_rows_may_come_at_any_place(at: str, tmp_path: pathlib.Path) -> None:
+    full = [] if at == "alone" else tables(2)
+    none = [tables(1)[0].slice(0, 0)] * 2
+    given = {"first": [*none, *full], "between": [full[0], *none, full[1]] if full else none}.get(at, [*full, *none])
+    parts = list(in_order(iter(given), ["a", "b"], tmp_path, run_bytes=2000))
+    assert pa.concat_tables(parts).num_rows == (ROWS if full else 0)
+    assert parts[0].schema.names == ["a", "b", "of"]
+
+
 def test_the_layout_of_a_file_does_not_tell_how_its_rows_came_together(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

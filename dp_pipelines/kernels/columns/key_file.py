@@ -29,7 +29,7 @@ SALT = 0
 KEYS, FILTER, FACTS = "keys.arrow", "filter.words", "facts.json"
 """The files of a list."""
 
-FORMAT = 1
+FORMAT = 2
 """Raised when these files change."""
 
 _HALF, _LOW = np.uint64(32), np.uint64(2**32 - 1)

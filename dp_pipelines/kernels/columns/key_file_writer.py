@@ -6,8 +6,10 @@ filter (three bytes a key), which is mapped. Not covered: where lists are kept, 
 """
 
 import json
+import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +25,9 @@ BUCKET_KEYS = 2**18
 
 PART_KEYS = 2**21
 """Keys of a part, at most about: those that are in memory at a time when a list is sorted."""
+
+ZEROS = 2**20
+"""Words of zeros that are in memory at a time."""
 
 FILTER_BITS = 24
 """Bits of the filter for each key: of unlisted keys about one in a thousand passes."""
@@ -102,7 +107,7 @@ class KeyFileWriter:
             raise ValueError("the list has changed while it was read")
         for writer in self._parts.values():
             writer.close()
-        words = np.memmap(self._folder / FILTER, np.uint64, mode="w+", shape=(self._count * FILTER_BITS // 64 + 1,))
+        words = _zeros(self._folder / FILTER, self._count * FILTER_BITS // 64 + 1)
         with pa.OSFile(str(self._folder / KEYS), "wb") as sink, pa.ipc.new_file(sink, self._schema) as writer:
             for part in range(1 << self._part_bits):
                 columns = self._read(part)
@@ -115,7 +120,9 @@ class KeyFileWriter:
                         pa.record_batch([gather.take(c, order[begin:end]) for c in columns], schema=self._schema)
                     )
         words.flush()
-        (self._folder / FACTS).write_text(json.dumps({"format": FORMAT, "bits": self._bits, "count": self._count}))
+        sizes = {name: (self._folder / name).stat().st_size for name in (KEYS, FILTER)}
+        facts = {"format": FORMAT, "bits": self._bits, "count": self._count, "bytes": sizes}
+        (self._folder / FACTS).write_text(json.dumps(facts))
 
     def _buckets(self, part: int, hashes: hashing.Words) -> Iterator[tuple[int, int]]:
         """Where each bucket of a part begins and ends in its sorted hashes."""
@@ -168,6 +175,17 @@ def _compared(column: pa.Array) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         below = pc.or_(below, pc.and_(pc.invert(of_first), of_second))
         equal = pc.or_(equal, pc.and_(of_first, of_second))
     return below.to_numpy(zero_copy_only=False), equal.to_numpy(zero_copy_only=False)
+
+
+def _zeros(path: pathlib.Path, words: int) -> np.memmap[Any, np.dtype[np.uint64]]:
+    """A mapped file that has its room on the disk: a write into a hole of a full disk would end the process without a word."""
+    with path.open("xb") as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, 8 * words)
+        else:
+            for begin in range(0, words, ZEROS):
+                file.write(bytes(8 * min(ZEROS, words - begin)))
+    return np.memmap(path, np.uint64, mode="r+")
 
 
 def _set(words: hashing.Words, hashes: hashing.Words) -> None:

@@ -181,3 +181,29 @@ def test_without_a_disk_nothing_may_be_beyond_memory() -> None:
     one = shuffle.Held(1, None).shuffle()
     with pytest.raises(shuffle.SpillFailed, match="--spill-folder"):
         one.add((0, table(1)))
+
+
+def test_a_thread_that_still_spills_when_a_run_is_interrupted_writes_into_no_other_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of a file that is closed is that of the next one that is opened."""
+    held, begun, go_on = shuffle.Held(100, tmp_path), threading.Event(), threading.Event()
+    write = os.pwrite
+
+    def slowly(file: int, content: bytes, at: int) -> int:
+        begun.set()
+        go_on.wait(60)
+        return write(file, content, at)
+
+    monkeypatch.setattr(os, "pwrite", slowly)
+    one, before = held.shuffle(), len(os.listdir("/proc/self/fd"))
+    thread = threading.Thread(target=one.add, args=((0, table(1, rows=100)),))
+    thread.start()
+    assert begun.wait(60)
+    held.close()
+    with (tmp_path / "ledger").open("wb"):
+        go_on.set()
+        thread.join()
+    one.add((0, table(1, rows=100)))  # nothing is spilled any more
+    assert (tmp_path / "ledger").read_bytes() == b""
+    assert len(os.listdir("/proc/self/fd")) == before
