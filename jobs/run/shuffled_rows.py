@@ -37,9 +37,9 @@ def of_plan(request: Request, plan: Plan) -> int:
         plan: of its stages, which several pipelines may release.
     """
     stages = plan.round(1).stages
-    kept = {name: stages[name] for name in plan.kept.values()}
+    beside = {name: stages[name] for name in (*plan.kept.values(), *plan.compared.values())}
     pipelines = [{name: stages[name] for name in phase if name in stages} for phase in plan.phases]
-    released = [of_stages(request, {**made, **(kept if made is pipelines[-1] else {})}) for made in pipelines]
+    released = [of_stages(request, {**made, **(beside if made is pipelines[-1] else {})}) for made in pipelines]
     every = [*released, *(of_examples(request, name) for name in request.tasks)]
     return max(max(shuffled.widest, shuffled.together) for shuffled in every)
 

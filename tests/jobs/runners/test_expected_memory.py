@@ -95,3 +95,7 @@ def test_each_stage_of_a_pipeline_counts(shop: Shop) -> None:
         return shuffled_rows.of_plan(request, running.plan_of(file, request.stages))
 
     assert width(a=stage(), b=stage()) == 2 * width(a=stage())
+    arms = stage(partitions={"public": [["p0"], ["p1"]]})
+    compare = {"by": "product", "baseline": "p0", "metrics": ["revenue"]}
+    assert width(a={**arms, "compare": compare}) == 2 * width(a=arms)
+    assert width(a={**arms, "kept": {"share": 0.1}}) > width(a=arms)
