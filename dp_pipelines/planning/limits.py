@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.plan_stages.kept_counts import ends_of
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.query.train_model import TrainModel
 
@@ -100,6 +101,8 @@ def _groups(query: Query) -> str:
 
 def _all_listed(query: Query) -> bool:
     """Whether a unit may be in every public partition."""
+    if isinstance(query.partitions, LargeList):  # a few unlisted ones take places too
+        return False
     return isinstance(query.partitions, PublicPartitions) and len(query.partitions.keys) <= query.bounds.max_partitions
 
 

@@ -33,6 +33,8 @@ AT_ONCE = 2**20
 MOST_KEYS = 2**32
 """Keys of a list."""
 
+OWN_FOLDER = "point XDG_CACHE_HOME to a folder of your own"
+
 SORT = "sort it by the columns of partition_by, in their order and rising, nulls last, each key once"
 
 
@@ -65,7 +67,7 @@ def sorted_list(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Se
         raise RequestError(field=FIELD, message=message, hint="check the file")
     types = [keys.plain_type(kind) for kind in (kinds or [schema.field(column).type for column in columns])]
     digest = _digest(path, columns, types, count)
-    listed = KeyFile(str(own_cache.folder() / "lists" / digest), digest, count, len(columns))
+    listed = KeyFile(os.path.abspath(own_cache.folder() / "lists" / digest), digest, count, len(columns))
     if not _is_whole(listed):
         _make(path, name, columns, types, listed)
     return listed
@@ -96,36 +98,50 @@ def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence
     """Sort a list into a folder beside its own, which then gets its name."""
     target = pathlib.Path(listed.folder)
     with told_of_disk(target.parent, "point XDG_CACHE_HOME to a larger disk"):
-        own_cache.folder().parent.mkdir(parents=True, exist_ok=True)
-        for folder in (own_cache.folder(), target.parent):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if not own_cache.is_own(folder):  # a list that lies twice about one key would be paid for once
-                raise RequestError(
-                    field=FIELD,
-                    message=f"is sorted into {str(folder)!r}, which is another user's or which others may write",
-                    hint="point XDG_CACHE_HOME to a folder of your own, or let nobody else write into this one",
-                )
-        made = pathlib.Path(tempfile.mkdtemp(dir=target.parent, prefix=".list-"))  # mode 0700
         try:
-            whole = made / "whole"
-            whole.mkdir(mode=0o700)
-            _fill(KeyFileWriter(whole, columns, listed.count), path, name, columns, kinds)
-            if _digest(path, columns, kinds, listed.count) != listed.digest:
-                message = f"has changed while it was read: {name!r}"
-                raise RequestError(field=FIELD, message=message, hint="run it again once nobody writes the file")
-            for file in whole.iterdir():
-                file.chmod(0o600)  # whatever umask says
-                _sync(file)
-            _sync(whole)
-            if not _is_whole(listed):  # else another process was first: its list is the same
-                if os.path.lexists(target):  # of which somebody has deleted or cut a part
-                    os.replace(target, made / "broken")
-                os.replace(whole, target)
-        except OSError:
-            if not _is_whole(listed):  # else another process came in between
+            made = _private_folder(target.parent)
+            try:
+                whole = made / "whole"
+                whole.mkdir(mode=0o700)
+                _fill(KeyFileWriter(whole, columns, listed.count), path, name, columns, kinds)
+                if _digest(path, columns, kinds, listed.count) != listed.digest:
+                    message = f"has changed while it was read: {name!r}"
+                    raise RequestError(field=FIELD, message=message, hint="run it again once nobody writes the file")
+                _give_name(whole, target, listed, made / "broken")
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            if _is_whole(listed):  # another process came in between: its list is the same
+                return
+            if reason_of(error):
                 raise
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+            message = f"is sorted into {str(target.parent)!r}, which cannot be written"
+            raise RequestError(field=FIELD, message=message, hint=OWN_FOLDER) from None
+
+
+def _private_folder(lists: pathlib.Path) -> pathlib.Path:
+    """A new folder beside the lists, in folders into which nobody else may write."""
+    own_cache.folder().parent.mkdir(parents=True, exist_ok=True)
+    for folder in (own_cache.folder(), lists):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if not own_cache.is_own(folder):  # a list that has a key twice would be paid for once
+            message = f"is sorted into {str(folder)!r}, which is another user's or which others may write"
+            hint = f"{OWN_FOLDER}, or let nobody else write into this one"
+            raise RequestError(field=FIELD, message=message, hint=hint)
+    return pathlib.Path(tempfile.mkdtemp(dir=lists, prefix=".list-"))  # mode 0700
+
+
+def _give_name(whole: pathlib.Path, target: pathlib.Path, listed: KeyFile, broken: pathlib.Path) -> None:
+    """Put a list that has been made in its place."""
+    for file in whole.iterdir():
+        file.chmod(0o600)  # whatever umask says
+        _sync(file)
+    _sync(whole)
+    if _is_whole(listed):  # another process was first
+        return
+    if os.path.lexists(target):  # of which somebody has deleted or cut a part
+        os.replace(target, broken)
+    os.replace(whole, target)
 
 
 def _sync(path: pathlib.Path) -> None:

@@ -1,11 +1,15 @@
 """The limits of a stage in words: every bound is said, and only what is public."""
 
+import pathlib
+
 import pytest
 
 import dp_pipelines as dp
 from dp_pipelines.metrics.lookup_bound import LookupBound
 from dp_pipelines.planning import limits
+from dp_pipelines.query.large_list import Condition, LargeList
 from dp_pipelines.query.query import ContributionBounds, PublicPartitions, Query
+from tests.helpers.key_files import key_file
 
 COUNT = {"rows": dp.Count()}
 
@@ -30,6 +34,12 @@ def test_groups_that_are_all_listed_are_no_limit() -> None:
     bounds = ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=3)
     for listed, number in (([("a",), ("b",)], 1), ([("a",), ("b",), ("c",)], 2)):
         assert len(said(bounds, partitions=PublicPartitions(keys=listed))) == number
+
+
+def test_beside_a_list_on_disk_unlisted_groups_may_take_a_place_and_the_limit_is_said(tmp_path: pathlib.Path) -> None:
+    bounds = ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=3)
+    listed = LargeList(keys=key_file(tmp_path / "list", ["a", "b"]), conditions=(Condition(metric="rows", low=9.0),))
+    assert len(said(bounds, partitions=listed)) == 2
 
 
 def test_a_bound_that_a_run_chooses_is_said_to_be_one() -> None:

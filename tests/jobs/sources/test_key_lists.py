@@ -92,6 +92,16 @@ def test_no_list_is_kept_in_a_folder_into_which_others_may_write(above: str, lis
     assert list(lists.iterdir()) == []
 
 
+@pytest.mark.parametrize("home", ["a file", "/proc/nowhere"])
+def test_a_cache_that_cannot_be_made_is_refused(
+    home: str, lists: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pathlib.Path("a file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", home)
+    with pytest.raises(RequestError, match="which cannot be written; point XDG_CACHE_HOME to a folder of your own"):
+        sorted_list()
+
+
 def test_a_list_is_used_again_whatever_umask_says(lists: pathlib.Path) -> None:
     before = os.umask(0o002)
     try:
