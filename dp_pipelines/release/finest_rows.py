@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.kernels.columns import gather
 from dp_pipelines.query.rollup import LEVEL, REST
 
 ENTRY = "rollup"
@@ -36,4 +37,4 @@ def of(table: pa.Table, stage: Mapping[str, Any]) -> pa.Table:
     keep = pc.equal(table.column(LEVEL), pc.max(table.column(LEVEL)))
     if REST in table.column_names and pa.types.is_boolean(table.schema.field(REST).type):
         keep = pc.and_(keep, pc.invert(table.column(REST)))
-    return table.filter(keep).drop_columns([name for name in (LEVEL, REST) if name in table.column_names])
+    return gather.filter_rows(table, keep).drop_columns([name for name in (LEVEL, REST) if name in table.column_names])

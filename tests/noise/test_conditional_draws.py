@@ -81,17 +81,16 @@ def test_draws_of_another_range_are_seen(law: Law) -> None:
 
 
 def test_a_word_that_leaves_open_which_weight_is_drawn_is_settled_by_further_words() -> None:
-    weights = [2**70 + 1, 2**70 - 1, 2**71]  # heads of sums: a quarter and a half of all words
-    total, quarter = sum(weights), 1 << 62
-    spare = 128 - total.bit_length()
+    # The sums are an eighth, a quarter and a half of what two words can be; the first lies a little above its head.
+    weights = [2**70 + 1, 2**70 - 1, 2**71]
+    eighth = 1 << 61
+    spare = 128 - sum(weights).bit_length()
 
     def drawn(further: int) -> int:
-        given = iter([np.full(10, quarter, np.uint64), *[np.array([further], np.uint64)] * 10])
-        return int(
-            Weighted(weights).draw(1, lambda n: next(given)[:n] if n != 1 else np.array([further], np.uint64))[0]
-        )
+        # Ten candidates come at once, and each of them needs one more word.
+        return int(Weighted(weights).draw(1, lambda n: np.full(n, eighth if n > 1 else further, np.uint64))[0])
 
-    edge = ((2**70 + 1) << spare) - (quarter << 64)
+    edge = ((2**70 + 1) << spare) - (eighth << 64)
     assert drawn(edge - 1) == 0
     assert drawn(edge) == 1
 

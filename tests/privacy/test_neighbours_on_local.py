@@ -6,6 +6,7 @@ kernels alone. Holds: tables are cut, gathered, spilled and handed from thread t
 
 import dataclasses
 import io
+import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -70,7 +71,7 @@ class OnLocal:
     ) -> list[Totals]:
         """The merged statistics of a table: the graph of a stage up to the draw."""
         found: list[Totals] = []
-        stage: Any = SimpleNamespace(layout=layout, statistics=tuple(statistics))
+        stage: Any = SimpleNamespace(layout=layout, statistics=tuple(statistics), coarser=(), levels=())
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(contributions, "FREQUENT", self.frequent)
             patch.setattr(sizes, "gathered_bytes", lambda shards: self.gathered)
@@ -143,8 +144,8 @@ CUT = nb.Way(cuts=(1, 2, 3, 5, 8), shards=3, places=2)
 
 
 def _spilled_tables_are_read_twice(patch: Patch) -> None:
-    take = shuffle.Shuffle.take
-    patch.setattr(shuffle.Shuffle, "take", lambda self, key: [t for t in take(self, key) for _ in range(2)])
+    each = shuffle.Shuffle.each
+    patch.setattr(shuffle.Shuffle, "each", lambda self, key: (t for t in each(self, key) for _ in range(2)))
 
 
 def _a_unit_is_in_another_shard_in_each_batch(patch: Patch) -> None:
@@ -163,8 +164,8 @@ def _a_table_is_cut_by_two_threads(patch: Patch) -> None:
 
 
 def _a_spilled_table_is_lost(patch: Patch) -> None:
-    take = shuffle.Shuffle.take
-    patch.setattr(shuffle.Shuffle, "take", lambda self, key: take(self, key)[:1])
+    each = shuffle.Shuffle.each
+    patch.setattr(shuffle.Shuffle, "each", lambda self, key: itertools.islice(each(self, key), 1))
 
 
 def too_sensitive(pair: nb.Neighbours) -> bool:
