@@ -4,10 +4,8 @@ In: wide rows in whole processes. Out: their peak memory, their messages. Holds:
 memory that is neither of rows nor of tables, such as that of a report with millions of partitions.
 """
 
-import os
 import pathlib
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -27,25 +25,26 @@ CALL = "import sys; from dp_pipelines.jobs.cli.main import main; sys.exit(main(s
 LEAST = ("--threads=1", "--memory=640MiB")
 
 
-def limited(size: int) -> None:
-    """Give this process so many bytes of addresses."""
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+# A small process starts the command: of a test, a child would inherit the most memory that it has ever taken, and threads.
+LAUNCH = """
+import os, resource, subprocess, sys
+limit = int(sys.argv[1])
+if limit:
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+process = subprocess.Popen(sys.argv[2:], stdout=subprocess.DEVNULL)
+_, status, used = os.wait4(process.pid, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_maxrss)
+"""
 
 
-def run(job: pathlib.Path, *options: str, limit: int | None = None) -> tuple[int, str, int]:
-    """Run a job: the exit code, what was said, and the most memory that it has taken."""
-    out = job.parent / "out"
-    errors = job.parent / "said"
-    command = [sys.executable, "-c", CALL, "run", str(job), "--output", str(out), *options]
-    with errors.open("w") as said:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            preexec_fn=None if limit is None else lambda: limited(limit),
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    return os.waitstatus_to_exitcode(status), errors.read_text(), used.ru_maxrss * 1024
+def run(job: pathlib.Path, *options: str, limit: int = 0) -> tuple[int, str, int]:
+    """Run a job, with so many bytes of addresses: the exit code, what was said, and the most memory that it has taken."""
+    command = [sys.executable, "-c", CALL, "run", str(job), "--output", str(job.parent / "out"), *options]
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCH, str(limit), *command], capture_output=True, text=True, check=True
+    )
+    code, peak = map(int, done.stdout.split())
+    return code, done.stderr, peak * 1024
 
 
 def test_a_run_takes_what_memory_says_and_more_where_it_may(tmp_path: pathlib.Path) -> None:
