@@ -95,7 +95,7 @@ def test_a_spill_disk_that_fills_up_is_told_and_the_same_command_mends_it(
     assert told.endswith("then run the same command again")
     assert not re.search(r"[0-9]", told.replace(str(real_disk.path), ""))
     assert real_disk.names() == []
-    assert {path.name for path in job.parent.iterdir()} == {"data", "job.yaml", "said", DEFAULT_NAME}
+    assert {path.name for path in job.parent.iterdir()} == {"data", "job.yaml", DEFAULT_NAME}
     assert attempts(job.parent) == 1  # what was charged stays charged
     real_disk.free()
     code, said, _ = run(job, *options)
