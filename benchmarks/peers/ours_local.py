@@ -29,14 +29,17 @@ import pyarrow.parquet as pq  # noqa: E402
 
 from dp_pipelines.jobs.cli import main as cli  # noqa: E402
 from dp_pipelines.jobs.run import run as runs  # noqa: E402
-from dp_pipelines.jobs.runners import local_engine  # noqa: E402
+from dp_pipelines.jobs.runners import local, local_engine  # noqa: E402
 
 watch.imports_done()
 
+ROWS = ("Read/Read", "/ByShard")
+"""The ends of the names of steps that handle rows: they are read and bounded; a shard's units are counted and summed."""
+
 
 def timed() -> None:
-    """Have the stopwatch run while the command plans, and while its graph is carried out."""
-    plan, run = runs.cached_plan, local_engine.LocalEngine.run
+    """Have the stopwatch run while the command plans, while its graph is carried out, and in the steps that handle rows."""
+    plan, run, step = runs.cached_plan, local_engine.LocalEngine.run, local.LocalGraph._run_from
 
     def planned(*given: Any, **named: Any) -> Any:
         with watch.plan():
@@ -46,6 +49,11 @@ def timed() -> None:
         with watch.query():
             run(*given)
 
+    def stepped(graph: local.LocalGraph, root: local.LocalFlow, number: int) -> None:
+        with watch.data() if root.label.endswith(ROWS) else contextlib.nullcontext():
+            step(graph, root, number)
+
+    local.LocalGraph._run_from = stepped  # type: ignore[method-assign]
     runs.cached_plan, local_engine.LocalEngine.run = planned, ran  # type: ignore[method-assign]
 
 

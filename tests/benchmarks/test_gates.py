@@ -46,6 +46,7 @@ def measured(load, sizes):
                 plan_seconds=0.0,
                 seconds=seconds,
                 cpu_seconds=seconds,
+                data_seconds=seconds,
                 import_seconds=1.0,
                 max_rss_mib=mib,
                 partitions=1,
@@ -144,7 +145,14 @@ def test_a_busy_machine_is_said_and_a_quiet_one_is_not(load, measured, sizes):
     duckdb = load("measure").Case(load("measure").DUCKDB, "even", sizes.large)
     assert "was busy" in aggregate.busy_note(found, sizes) or aggregate.cores() < 2
     run = load("measure").Run(
-        plan_seconds=0.0, seconds=1.0, cpu_seconds=1.9, import_seconds=1.0, max_rss_mib=1.0, partitions=1, totals={}
+        plan_seconds=0.0,
+        seconds=1.0,
+        cpu_seconds=1.9,
+        data_seconds=1.0,
+        import_seconds=1.0,
+        max_rss_mib=1.0,
+        partitions=1,
+        totals={},
     )
     found[duckdb] = load("measure").Runs((run,))
     assert aggregate.busy_note(found, sizes) == ""

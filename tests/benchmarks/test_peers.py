@@ -56,6 +56,7 @@ def test_a_report_is_the_last_line_and_nothing_else_is_taken_for_one(load):
         "plan_seconds": 1.0,
         "seconds": 1.0,
         "cpu_seconds": 1.0,
+        "data_seconds": 1.0,
         "import_seconds": 1.0,
         "max_rss_mib": 1.0,
         "partitions": 1,
