@@ -8,11 +8,14 @@ Run: python benchmarks/large_lists.py --folder DIR [--keys 125000000] [--rows 10
 
 import argparse
 import json
+import multiprocessing
 import os
 import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +79,15 @@ def timed(*arguments: str, folder: pathlib.Path) -> tuple[float, float, float]:
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**20
 
 
+def apart(function: Callable[..., None], *arguments: Any) -> None:
+    """Call it in a process of its own: a command that a large process starts would inherit its peak of memory."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(f"{function.__name__} ended with {process.exitcode}")
+
+
 def main() -> None:
     """Make, plan, run, and print."""
     given = argparse.ArgumentParser(description=__doc__)
@@ -87,7 +99,7 @@ def main() -> None:
     asked = given.parse_args()
     folder = asked.folder / f"{asked.keys}-{asked.rows}"
     folder.mkdir(parents=True, exist_ok=True)
-    make(folder, asked.keys, asked.rows)
+    apart(make, folder, asked.keys, asked.rows)
     for threshold in asked.thresholds:
         (folder / "job.yaml").write_text(JOB.format(threshold=threshold))
         print(f"threshold {threshold}", flush=True)
@@ -100,7 +112,7 @@ def main() -> None:
         ):
             seconds, processor, memory = timed(*arguments, folder=folder)
             print(f"  {name}: {seconds:.1f} s, {processor:.1f} processor s, {memory:.2f} GiB", flush=True)
-        report(folder / arguments[-1])
+        apart(report, folder / arguments[-1])
 
 
 def report(output: pathlib.Path) -> None:
