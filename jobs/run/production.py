@@ -197,9 +197,11 @@ class Production:
                     described[shown_rows.ENTRY] = shown.entry(large["keys"], rows, rows)
                     continue
                 table, described[shown_rows.ENTRY] = shown.of(file.read(), large)
+            if shown.leaves is not None:
+                described["partition_by"] = list(shown.leaves.keys)
             published[name] = folder / SHOWN / name
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
-            staging.write_release(table, published[name], shown.keys)
+            staging.write_release(table, published[name], shown.keys if shown.leaves is None else shown.leaves.keys)
         return published
 
 
