@@ -75,6 +75,8 @@ class ShownLeaves:
             shown: which of its rows are finest partitions that are shown.
         """
         leaves, old = self.leaves(table), self._rests(table)
+        if REST in table.column_names and not (leaves & ~shown).any():
+            return table
         above = np.flatnonzero((table.column(LEVEL).to_numpy() == self.finest - 1) & ~old)
         parent = self._parents(table, above)
         size = len(above)
@@ -108,12 +110,12 @@ class ShownLeaves:
             table.column(column).to_numpy()
             for column in (name, f"{name}_stddev", f"{name}{RAW}", f"{name}{RAW}_stddev")
         )
-        spread = groups.variances_apart(raw_bars)
+        fitted = groups.variances_apart(bars) if measured else groups.variances_fitted(bars, raw_bars)
         return {
             name: pa.array(groups.left(values)[of]),
-            f"{name}_stddev": pa.array(np.sqrt((spread if measured else groups.variances_fitted(bars, raw_bars))[of])),
+            f"{name}_stddev": pa.array(np.sqrt(fitted[of])),
             f"{name}{RAW}": pa.array(groups.left(raw)[of]),
-            f"{name}{RAW}_stddev": pa.array(np.sqrt(spread[of])),
+            f"{name}{RAW}_stddev": pa.array(np.sqrt(groups.variances_apart(raw_bars)[of])),
         }
 
     def _rests(self, table: pa.Table) -> Flags:

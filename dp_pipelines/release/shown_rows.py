@@ -72,19 +72,22 @@ class ShownRows:
         ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which is too high on average')
         """
         if self.leaves is not None:
-            return self._of_levels(table, self.leaves)
+            return self._of_levels(table, self.leaves, large)
         passed, first = self._chosen(table, passes=bool(large))
         rows = sorted_by_key(first, self.keys)
         return rows, self.entry(int(large["keys"]) if large else table.num_rows, passed.num_rows, rows.num_rows)
 
-    def _of_levels(self, table: pa.Table, leaves: ShownLeaves) -> tuple[pa.Table, dict[str, Any]]:
+    def _of_levels(
+        self, table: pa.Table, leaves: ShownLeaves, large: Mapping[str, Any] | None
+    ) -> tuple[pa.Table, dict[str, Any]]:
         """The same of a rollup: what is not shown of the finest partitions is in the rest of their group."""
         finest = leaves.leaves(table)
         numbered = gather.filter_rows(table, finest).append_column(_ROW, pa.array(np.flatnonzero(finest)))
-        passed, first = self._chosen(numbered)
+        passed, first = self._chosen(numbered, passes=bool(large))
         shown = np.zeros(table.num_rows, np.bool_)
         shown[first.column(_ROW).to_numpy()] = True
-        return leaves.without(table, shown), self.entry(numbered.num_rows, passed.num_rows, first.num_rows)
+        groups = int(large["keys"]) if large else numbered.num_rows
+        return leaves.without(table, shown), self.entry(groups, passed.num_rows, first.num_rows)
 
     def _chosen(self, table: pa.Table, *, passes: bool = False) -> tuple[pa.Table, pa.Table]:
         """The rows that pass the condition, and of those the first ones."""

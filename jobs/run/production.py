@@ -191,7 +191,7 @@ class Production:
             name, large = f"{described['name']}.parquet", described.get(passing_noise.ENTRY)
             with pa.parquet.ParquetFile(files[name]) as file:
                 if (
-                    large is not None and shown.limit is None
+                    large is not None and shown.limit is None and shown.leaves is None
                 ):  # what is staged is what passes, and need not fit into memory
                     rows = file.metadata.num_rows
                     described[shown_rows.ENTRY] = shown.entry(large["keys"], rows, rows)
