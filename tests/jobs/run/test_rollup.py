@@ -250,11 +250,14 @@ def test_tune_predicts_no_levels(shop: Shop, call: Call) -> None:
 def test_a_session_shows_levels(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
     over = Session(purchases(0), privacy_unit="customer", dataset="shop", epsilon=8, delta=1e-5)
-    release = over.query(
-        name="weekly", epsilon=4.0, delta=1e-6,
-        partition_by=["product", "store"], rollup=CHAIN,
-        bounds=dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=2),
-        metrics={"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)},
-    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "partition_by": ["product", "store"], "rollup": CHAIN, "delta": 1e-6,
+        "bounds": dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=2),
+        "metrics": {"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)},
+    }  # fmt: skip
+    release = over.query(name="weekly", epsilon=4.0, **asked)
     assert wrong_sums(release.to_arrow()) == []
     assert "a group is exactly the sum of its parts" in repr(release)
+    shown = over.query(name="large", epsilon=3.0, **asked, having="orders > 1e6").to_arrow()
+    assert wrong_sums(shown) == []
+    assert set(shown.filter(pa.compute.equal(shown.column("level"), 2)).column("rest").to_pylist()) == {True}
