@@ -41,6 +41,10 @@ OTHER_ITEMS: Mapping[str, tuple[str, str]] = {
         "rows of one unit: unit_columns: in a job file; released numbers: compute with the output",
     ),
     "SUBQUERY": ("holds a subquery", "write one SELECT over the rows"),
+    "GROUPING_FUNCTION": (
+        "uses GROUPING",
+        "drop it: the column level of the published table says which groups a row is of",
+    ),
     "LAMBDA": ("holds a lambda", "use functions of one row"),
 }
 
@@ -229,8 +233,8 @@ class _Reading:
         self.named = _columns(self.node["select_list"]) | _columns(self.node["where_clause"])
         for item in self.node["select_list"]:
             form = str(item.get("class"))
-            if form in OTHER_ITEMS:
-                raise self.statement.error(item, *OTHER_ITEMS[form])
+            if form in OTHER_ITEMS or item.get("type") in OTHER_ITEMS:
+                raise self.statement.error(item, *OTHER_ITEMS.get(form, OTHER_ITEMS.get(item["type"], ("", ""))))
             if is_aggregate(item):
                 found = call(self.statement, item, self.unit, clause=self.clause)
                 calls.append((item.get("alias") or found.stem, found))
@@ -321,7 +325,7 @@ class _Reading:
             raise self.statement.error(node, f"is not in GROUP BY and is no aggregate: {name}", hint)
         names = {id(node): name for name, node in keys}
         listed = [names[id(node)] for node in found]
-        return grouping_sets.levels(self.statement, groups, listed, [name for name, _ in keys])
+        return grouping_sets.levels(self.statement, groups, listed, [name for name, _ in keys], clause=self.clause)
 
     def _grouped(self, group: Node, keys: Sequence[tuple[str, Node]]) -> Node:
         """The key that an entry of GROUP BY names: by its place, its name or its text."""

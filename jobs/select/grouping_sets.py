@@ -15,7 +15,7 @@ CHOICE = "write GROUP BY ALL, and rollup: beside the statement in a job file: it
 
 
 def levels(
-    statement: SelectStatement, groups: Sequence[Node], names: Sequence[str], keys: Sequence[str]
+    statement: SelectStatement, groups: Sequence[Node], names: Sequence[str], keys: Sequence[str], *, clause: bool
 ) -> list[list[str]]:
     """The levels that the sets of GROUP BY are; empty where there is one set.
 
@@ -24,6 +24,7 @@ def levels(
         groups: the entries of GROUP BY.
         names: of each entry the key that it names.
         keys: all selected keys, in their order, which a level keeps.
+        clause: whether BigQuery's clause for differential privacy stands in it.
 
     Raises:
         StatementError: the sets are no chain, or something stands beside them that would mean something else.
@@ -36,10 +37,17 @@ def levels(
         if not coarse < fine:
             new = next((entry for entry in entries if names[entry] not in fine), None)
             # The same set twice has no entry of its own.
-            at = groups[new] if new is not None else groups[entries[-1]] if entries else next(iter(groups), None)
+            at = (
+                groups[new] if new is not None else groups[entries[-1]] if entries else statement.node["select_list"][0]
+            )
             raise statement.error(at, "is no chain of groups: ROLLUP, CUBE or GROUPING SETS", HINT)
-    for clause, node in _choices(statement):
-        message = f"stands beside levels, of which SQL would choose rows too: {clause}"
+    if clause:
+        message = "groups by several sets beside WITH DIFFERENTIAL_PRIVACY, whose limits say nothing of them"
+        raise statement.error(
+            groups[0], message, "leave the clause out, and write budget and bounds beside the statement"
+        )
+    for word, node in _choices(statement):
+        message = f"stands beside levels, of which SQL would choose rows too: {word}"
         raise statement.error(node, message, CHOICE)
     return [[key for key in keys if key in each] for each in named]
 

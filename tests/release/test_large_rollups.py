@@ -4,12 +4,15 @@ In: made-up rows, a list of regions and weeks on disk, seeded noise. Out: failur
 covered: the law of what is drawn of a list (tests/release/test_large_lists.py, which takes a rollup's list too).
 """
 
+import datetime as dt
 import math
+import pathlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from dp_pipelines import Count
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
@@ -178,3 +181,24 @@ def test_levels_above_are_the_groups_of_the_list(listed: KeyFile, monkeypatch: p
     with pytest.raises(RequestError, match=r"rollup\[1\].* has more than 4 groups in the list on disk"):
         stage_of(listed)
     rollup_levels._groups.cache_clear()
+
+
+def test_groups_of_long_texts_and_of_times_are_found(tmp_path: pathlib.Path) -> None:
+    """Texts beyond 64 bytes travel as digests, and a list has its own types: both name the groups of a level."""
+    long, days = (
+        "a region whose name is longer than what travels as it is, " + "z" * 30,
+        [dt.date(2026, 1, d) for d in (5, 6)],
+    )
+    columns = [pa.array([long] * 2 + ["r1"] * 2), pa.array(days * 2)]
+    keys = LargeList(keys=key_file(tmp_path / "long", *columns), conditions=(Condition(metric="rows_raw", low=-1e9),))
+    rows = rollups.visits(7, 3000, regions=2).set_column(2, "week", pa.array([days[i % 2] for i in range(3000)]))
+    rows = rows.set_column(1, "region", pa.array([long if i % 3 else "r1" for i in range(3000)]))
+    for rollup in (rollups.CHAIN, [["week"], ["region", "week"]]):
+        stage = rollups.stage_of({"rows": Count()}, keys, rollup=rollup)
+        of_levels = rollups.totals_of(stage, rows)
+        sums = [sum(sums_of(level, stage, 0).values()) for level in of_levels]
+        assert len(set(sums)) == 1
+        assert sums[0] > 1000
+        table = rollups.released(stage, rows, 7)
+        named = [row[rollup[-2][0]] for row in table.to_pylist() if row["level"] == len(rollup) - 2]
+        assert named == sorted([long, "r1"] if rollup[-2][0] == "region" else days)

@@ -273,6 +273,8 @@ WRONG = {
     "SELECT count(*) FROM a AT (VERSION => 3)": (1, 22, "uses a version of a table", "files"),
     "WITH b AS (SELECT 1) SELECT count(*) FROM b": (1, 19, "uses WITH", "one SELECT"),
     "SELECT a FROM b GROUP BY a QUALIFY true": (1, 36, "uses QUALIFY", "HAVING"),
+    "SELECT count(*) FROM c GROUP BY GROUPING SETS ((), ())": (1, 8, "is no chain of groups", "of which each"),
+    "SELECT a, grouping(a) AS g, count(*) FROM c GROUP BY ROLLUP (a)": (1, 11, "uses GROUPING", "the column level"),
     "SELECT a, b, count(*) FROM c GROUP BY CUBE (a, b)": (1, 45, "is no chain of groups", "write GROUP BY ROLLUP (a, b)"),
     "SELECT a, b, count(*) FROM c GROUP BY\nGROUPING SETS ((a), (b), (a, b))": (2, 17, "is no chain", "part of the next"),
     "SELECT a, b, count(*) FROM c GROUP BY GROUPING SETS ((a, b), (a), (a))": (1, 55, "is no chain", "of which each"),
