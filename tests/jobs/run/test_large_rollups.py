@@ -98,8 +98,10 @@ def test_countries_are_their_pages_that_pass_and_the_rest(
         "words": [],
     }  # fmt: skip
     assert stage["metrics"]["views_raw"]["verdict"]["words"].startswith("6 of 2,100 listed partitions pass views_raw")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "pages · 13 rows, with 6 of 2,100 finest partitions" in said
     page = " ".join(Page((folder / "out" / "report.html").read_text()).words.split())
-    for words in (" ".join(capsys.readouterr().out.split()), page):
+    for words in (said, page):
         assert "6 of 2,100 finest groups pass `views_raw >= 100`; numbers just above a threshold are too high" in words
         assert "it is in the `rest` of the group above it" in words
         assert "a group is exactly the sum of its parts, with the row of the rest" in words
