@@ -6,12 +6,19 @@ which rows are kept, and all levels are sums of these (`kernels.accumulate`). No
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.query.query import EVERYTHING, PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 from dp_pipelines.query.rollup import RollupLevel
+
+MOST_GROUPS = 1_000_000
+"""Groups of a level above a list on disk, all of which are released, and are in memory."""
 
 Partitions = PrivatePartitions | PublicPartitions | ReleasedPartitions
 
@@ -51,7 +58,12 @@ def _coarse(query: Query, by: tuple[str, ...], number: int) -> Query:
         partitions = query.partitions if by else EVERYTHING
         level = RollupLevel(number=number, groups=None if by else 1)
         return _alone(query, by, partitions, level)
-    listed, places = query.partitions.columns, [query.partition_columns.index(column) for column in by]
+    places = [query.partition_columns.index(column) for column in by]
+    listed: ListedKeys | KeyFile = query.partitions.columns
+    if isinstance(listed, KeyFile):
+        # Rows of a few unlisted partitions stay too, so that the list bounds no fan-out: a group may hold all of a unit.
+        above = PublicPartitions(keys=_groups(listed, tuple(places), number)) if by else EVERYTHING
+        return _alone(query, by, above, RollupLevel(number=number, groups=len(above.keys)))
     if not by:
         level = RollupLevel(number=number, most_leaves=len(listed), groups=1)
         return _alone(query, by, EVERYTHING, level)
@@ -60,6 +72,16 @@ def _coarse(query: Query, by: tuple[str, ...], number: int) -> Query:
     _, first, leaves = np.unique(codes, return_index=True, return_counts=True)
     level = RollupLevel(number=number, most_leaves=int(leaves.max()), groups=len(first))
     return _alone(query, by, PublicPartitions(keys=listed.part(places, np.sort(first))), level)
+
+
+@functools.lru_cache(maxsize=32)
+def _groups(listed: KeyFile, places: tuple[int, ...], number: int) -> ListedKeys:
+    """The groups that the keys of a list on disk are in: public, and the same in every run."""
+    found = listed.groups(places, MOST_GROUPS)
+    if found is None:
+        message = f"has more than {MOST_GROUPS:,} groups in the list on disk, all of which would be released"
+        raise RequestError(field=f"rollup[{number}]", message=message, hint="leave that level out")
+    return ListedKeys(found)
 
 
 def _alone(query: Query, by: tuple[str, ...], partitions: Partitions, level: RollupLevel) -> Query:

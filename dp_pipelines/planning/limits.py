@@ -10,7 +10,8 @@ from dp_pipelines.auto_bounds import value_bounds
 from dp_pipelines.metrics.base import RAW, Metric
 from dp_pipelines.plan_stages.kept_counts import ends_of
 from dp_pipelines.query.large_list import LargeList
-from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, Query
+from dp_pipelines.query.query import PublicPartitions, Query
+from dp_pipelines.query.rollup import REST
 from dp_pipelines.query.train_model import TrainModel
 
 
@@ -41,7 +42,7 @@ def _of_levels(query: Query) -> list[str]:
     moved = [name for name in added if query.metrics[name].never_negative]
     said = []
     if added:
-        rest = ", with the row of the rest" if isinstance(query.partitions, PrivatePartitions) else ""
+        rest = ", with the row of the rest" if REST in query.published_keys else ""
         said.append(f"{_listed(added)}: a group is exactly the sum of its parts{rest}; add up no raw numbers instead")
     if moved:
         said.append(

@@ -19,7 +19,6 @@ from dp_pipelines.metrics.base import Metric
 from dp_pipelines.metrics.good_from import GoodFrom, Level, shown
 from dp_pipelines.planning.noise_levels import noise_search
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions
 
 if TYPE_CHECKING:
@@ -161,8 +160,7 @@ def _warning(
     named += f" and {len(told) - MOST_NAMED} more" if len(told) > MOST_NAMED else ""
     listed = ""
     partitions = stage.query.partitions
-    all_published = isinstance(partitions, PublicPartitions) and not isinstance(partitions, LargeList)
-    if isinstance(partitions, PublicPartitions) and all_published and not stage.query.is_total:
+    if isinstance(partitions, PublicPartitions) and partitions.all_published and not stage.query.is_total:
         listed = f"; all {len(partitions.keys):,} public partitions are published all the same"
     return {"metrics": list(told), "words": f"mostly noise {where}: {named}{listed}; {ADVICE}"}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.metrics.base import RAW
 from dp_pipelines.query.query import PublicPartitions
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Condition:
     """Between which numbers the released value of a metric lies in what is published.
 
     Args:
-        metric: its name.
+        metric: its name; beside a rollup that of its number as noise left it, e.g. `views_raw`.
         low, high: the ends; an infinite one is none.
         with_low, with_high: whether the ends belong to it.
 
@@ -70,6 +71,11 @@ class LargeList(PublicPartitions):
             raise RequestError(field="having", message=message, hint='write e.g. having: "views >= 90"')
 
     @property
+    def all_published(self) -> bool:
+        """Whether every partition of the list is published: those are that pass."""
+        return False
+
+    @property
     def columns(self) -> KeyFile:  # type: ignore[override]
         """The list, as layouts hold it."""
         return self.keys
@@ -82,7 +88,7 @@ class LargeList(PublicPartitions):
         """
         if self.keys.width != len(query.partition_columns):
             raise RequestError(field="public", message="must have one column for each column of partition_by")
-        for field in ("top", "best", "compare", "kept", "rollup", "windows"):
+        for field in ("top", "best", "compare", "kept", "windows"):
             if getattr(query, field) is not None:
                 raise RequestError(field=field, message="cannot stand beside a list sorted on disk", hint=HINT)
         if query.bounds.auto:
@@ -95,12 +101,29 @@ class LargeList(PublicPartitions):
                     field=f"metrics.{name}", message=message, hint="write its bounds as numbers, without shrink"
                 )
         for condition in self.conditions:
-            compared = query.metrics.get(condition.metric)  # an audit watches a metric of its own in their place
+            its_name = compared_metric(query, condition)
+            compared = query.metrics.get(its_name) if its_name is not None else None
+            if its_name is None and condition.metric in query.metrics:
+                message = f"compares {condition.metric!r}, which is made to fit the groups above it once noise is drawn"
+                hint = f"compare {condition.metric}{RAW}, the number as noise left it"
+                raise RequestError(field="having", message=message, hint=hint)
             if compared is not None and (compared.judged != "zero" or compared.many):
                 raise own_noise(condition.metric, "is derived from other numbers")
 
     def __hash__(self) -> int:
         return hash((self.keys, self.conditions))
+
+
+def compared_metric(query: "Query", condition: Condition) -> str | None:
+    """The metric whose number as noise leaves it a condition compares; None of none.
+
+    Args:
+        query: over a large list, perhaps another one than that of the condition, as an audit's is.
+        condition: one of the list.
+    """
+    name = condition.metric if query.rollup is None else condition.metric.removesuffix(RAW)
+    is_raw = query.rollup is None or condition.metric.endswith(RAW)
+    return name if is_raw and name in query.metrics else None
 
 
 def own_noise(metric: str, why: str) -> RequestError:

@@ -90,6 +90,11 @@ class PublicPartitions:
         object.__setattr__(self, "keys", ListedKeys.of_tuples(tuple(tuple(key) for key in self.keys)))
 
     @property
+    def all_published(self) -> bool:
+        """Whether every partition of the list is published, whatever its numbers are."""
+        return True
+
+    @property
     def columns(self) -> ListedKeys:
         """The list by column, as layouts hold it."""
         return self.keys if isinstance(self.keys, ListedKeys) else ListedKeys(tuple(zip(*self.keys, strict=True)))

@@ -344,7 +344,8 @@ class Query:
     def published_keys(self) -> tuple[str, ...]:
         """The columns that say which partition a published row is of: those of the partition, a level, the rank of a choice."""
         if self.rollup is not None:
-            rest = [REST] if isinstance(self.partitions, PrivatePartitions) else []
+            whole = isinstance(self.partitions, PublicPartitions) and self.partitions.all_published
+            rest = [] if whole else [REST]
             return (LEVEL, *self.partition_columns, *rest)
         return (*self.partition_columns, *([] if self.best is None else [RANK]))
 

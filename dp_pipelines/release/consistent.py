@@ -32,6 +32,14 @@ class LevelEstimates:
     variances: tuple[Floats, ...]
     alone: tuple[Floats, ...]
 
+    def then(self, finer: "LevelEstimates") -> "LevelEstimates":
+        """These levels, and finer ones below them."""
+        return LevelEstimates(
+            values=self.values + finer.values,
+            variances=self.variances + finer.variances,
+            alone=self.alone + finer.alone,
+        )
+
 
 def least_squares(values: Sequence[Floats], variances: Sequence[float], parents: Sequence[Codes]) -> LevelEstimates:
     """The best linear unbiased estimate of all groups, given that each is the sum of those below it.

@@ -139,7 +139,12 @@ def draw_level(
     """
     assert stage.query.level is not None
     above = not stage.query.level.leaves
-    table = draw_release(totals, stage, samplers=samplers, words=words, all_groups=above)
+    return of_level(draw_release(totals, stage, samplers=samplers, words=words, all_groups=above), stage)
+
+
+def of_level(table: pa.Table, stage: StagePlan) -> pa.Table:
+    """What the other levels of a rollup need of the released table of one: `draw_level` says what."""
+    assert stage.query.level is not None
     kept = [*stage.query.partition_columns, STATISTICS, SELECTED]
     return table.select(kept).append_column(LEVEL, pa.array(np.full(table.num_rows, stage.query.level.number)))
 

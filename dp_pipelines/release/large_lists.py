@@ -73,7 +73,7 @@ def draw_passing(
         with_rows[found[inside]] = True
         kept = inside & passes[asked]
         keys = [gather.take(column, found[kept]) for column in bucket.columns]
-        tables = draw.released_tables(totals, stage, steps, asked[kept], sources, keys)
+        tables = draw.released_tables(totals, stage, steps, asked[kept], sources, keys, passes)
         tables += _of_noise_alone(stage, bucket.columns, _passing(with_rows, chance, words), compared, sources)
         yield sorted_by_key(pa.concat_tables(tables), stage.query.partition_columns)
 
@@ -91,4 +91,5 @@ def _of_noise_alone(
     keys = tuple(gather.take(column, places) for column in listed)
     totals = accumulate.nothing_summed(keys, stage.statistics)
     steps = draw.noisy_numbers(totals, stage, sources, {stage.statistics[at]: given for at, given in compared.items()})
-    return draw.released_tables(totals, stage, steps, np.arange(len(places)), sources, keys)
+    every = np.arange(len(places))
+    return draw.released_tables(totals, stage, steps, every, sources, keys, np.ones(len(places), np.bool_))

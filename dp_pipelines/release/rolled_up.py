@@ -20,7 +20,7 @@ from dp_pipelines.kernels.lattice import Flags, Floats, Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Metric, Noisy, ReleasedValues, capped
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.query import PublicPartitions
+from dp_pipelines.query.query import PrivatePartitions, PublicPartitions, ReleasedPartitions
 from dp_pipelines.query.rollup import LEVEL, REST, SELECTED, STATISTICS
 from dp_pipelines.release import consistent
 from dp_pipelines.release.consistent import LevelEstimates
@@ -50,12 +50,12 @@ class _Tree:
     Args:
         tables: of each level, from the coarsest, sorted by key.
         parents: of each level from the second, where each group's parent stands.
-        all_parts: whether every part of a group is published with it, as those of a public list are.
+        whole: by level, whether every part of a group above is published with it, as those of a public list are.
     """
 
     tables: tuple[pa.Table, ...]
     parents: tuple[Codes, ...]
-    all_parts: bool
+    whole: tuple[bool, ...]
 
     @classmethod
     def of(cls, drawn: pa.Table, stage: StagePlan) -> "_Tree":
@@ -74,12 +74,12 @@ class _Tree:
         return cls(
             tables=tuple(gather.filter_rows(table, flags) for table, flags in zip(tables, kept, strict=True)),
             parents=tuple(places[i][parent][kept[i + 1]] for i, parent in enumerate(parents)),
-            all_parts=isinstance(stage.query.partitions, PublicPartitions),
+            whole=tuple(_is_whole(level.query.partitions) for level in stage.levels),
         )
 
     def rests(self, level: int) -> int:
         """How many rows of a level hold what the published parts of a group above leave of it."""
-        return 0 if self.all_parts or level == 0 else self.tables[level - 1].num_rows
+        return 0 if self.whole[level] or level == 0 else self.tables[level - 1].num_rows
 
     def with_rests(self, level: int) -> Codes:
         """The parent of each row of a level from the second on, those of the rests last."""
@@ -105,21 +105,34 @@ class _Tree:
 
     def fitted(self, stage: StagePlan, statistic: Statistic) -> LevelEstimates:
         """The least squares over all levels; where parts are unknown, nothing is known better than by its own number."""
-        if not self.all_parts or not statistic.adds_up:
+        if not statistic.adds_up:
             return self.raw(stage, statistic)
-        return consistent.least_squares(*self.noisy(stage, statistic), self.parents)
+        values, variances = self.noisy(stage, statistic)
+        # Where parts are unknown they could be anything: those that are known say nothing of what is above them.
+        end = next((level for level, whole in enumerate(self.whole) if level and not whole), len(values))
+        upper = consistent.least_squares(values[:end], variances[:end], self.parents[: end - 1])
+        return self._beside(upper.then(consistent.as_measured(values[end:], variances[end:])))
 
     def _beside(self, measured: LevelEstimates) -> LevelEstimates:
-        if self.all_parts:
-            return measured
-        values, variances = [measured.values[0]], [measured.variances[0]]
+        values, variances, alone = [measured.values[0]], [measured.variances[0]], [measured.alone[0]]
         for level, parents in enumerate(self.parents, 1):
             own, spread = measured.values[level], measured.variances[level]
+            if self.whole[level]:
+                values.append(own)
+                variances.append(spread)
+                alone.append(measured.alone[level])
+                continue
             left = consistent.rest_of(measured.values[level - 1], own, parents)
             left_spread = consistent.rest_variance(measured.variances[level - 1], spread, parents)
             values.append(np.concatenate([own, left]))
             variances.append(np.concatenate([spread, left_spread]))
-        return LevelEstimates(values=tuple(values), variances=tuple(variances), alone=tuple(variances))
+            alone.append(variances[-1])
+        return LevelEstimates(values=tuple(values), variances=tuple(variances), alone=tuple(alone))
+
+
+def _is_whole(partitions: PrivatePartitions | PublicPartitions | ReleasedPartitions) -> bool:
+    """Whether all partitions that there may be are published."""
+    return isinstance(partitions, PublicPartitions) and partitions.all_published
 
 
 def _places(above: pa.Table, below: pa.Table, names: Sequence[str]) -> Codes:
@@ -159,7 +172,7 @@ def _keys(tree: _Tree, stage: StagePlan, number: int) -> dict[str, pa.Array]:
         parts = [table.column(name)] if name in own else [pa.nulls(table.num_rows, kind)]
         parts += [tree.tables[number - 1].column(name) if name in above else pa.nulls(rests, kind)] if rests else []
         columns[name] = pa.chunked_array([chunk for part in parts for chunk in _chunks(part)], kind)
-    if not tree.all_parts:
+    if not all(tree.whole):
         columns[REST] = pa.array(np.arange(table.num_rows + rests) >= table.num_rows)
     return columns
 
@@ -220,7 +233,7 @@ def _adding_up(
         parts = values[level][:mine]
         above, above_whole = exact[: tree.tables[level - 1].num_rows], whole[: tree.tables[level - 1].num_rows]
         if never_negative:
-            parts = consistent.not_negative(parts, weights[level][:mine], parents, above, at_most=not tree.all_parts)
+            parts = consistent.not_negative(parts, weights[level][:mine], parents, above, at_most=not tree.whole[level])
         left = consistent.rest_of(above, parts, parents)[: tree.rests(level)]
         exact = np.concatenate([parts, np.maximum(left, 0.0) if never_negative else left])
         whole = consistent.whole_parts(exact / step, tree.with_rests(level), above_whole)
@@ -235,7 +248,7 @@ def _of_units(tree: _Tree, values: Sequence[Floats], unit: float) -> list[Floats
     for level, parents in enumerate(tree.parents, 1):
         above = found[-1]
         parts = consistent.within_parents(
-            values[level][: len(parents)] / step, parents, above.astype(np.float64), all_parts=tree.all_parts
+            values[level][: len(parents)] / step, parents, above.astype(np.float64), all_parts=tree.whole[level]
         )
         # Up, which neither takes a part above its group nor the sum of them below it.
         found.append(np.minimum(np.ceil(parts).astype(np.int64), above[parents]))

@@ -17,10 +17,14 @@ from numpy.typing import NDArray
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.query.order_by import SortColumn
+from dp_pipelines.release.shown_leaves import ShownLeaves
 from dp_pipelines.release.staging import sorted_by_key
 
 ENTRY = "shown"
 """Where a stage's entry in the manifest says which of its rows are published."""
+
+_ROW = "/row"
+"""The column that says which row of a table a chosen one is, while some are chosen."""
 
 LONGEST = 200
 """Characters of a condition that are repeated for readers."""
@@ -34,21 +38,25 @@ class ShownRows:
         keys: the partition columns.
         ranks: columns that say which partition a row is of, and hold no noise: the keys, and a rank.
         having: the condition as it was written, or None.
+        words: the condition with the values of parameters, for readers.
         reads: the columns that it names.
         passing: the rows of a table for which it is true.
         order_by: in which order rows are printed, and are the first.
         limit: how many rows are published, or None.
         top: whether the stage publishes its largest partitions only, before all this.
+        leaves: of a rollup, whose finest partitions alone are chosen: where the others go.
     """
 
     keys: tuple[str, ...]
     ranks: tuple[str, ...]
     having: str | None = None
+    words: str | None = None
     reads: tuple[str, ...] = ()
     passing: Callable[[pa.Table], pa.Table] | None = None
     order_by: tuple[SortColumn, ...] = ()
     limit: int | None = None
     top: bool = False
+    leaves: ShownLeaves | None = None
 
     def of(self, table: pa.Table, large: Mapping[str, Any] | None = None) -> tuple[pa.Table, dict[str, Any]]:
         """The rows that are published, sorted by key, and what the manifest says of them.
@@ -63,12 +71,31 @@ class ShownRows:
         >>> rows.to_pydict(), said["words"][0]
         ({'k': ['b'], 'n': [9.0]}, 'of all 3 groups, the largest by n is shown, which is too high on average')
         """
-        passed = table if self.passing is None or not table.num_rows or large else self.passing(table)
+        if self.leaves is not None:
+            return self._of_levels(table, self.leaves, large)
+        passed, first = self._chosen(table, passes=bool(large))
+        rows = sorted_by_key(first, self.keys)
+        return rows, self.entry(int(large["keys"]) if large else table.num_rows, passed.num_rows, rows.num_rows)
+
+    def _of_levels(
+        self, table: pa.Table, leaves: ShownLeaves, large: Mapping[str, Any] | None
+    ) -> tuple[pa.Table, dict[str, Any]]:
+        """The same of a rollup: what is not shown of the finest partitions is in the rest of their group."""
+        finest = leaves.leaves(table)
+        numbered = gather.filter_rows(table, finest).append_column(_ROW, pa.array(np.flatnonzero(finest)))
+        passed, first = self._chosen(numbered, passes=bool(large))
+        shown = np.zeros(table.num_rows, np.bool_)
+        shown[first.column(_ROW).to_numpy()] = True
+        groups = int(large["keys"]) if large else numbered.num_rows
+        return leaves.without(table, shown), self.entry(groups, passed.num_rows, first.num_rows)
+
+    def _chosen(self, table: pa.Table, *, passes: bool = False) -> tuple[pa.Table, pa.Table]:
+        """The rows that pass the condition, and of those the first ones."""
+        passed = table if self.passing is None or not table.num_rows or passes else self.passing(table)
         first = passed
         if self.limit is not None and passed.num_rows > self.limit:
             first = gather.take_rows(passed, pa.array(in_order(passed, self.order_by, self.keys)[: self.limit]))
-        rows = sorted_by_key(first, self.keys)
-        return rows, self.entry(int(large["keys"]) if large else table.num_rows, passed.num_rows, rows.num_rows)
+        return passed, first
 
     def entry(self, groups: int, passed: int, rows: int) -> dict[str, Any]:
         """What the manifest says of rows that are published.
@@ -92,15 +119,19 @@ class ShownRows:
         """What readers must know of rows that were chosen by released numbers."""
         if not groups:
             return []
-        every = f"{groups:,} group{'' if groups == 1 else 's'}" + (" that `top` has chosen" if self.top else "")
+        finest = "" if self.leaves is None else "finest "
+        every = f"{groups:,} {finest}group{'' if groups == 1 else 's'}" + (" that `top` has chosen" if self.top else "")
         said = [self._of_condition(passed, every)] if self.having is not None else []
         if rows < passed:
             whole = "of these" if said else f"of the {every}" if self.top else f"of all {every}"
             said.append(f"{whole}, {self._of_limit(rows)}")
-        return [*said, "a group that is left out is not zero"] if rows < groups and self.keys else said
+        left_out = "a group that is left out is not zero" + (
+            "" if self.leaves is None else ": it is in the `rest` of the group above it"
+        )
+        return [*said, left_out] if rows < groups and self.keys else said
 
     def _of_condition(self, passed: int, every: str) -> str:
-        condition = " ".join((self.having or "").split())
+        condition = " ".join((self.words or self.having or "").split())
         quoted = f"`{condition if len(condition) <= LONGEST else condition[: LONGEST - 1] + '…'}`"
         if not self.keys:
             return f"the total passes {quoted}" if passed else f"the total does not pass {quoted}; it is not zero"

@@ -86,14 +86,15 @@ class ToPartials(GroupStep):
         """Partial tables of one shard, each with its place. Shard 0 sends every place one, so types are known without rows."""
         layout = self._stage.layout
         rows, texts = apart(element[1])
-        if isinstance(layout.public, KeyFile):
-            partial = accumulate.partials(shard.joined(rows), layout, self._stage.statistics, self._salt)
-            return self._by_bucket(partial, layout.public, first=element[0] == 0)
         above = [[layout.partitions.index(name) for name in level.layout.partitions] for level in self._stage.coarser]
         finest, *coarser = accumulate.partials_of_levels(
             shard.joined(rows), layout, self._stage.statistics, self._salt, above
         )
-        cut = self._dealt(finest, layout, texts, first=element[0] == 0)
+        cut = (
+            self._by_bucket(finest, layout.public, first=element[0] == 0)
+            if isinstance(layout.public, KeyFile)
+            else self._dealt(finest, layout, texts, first=element[0] == 0)
+        )
         for level, (stage, partial) in enumerate(zip(self._stage.coarser, coarser, strict=True), 1):
             # The places of a level come behind those of the levels before it.
             dealt = self._dealt(partial, stage.layout, texts, first=element[0] == 0)
@@ -104,6 +105,8 @@ class ToPartials(GroupStep):
         """The partial aggregates of one level, each with its place."""
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
+            if isinstance(self._stage.layout.public, KeyFile):  # groups that only unlisted partitions are in
+                partial = gather.filter_rows(partial, partial.column("p0").to_numpy() < layout.listed)
             numbers = partial.column("p0").to_numpy() % self._places
             dealt = ((place, gather.filter_rows(partial, numbers == place)) for place in range(self._places))
             return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]

@@ -14,7 +14,8 @@ from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.release.draw import draw_level, draw_release
+from dp_pipelines.release import draw
+from dp_pipelines.release.draw import draw_release
 from dp_pipelines.release.large_lists import draw_passing
 from dp_pipelines.steps.step import Sharded, Step
 
@@ -34,17 +35,13 @@ class DrawRelease(Step):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
         """The released table of one place, in pieces with one common key, so that a single writer gets them all."""
-        listed = self._stage.layout.public
-        tables: Iterable[pa.Table] = (
-            draw_passing(self.totals(element), self._stage, element[0], self._places)
-            if isinstance(listed, KeyFile)
-            else [self.drawn(element)]
-        )
-        yield from ((0, piece) for table in tables for piece in shard.pieces(table))
+        yield from ((0, piece) for table in self.drawn(element) for piece in shard.pieces(table))
 
-    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
-        """The released table of one place."""
-        return draw_release(self.totals(element), self._stage)
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> Iterable[pa.Table]:
+        """The released tables of one place; of a list on disk one for each bucket."""
+        if isinstance(self._stage.layout.public, KeyFile):
+            return draw_passing(self.totals(element), self._stage, element[0], self._places)
+        return [draw_release(self.totals(element), self._stage)]
 
     def totals(self, element: tuple[int, Iterable[pa.Table]]) -> Totals:
         """The merged totals of one place."""
@@ -65,8 +62,10 @@ class DrawLevels(DrawRelease):
         super().__init__(stage, places)
         self._levels = [DrawRelease(level, places) for level in (stage, *stage.coarser)]
 
-    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> pa.Table:
-        """The released table of one place, with its level."""
+    def drawn(self, element: tuple[int, Iterable[pa.Table]]) -> Iterable[pa.Table]:
+        """The released tables of one place, with its level."""
         place, tables = element
-        level = self._levels[place // self._places]
-        return draw_level(level.totals((place % self._places, tables)), level.stage)
+        level, of_level = self._levels[place // self._places], (place % self._places, tables)
+        if isinstance(level.stage.layout.public, KeyFile):
+            return (draw.of_level(table, level.stage) for table in level.drawn(of_level))
+        return [draw.draw_level(level.totals(of_level), level.stage)]

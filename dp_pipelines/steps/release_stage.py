@@ -102,7 +102,9 @@ class Ungroup(Step):
 
     def process(self, element: tuple[int, Iterable[pa.Table]]) -> Iterator[pa.Table]:
         """The tables."""
-        if isinstance(self._stage.layout.public, KeyFile):  # too many, perhaps, for one table; the writer sorts them
+        if (
+            isinstance(self._stage.layout.public, KeyFile) and not self._stage.coarser
+        ):  # too many, perhaps, for one table; the writer sorts them
             yield from (published(table, self._stage, self._join) for table in element[1])
             return
         # Sorted again: the order in which places arrive must not be seen.

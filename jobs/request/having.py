@@ -10,15 +10,21 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.query.order_by import SortColumn, read_all
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.released_schema import released_schema
+from dp_pipelines.query.rollup import LEVEL, REST
+from dp_pipelines.release.shown_leaves import ShownLeaves
 from dp_pipelines.release.shown_rows import ShownRows
 
 LIST = "holds a list in each row"
+
+_LEVELS = dict.fromkeys((LEVEL, REST), "is the same in all rows that are chosen, the finest partitions")
+"""Why a condition beside `rollup` compares none of its columns: groups above the finest level are always shown."""
 
 
 def bind(
@@ -51,13 +57,16 @@ def bind(
             from dp_pipelines.jobs.sql import expressions  # loads DuckDB
 
             try:
-                having = expressions.over_released(stage.having, released, values, lists=_lists(released))
+                absent = _lists(released) | (_LEVELS if query.rollup is not None else {})
+                having = expressions.over_released(stage.having, released, values, lists=absent)
             except RequestError as error:
                 problems.append(file.error(("stages", name, "having"), error))
         found[name] = ShownRows(
             keys=query.sorted_by,
             ranks=query.published_keys,
+            leaves=ShownLeaves.of(query) if stage.having is not None or stage.limit is not None else None,
             having=stage.having,
+            words=job_parameters.into_words(stage.having, values) if stage.having is not None else None,
             reads=having.input_columns if having is not None else (),
             passing=having.apply if having is not None else None,
             order_by=tuple(order_by),

@@ -24,6 +24,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import column_types as kinds
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys
 from dp_pipelines.kernels.unit_facts import TWIN
+from dp_pipelines.metrics.base import RAW
 from dp_pipelines.plan_stages.kept_counts import LOOKUP, WHERE
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.large_list import Condition, LargeList
@@ -157,7 +158,9 @@ def _large_list(
             message = f"needs the value of parameter {declared[0]!r}"
             raise RequestError(field="having", message=message, hint="give the parameters with --param")
         try:
-            conditions = comparisons.read(stage.having, list(stage.metrics), stage.partition_by, values)
+            # Beside levels a metric has its number as noise left it too, which is the one that may be compared.
+            raw = [f"{metric}{RAW}" for metric in stage.metrics] if stage.rollup is not None else []
+            conditions = comparisons.read(stage.having, [*stage.metrics, *raw], stage.partition_by, values)
         except RequestError as error:
             raise RequestError(field="having", message=error.message, hint=error.hint) from None
     known = schema is not None and set(stage.partition_by) <= set(schema.names)

@@ -191,15 +191,17 @@ class Production:
             name, large = f"{described['name']}.parquet", described.get(passing_noise.ENTRY)
             with pa.parquet.ParquetFile(files[name]) as file:
                 if (
-                    large is not None and shown.limit is None
+                    large is not None and shown.limit is None and shown.leaves is None
                 ):  # what is staged is what passes, and need not fit into memory
                     rows = file.metadata.num_rows
                     described[shown_rows.ENTRY] = shown.entry(large["keys"], rows, rows)
                     continue
                 table, described[shown_rows.ENTRY] = shown.of(file.read(), large)
+            if shown.leaves is not None:
+                described["partition_by"] = list(shown.leaves.keys)
             published[name] = folder / SHOWN / name
             published[name].parent.mkdir(mode=0o700, exist_ok=True)
-            staging.write_release(table, published[name], shown.keys)
+            staging.write_release(table, published[name], shown.keys if shown.leaves is None else shown.leaves.keys)
         return published
 
 

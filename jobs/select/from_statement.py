@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from dp_pipelines.jobs.select import bigquery, constants, spelling, syntax
+from dp_pipelines.jobs.select import bigquery, constants, grouping_sets, spelling, syntax
 from dp_pipelines.jobs.select.aggregate_calls import (
     AggregateCall,
     bare,
@@ -41,6 +41,10 @@ OTHER_ITEMS: Mapping[str, tuple[str, str]] = {
         "rows of one unit: unit_columns: in a job file; released numbers: compute with the output",
     ),
     "SUBQUERY": ("holds a subquery", "write one SELECT over the rows"),
+    "GROUPING_FUNCTION": (
+        "uses GROUPING",
+        "drop it: the column level of the published table says which groups a row is of",
+    ),
     "LAMBDA": ("holds a lambda", "use functions of one row"),
 }
 
@@ -151,13 +155,15 @@ class _Reading:
         table = self.table()
         self._refuse_prefixes(self.node)
         keys, calls = self._items()
-        self._check_groups(keys)
+        levels = self._check_groups(keys)
         if not keys:  # a unit can be in one group alone: any limit holds
             self.said.pop(("stage", "bounds", "max_partitions_contributed"), None)
         stage: dict[str, Any] = {"partition_by": [name for name, _ in keys]}
         for name, node in keys:
             self.places.setdefault(("partition_by",), self.statement.offset(node))
             self.places["columns", name] = self.statement.offset(node)
+        if levels:
+            stage["rollup"], self.places[("rollup",)] = levels, self.places.get(("partition_by",))
         stage["metrics"] = {name: self._metric(name, found) for name, found in calls}
         self.clips.refuse_unused([found.column for _, found in calls if found.column], [name for name, _ in calls])
         released = ReleasedColumns(
@@ -227,8 +233,8 @@ class _Reading:
         self.named = _columns(self.node["select_list"]) | _columns(self.node["where_clause"])
         for item in self.node["select_list"]:
             form = str(item.get("class"))
-            if form in OTHER_ITEMS:
-                raise self.statement.error(item, *OTHER_ITEMS[form])
+            if form in OTHER_ITEMS or item.get("type") in OTHER_ITEMS:
+                raise self.statement.error(item, *OTHER_ITEMS.get(form, OTHER_ITEMS.get(item["type"], ("", ""))))
             if is_aggregate(item):
                 found = call(self.statement, item, self.unit, clause=self.clause)
                 calls.append((item.get("alias") or found.stem, found))
@@ -302,23 +308,24 @@ class _Reading:
             raise self.statement.error(found.node, "counts with another range than the count before it", hint)
         self.places.setdefault(path, self.statement.offset(found.node))
 
-    def _check_groups(self, keys: Sequence[tuple[str, Node]]) -> None:
-        """GROUP BY names each key that is selected, and nothing else."""
+    def _check_groups(self, keys: Sequence[tuple[str, Node]]) -> list[list[str]]:
+        """GROUP BY names each key that is selected, and nothing else; the levels of its sets, if it has several."""
         groups = self.node["group_expressions"]
         if self.node["aggregate_handling"] not in ("STANDARD_HANDLING", "FORCE_AGGREGATES"):
             raise self.statement.error(self.node, "groups in a way that is not supported", "write GROUP BY ALL")
         if self.node["aggregate_handling"] == "FORCE_AGGREGATES":
-            return
-        if self.node["group_sets"] != ([list(range(len(groups)))] if groups else []):
-            words, hint = syntax.FORMS["group_sets"]
-            raise self.statement.error(groups[0] if groups else None, f"uses {words}, which is not supported", hint)
+            return []
         missing = {id(node): node for _, node in keys}
-        for group in groups:
-            missing.pop(id(self._grouped(group, keys)), None)
+        found = [self._grouped(group, keys) for group in groups]
+        for node in found:
+            missing.pop(id(node), None)
         for node in missing.values():
             name = spelling.spelled(self.statement, node)
             hint = "add GROUP BY ALL, or put it into an aggregate"
             raise self.statement.error(node, f"is not in GROUP BY and is no aggregate: {name}", hint)
+        names = {id(node): name for name, node in keys}
+        listed = [names[id(node)] for node in found]
+        return grouping_sets.levels(self.statement, groups, listed, [name for name, _ in keys], clause=self.clause)
 
     def _grouped(self, group: Node, keys: Sequence[tuple[str, Node]]) -> Node:
         """The key that an entry of GROUP BY names: by its place, its name or its text."""

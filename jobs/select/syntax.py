@@ -213,7 +213,6 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "cte_map": ("WITH", "write one SELECT over the rows; what WITH computes per row can stand in place of its name"),
     "sample": ("a sample of the rows", "drop it: noise is added to all rows' numbers"),
     "qualify": ("QUALIFY", "filter released numbers with HAVING"),
-    "group_sets": ("ROLLUP, CUBE or GROUPING SETS", "write one statement for each level, or a job file with rollup:"),
     "offset": ("OFFSET", "drop it: LIMIT gives the first rows"),
     "limit_type": ("LIMIT with a percentage", "write a number of rows"),
     "filter": ("FILTER", "filter rows with WHERE, or write CASE WHEN ... THEN ... END as the argument"),

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 
@@ -19,6 +20,7 @@ import pyarrow.parquet
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import own_cache
+from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns.column_types import column_of_kind
 from dp_pipelines.kernels.columns.key_file import FACTS, FILTER, FORMAT, KEYS, KeyFile
@@ -103,7 +105,8 @@ def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence
             try:
                 whole = made / "whole"
                 whole.mkdir(mode=0o700)
-                _fill(KeyFileWriter(whole, columns, listed.count), path, name, columns, kinds)
+                with Progress(sys.stderr) as progress:
+                    _fill(KeyFileWriter(whole, columns, listed.count), path, name, columns, kinds, progress)
                 if _digest(path, columns, kinds, listed.count) != listed.digest:
                     message = f"has changed while it was read: {name!r}"
                     raise RequestError(field=FIELD, message=message, hint="run it again once nobody writes the file")
@@ -154,12 +157,17 @@ def _sync(path: pathlib.Path) -> None:
 
 
 def _fill(
-    writer: KeyFileWriter, path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType]
-) -> None:
+    writer: KeyFileWriter, path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType],
+    progress: Progress,
+) -> None:  # fmt: skip
     try:
         with pa.parquet.ParquetFile(path) as file:
+            every, taken = file.metadata.num_rows, 0  # of a public list, so anybody may see them
             for batch in file.iter_batches(AT_ONCE, columns=list(columns)):
+                progress.show(f"sorting a public list, once for all runs: {taken:,} of {every:,} keys are read")
+                taken += batch.num_rows
                 writer.add([_typed(c, k, batch.column(c)) for c, k in zip(columns, kinds, strict=True)])
+        progress.show(f"sorting a public list, once for all runs: all {every:,} keys are read")
         writer.finish()
     except WrongOrder as error:
         wrong = "is there twice" if error.doubled else "is not above the one before it"

@@ -17,6 +17,7 @@ from dp_pipelines.jobs.spec.content import Content, Path, plain
 from dp_pipelines.jobs.spec.declared import said
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.metric_models import described
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, ReleasedPartitions
 
 
@@ -185,6 +186,10 @@ def _refuse_parts(query: Query) -> None:
     if query.windows is not None:
         message = "are for rows in Beam's FixedWindows, in a pipeline of your own"
         raise RequestError(field="windows", message=message, hint="use PrivateAggregate, or write a job with window:")
+    if isinstance(query.partitions, LargeList):
+        message = "are a list sorted on disk, which a job names by its file"
+        hint = "write a job file with public_sorted_file and having, or list partitions that fit into memory"
+        raise RequestError(field="partitions", message=message, hint=hint)
     if isinstance(query.partitions, ReleasedPartitions):
         message = "are those of other stages, and there are none"
         raise RequestError(field="partitions", message=message, hint="leave them out, or write a job")

@@ -145,7 +145,10 @@ class Stage(OverUnits, DeclaredFields):
     rollup: Annotated[SaidRollup | None, Field(description=descriptions(Query)["rollup"])] = None
     having: Annotated[
         str | None,
-        Field(description="Which released rows are published, in SQL over the released columns, e.g. orders > 50."),
+        Field(
+            description="Which released rows are published, in SQL over the released columns, e.g. orders > 50; with rollup, "
+            "which of the finest partitions, the others being in the rest of their group."
+        ),
     ] = None
     order_by: Annotated[
         SortColumns | None,
@@ -153,7 +156,9 @@ class Stage(OverUnits, DeclaredFields):
     ] = None
     limit: Annotated[
         Annotated[int, Field(ge=1, le=10**9)] | None,
-        Field(description="How many rows are published: the first by order_by, which it needs."),
+        Field(
+            description="How many rows are published: the first by order_by, which it needs; with rollup, how many of the finest."
+        ),
     ] = None
 
     @model_validator(mode="after")
@@ -163,12 +168,6 @@ class Stage(OverUnits, DeclaredFields):
                 field="limit", message="needs order_by, which says which rows are the first",
                 hint="add e.g. order_by: orders desc",
             )  # fmt: skip
-        for field in ("having", "limit") if self.rollup is not None else ():
-            if getattr(self, field) is not None:
-                message = "leaves rows out, and those of a rollup add up"
-                raise RequestError(
-                    field=field, message=message, hint="drop it, and choose rows when you read the table"
-                )
         return self
 
     if TYPE_CHECKING:  # of `Query`, what other modules read by name

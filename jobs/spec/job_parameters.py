@@ -167,6 +167,21 @@ def into_sql(text: str, values: Mapping[str, Value]) -> tuple[str, dict[str, int
     return _PLACEHOLDER.sub(parameter, text), found
 
 
+def into_words(text: str, values: Mapping[str, Value]) -> str:
+    """SQL with the values of its parameters, for readers: what was asked, and not what is carried out.
+
+    >>> into_words("views >= {least} AND week = {week}", {"least": 90, "week": "2026-W01"})
+    "views >= 90 AND week = '2026-W01'"
+    """
+
+    def value(match: re.Match[str]) -> str:
+        given = values.get(match[1], match[0])
+        quoted = match[1] in values and not isinstance(given, int | float)
+        return "'" + str(given).replace("'", "''") + "'" if quoted else str(given)
+
+    return _PLACEHOLDER.sub(value, text)
+
+
 def undeclared(text: str, declared: Iterable[str]) -> list[str]:
     """The placeholders in a text that no parameter is declared for."""
     known = set(declared)

@@ -20,6 +20,9 @@ from dp_pipelines.jobs.spec.validation_errors import raise_all
 if TYPE_CHECKING:
     from dp_pipelines.jobs.select.from_statement import StatementParts
 
+ROLLUP = "rollup"
+"""What a statement may say, or its stage beside it: shares of levels have no SQL."""
+
 SAID = ("partition_by", "metrics", "where", "having", "order_by", "limit")
 """Keys of a stage that a statement says."""
 
@@ -181,6 +184,8 @@ class _Job:
         wrong = self.document.takes_table(parts.table)
         if wrong:
             raise parts.error(("table",), f"names no table that is known here: {parts.table!r}", wrong)
+        if stage.get(ROLLUP) is not None and ROLLUP in parts.stage:
+            raise parts.error((ROLLUP,), "says levels, which stand in rollup beside the statement too", "say them once")
         own = {key: value for key, value in stage.items() if key not in BESIDE}
         own |= parts.stage
         if parts.where is not None:
@@ -195,7 +200,7 @@ class _Job:
             self._agree(name, path, value, parts)
         self._define(name, parts)
         for path in parts.places:
-            if path[0] in SAID:
+            if path[0] in (*SAID, ROLLUP):
                 self._note(("stages", name, *path), name, parts, path)
         for metric, settings in (stage.get("settings") or {}).items():
             for key in settings:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dp_pipelines.metrics.base import RAW
-from dp_pipelines.release import shown_rows, verdicts
+from dp_pipelines.release import finest_rows, shown_rows, verdicts
 from dp_pipelines.report import chart_choices, clamp_warnings, compare_text, kept_text, released_table
 from dp_pipelines.report.key_text import key_text
 from dp_pipelines.report.numbers import with_error_bar
@@ -39,6 +39,7 @@ class FirstRows:
         said: names with a line on each: verdicts on metrics, what was chosen in the run.
         remark: what must be known to read these lines.
         groups: how many were released; None where all of them are published.
+        finest: of a rollup, how many of them are published, beside the groups above and the rests.
         chosen: what must be known of rows that the job has chosen by released numbers.
     """
 
@@ -51,6 +52,7 @@ class FirstRows:
     said: tuple[tuple[str, str], ...] = ()
     remark: str = ""
     groups: int | None = None
+    finest: int | None = None
     chosen: tuple[str, ...] = ()
 
     @property
@@ -63,6 +65,8 @@ class FirstRows:
         """What they are rows of."""
         if self.is_total:
             return "total"
+        if self.groups is not None and self.finest is not None:
+            return f"{self.rows:,} rows, with {self.finest:,} of {self.groups:,} finest partitions"
         count = self.rows if self.groups is None else self.groups
         part = "" if self.groups is None else f"{self.rows:,} of "
         return f"{part}{count:,} partition{'' if count == 1 else 's'}"
@@ -111,6 +115,7 @@ def first_rows(path: pathlib.Path, stage: Mapping[str, Any]) -> FirstRows:
         said=(*((name, verdict.words) for name, verdict in found.items()), *_chosen(stage, entries)),
         remark=nothing or verdicts.note(found, stage),
         groups=part.groups if part is not None and part.rows < part.groups else None,
+        finest=part.rows if part is not None and finest_rows.is_rollup(stage) else None,
         chosen=() if part is None else part.words,
     )
 

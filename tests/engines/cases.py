@@ -251,7 +251,7 @@ def unit_columns(folder: pathlib.Path) -> pathlib.Path:
 
 
 def rollups(folder: pathlib.Path) -> pathlib.Path:
-    """Three levels, private and listed; keys that are null, keys of long texts, a listed region that nobody is in."""
+    """Three levels, private, listed, and listed on disk; null keys, keys of long texts, a listed region that nobody is in."""
     numbers = random.Random(8)
     customers = [numbers.choice([3, numbers.randrange(700)]) for _ in range(9000)]
     long = "a product whose name is longer than what travels as it is, " + "z" * 30
@@ -268,7 +268,13 @@ def rollups(folder: pathlib.Path) -> pathlib.Path:
         "found": aggregate(**chain, metrics=metrics),
         "listed": aggregate(**chain, metrics=metrics, partitions={"public": listed}),
         "rows": aggregate(**chain, bounds={"max_contributions": 5}),
+        "on_disk": aggregate(
+            **chain, metrics=metrics, partitions={"public_sorted_file": "keys.parquet"}, having="orders_raw >= 5"
+        ),
     }
+    regions, stores, products = (list(column) for column in zip(*listed, strict=True))
+    columns = {"region": regions, "store": pa.array(stores, pa.int32()), "product": products}
+    pa.parquet.write_table(pa.table(columns).sort_by([(name, "ascending") for name in by]), folder / "keys.parquet")
     return job(folder, [rows.slice(0, 5000), rows.slice(5000)], stages=stages)
 
 

@@ -13,10 +13,13 @@ import pyarrow as pa
 
 from dp_pipelines import ContributionBounds, Plan, PrivatePartitions, PublicPartitions, Query
 from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.noise.samplers import Sampler
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.release import rolled_up
-from dp_pipelines.release.draw import draw_level
+from dp_pipelines.release.draw import draw_level, of_level
+from dp_pipelines.release.large_lists import draw_passing
 from dp_pipelines.steps.aggregate import ToPartials, ToShards
 from dp_pipelines.steps.draw_release import DrawRelease
 from tests.helpers import seeded
@@ -27,7 +30,7 @@ CHAIN = ((), ("region",), ("region", "week"))
 
 def stage_of(
     metrics: Mapping[str, Any],
-    keys: list[tuple[Any, ...]] | None,
+    keys: list[tuple[Any, ...]] | LargeList | None,
     *,
     rollup: Any = CHAIN,
     bounds: ContributionBounds | None = None,
@@ -35,12 +38,13 @@ def stage_of(
     **asked: Any,
 ) -> StagePlan:
     """The stage of a plan with one rollup over regions and weeks; private partitions where no keys are listed."""
+    large = isinstance(keys, LargeList)
     query = Query(
         privacy_unit="who",
         partition_by=("region", "week"),
         metrics=metrics,
         rollup=rollup,
-        partitions=PrivatePartitions(**asked) if keys is None else PublicPartitions(keys=keys),
+        partitions=PrivatePartitions(**asked) if keys is None else keys if large else PublicPartitions(keys=keys),
         bounds=bounds or ContributionBounds(max_partitions_contributed=3, max_contributions_per_partition=2),
     )
     return Plan(epsilon=epsilon, delta=1e-6, stages={"weekly": query})["weekly"]
@@ -68,9 +72,14 @@ def totals_of(stage: StagePlan, rows: pa.Table, shards: int = SHARDS, places: in
 def drawn(stage: StagePlan, totals: list[list[Totals]], words: Callable[[int], Any]) -> pa.Table:
     """What is drawn of all levels."""
     draw = functools.partial(draw_level, samplers=lambda law: Sampler(law, words), words=words)
-    tables = [
-        draw(of_place, level) for level, of_places in zip(stage.levels, totals, strict=True) for of_place in of_places
-    ]
+    tables: list[pa.Table] = []
+    for level, of_places in zip(stage.levels, totals, strict=True):
+        for place, of_place in enumerate(of_places):
+            if not isinstance(level.layout.public, KeyFile):
+                tables.append(draw(of_place, level))
+                continue
+            passing = functools.partial(draw_passing, samplers=lambda law: Sampler(law, words), words=words)
+            tables += [of_level(table, level) for table in passing(of_place, level, place, len(of_places))]
     return pa.concat_tables(tables, promote_options="permissive")
 
 

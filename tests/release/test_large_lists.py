@@ -37,14 +37,17 @@ COPIES = 3000
 """Lists of four keys in one, which is released once: noises of all keys are independent, so that is as many releases."""
 
 
-def stage_of(listed: KeyFile, *conditions: Condition, **metrics: Metric) -> StagePlan:
-    """A stage over a list, with noise of about 6 on a count."""
+def stage_of(
+    listed: KeyFile, *conditions: Condition, rollup: list[list[str]] | None = None, **metrics: Metric
+) -> StagePlan:
+    """A stage over a list, with noise of about 6 on a count; of a rollup the finest level."""
     query = dp.Query(
         privacy_unit="unit",
         partition_by=[f"p{index}" for index in range(listed.width)],
         bounds=dp.ContributionBounds(max_partitions_contributed=1, max_contributions_per_partition=1),
         metrics=metrics or {"views": dp.Count()},
         partitions=LargeList(keys=listed, conditions=conditions),
+        rollup=rollup,
     )
     return dp.Plan(epsilon=1.0, delta=1e-6, stages={"pages": query})["pages"]
 
@@ -135,6 +138,15 @@ def test_for_every_pattern_of_keys_with_rows_the_published_table_is_as_if_every_
 ) -> None:
     """80 tests at 1e-11 each, on releases with a seed."""
     found = misfits(many, words(20261123))
+    assert len(found) == 80
+    assert min(found) > ALPHA / 100, sorted(found)[:5]
+
+
+def test_the_finest_level_of_a_rollup_has_that_law_too(tmp_path: pathlib.Path) -> None:
+    """As above, with fewer releases."""
+    names = [f"{copy:05d}{key}" for copy in range(COPIES // 4) for key in KEYS]
+    listed, condition = key_file(tmp_path / "rolled", names), Condition(metric="views_raw", low=0.5)
+    found = misfits(stage_of(listed, condition, rollup=[[], ["p0"]]), words(20261124))
     assert len(found) == 80
     assert min(found) > ALPHA / 100, sorted(found)[:5]
 

@@ -108,6 +108,26 @@ class KeyFile:
             return np.zeros(len(hashes), np.int64)
         return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
 
+    def groups(self, places: Sequence[int], most: int) -> tuple[pa.Array, ...] | None:
+        """The different values of some columns of the keys, each once, in the order in which the list has them; None if too many.
+
+        Args:
+            places: of the columns.
+            most: how many there may be.
+        """
+        found: tuple[pa.Array, ...] = tuple(pa.array([], self.types[place]) for place in places)
+        for number in range(1 << self.bits):
+            more = [self.bucket(number).columns[place] for place in places]
+            # Those that were found stand first, and keep their places.
+            both = [gather.joined(list(pair)) for pair in zip(found, more, strict=True)]
+            codes = keys.dense([keys.comparable(column) for column in both]).codes
+            _, first = np.unique(codes, return_index=True)
+            if len(first) > most:
+                return None
+            if len(first) > len(found[0]):
+                found = tuple(gather.take(column, np.sort(first)) for column in both)
+        return found
+
     def bucket(self, number: int) -> "Bucket":
         """The keys whose hashes begin with the bits of a number."""
         with _LOCK:  # one file, which threads of a process share

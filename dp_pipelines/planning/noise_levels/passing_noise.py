@@ -16,11 +16,11 @@ import numpy as np
 
 from dp_pipelines.mechanisms.added_noise import AddedNoise, published_values
 from dp_pipelines.mechanisms.by_statistic import mechanism_of
-from dp_pipelines.metrics.base import Noisy
+from dp_pipelines.metrics.base import Metric, Noisy
 from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.laws import Law
 from dp_pipelines.planning.stage import StagePlan
-from dp_pipelines.query.large_list import Condition, LargeList, own_noise
+from dp_pipelines.query.large_list import Condition, LargeList, compared_metric, own_noise
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Expectation
@@ -122,10 +122,15 @@ def shown_number(expected: float) -> str:
     return f"{math.ceil(expected * 10) / 10:g}" if expected >= 1 else f"{expected:.2g}"
 
 
-def _statistic(stage: StagePlan, condition: Condition) -> int:
-    if condition.metric not in stage.query.metrics:
+def _metric(stage: StagePlan, condition: Condition) -> Metric:
+    name = compared_metric(stage.query, condition)
+    if name is None:
         raise own_noise(condition.metric, "this stage does not release")
-    metric = stage.query.metrics[condition.metric]
+    return stage.query.metrics[name]
+
+
+def _statistic(stage: StagePlan, condition: Condition) -> int:
+    metric = _metric(stage, condition)
     statistics = metric.statistics(stage.basis(metric))
     if len(statistics) != 1:
         raise own_noise(condition.metric, "adds up two noisy numbers in this plan")
@@ -135,7 +140,7 @@ def _statistic(stage: StagePlan, condition: Condition) -> int:
 
 
 def _steps(stage: StagePlan, condition: Condition, place: int) -> Steps:
-    metric, noise = stage.query.metrics[condition.metric], stage.noises[place]
+    metric, noise = _metric(stage, condition), stage.noises[place]
     assert noise is not None
 
     def value(steps: int) -> float:

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import dp_pipelines as dp
 from dp_pipelines.jobs.cli.main import main
+from dp_pipelines.jobs.sources import key_lists
+from dp_pipelines.jobs.spec import from_query
+from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.query.large_list import Condition, LargeList
+from tests.helpers.key_files import key_file
 
 KEYS = [f"page {number:04d}" for number in range(3000)]
 POPULAR = KEYS[::100]
@@ -151,6 +157,34 @@ def test_a_parameter_may_be_the_threshold(folder: pathlib.Path) -> None:
     job(folder, "views >= {least}", more="params: {least: {type: int}}\n")
     table, _ = run(folder, "--param", "least=100")
     assert table.column("page").to_pylist() == POPULAR
+
+
+def test_progress_says_how_much_of_the_list_is_sorted_and_nothing_once_it_is(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list is public, and so is its size."""
+    path, seen = job(folder, "views >= 100"), list[str]()
+    monkeypatch.setattr(key_lists, "AT_ONCE", 2000)
+    monkeypatch.setattr(Progress, "show", lambda _, text: seen.append(text))
+    assert main(["plan", path]) == 0
+    assert [text.partition(": ")[2] for text in seen if "list" in text] == [
+        "0 of 3,000 keys are read", "2,000 of 3,000 keys are read", "all 3,000 keys are read",
+    ]  # fmt: skip
+    seen.clear()
+    assert main(["plan", path]) == 0
+    assert not [text for text in seen if "list" in text]
+
+
+def test_a_query_over_such_a_list_is_no_job_by_itself(folder: pathlib.Path) -> None:
+    listed = LargeList(keys=key_file(folder / "listed", KEYS), conditions=(Condition(metric="views", low=100.0),))
+    query = dp.Query(
+        privacy_unit="reader", partition_by="page", metrics={"views": dp.Count()}, partitions=listed,
+        bounds=dp.ContributionBounds(max_partitions_contributed=2, max_contributions_per_partition=1),
+    )  # fmt: skip
+    with pytest.raises(dp.RequestError, match="are a list sorted on disk, which a job names by its file; write a job"):
+        from_query.job_of(
+            query, "pages", dataset="views", source={"parquet": "rows.parquet"}, folder=folder, epsilon=1.0, delta=1e-6
+        )
 
 
 def test_a_limit_takes_the_first_of_those_that_pass(folder: pathlib.Path) -> None:

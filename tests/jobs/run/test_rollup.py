@@ -126,14 +126,93 @@ def test_plan_summary_manifest_and_report_say_what_it_is(shop: Shop, call: Call)
     assert call("audit", job, "--replays", "2000").code == 0
 
 
+@pytest.mark.usefixtures("rare_false_alarms")
+@pytest.mark.parametrize("partitions", [LISTED, {"private": {}}], ids=["public", "private"])
+def test_having_decides_which_of_the_finest_groups_are_shown(
+    shop: Shop, call: Call, partitions: dict[str, Any]
+) -> None:
+    """With both the summary and the page; the plan is that of the job without it."""
+    job = shop.write(stages={"weekly": rolled(partitions=partitions)})
+    plain = call("plan", job, "--json").out
+    chosen = {"having": "orders > {least} AND store < 3", "order_by": "orders desc", "limit": 3}
+    job = shop.write(stages={"weekly": rolled(partitions=partitions, **chosen)}, params={"least": {"type": "int"}})
+    param = ("--param", "least=40")
+    assert call("plan", job, *param, "--json").out == plain
+    said = call("run", job, *param, "--output", shop.folder / "out")
+    assert (said.code, said.err) == (0, "")
+    table = pyarrow.parquet.read_table(shop.folder / "out" / "weekly.parquet")
+    assert wrong_sums(table) == []
+    finest = [row for row in table.to_pylist() if row["level"] == 2 and not row["rest"]]
+    assert len(finest) == 3
+    assert all(row["orders"] > 40 and row["store"] < 3 for row in finest)
+    products = {row["product"] for row in table.to_pylist() if row["level"] == 1 and not row["rest"]}
+    assert products >= ({"p0", "p1", "nobody's"} if partitions is LISTED else {"p0", "p1"}), "groups above stay"
+    (described,) = json.loads((shop.folder / "out" / "manifest.json").read_text())["stages"]
+    assert described["partition_by"] == ["level", "product", "store", "rest"]
+    page = " ".join(Page((shop.folder / "out" / "report.html").read_text()).words.split())
+    for words in (" ".join(said.out.split()), page):
+        assert "finest groups pass `orders > 40 AND store < 3`; numbers just above a threshold are too high" in words
+        assert "group that is left out is not zero: it is in the `rest` of the group above it" in words
+    assert described["shown"]["rows"] == 3
+    again = call("run", job, *param, "--output", shop.folder / "again")
+    assert again.code == 0
+    first = (shop.folder / "out" / "weekly.parquet").read_bytes()
+    assert (shop.folder / "again" / "weekly.parquet").read_bytes() == first
+
+
+SELECTED = {
+    "kind": "aggregate", "bounds": stage()["bounds"], "clips": {"price": [0, 20]},
+    "select": "SELECT product, store, count(*) AS orders, sum(price) AS revenue FROM source GROUP BY {}",
+}  # fmt: skip
+
+
+def selected(groups: str, **changes: Any) -> dict[str, Any]:
+    """The shop's stage, said as a statement."""
+    return {**SELECTED, "select": str(SELECTED["select"]).format(groups), **changes}
+
+
+def test_levels_of_a_statement_have_the_plan_of_the_stage(shop: Shop, call: Call) -> None:
+    said = {name: METRICS[name] for name in ("orders", "revenue")}
+    wanted = call("plan", shop.write(stages={"weekly": rolled(metrics=said, partitions={"private": {}})}), "--json")
+    assert wanted.code == 0, wanted.err
+    for groups, beside in (
+        ("ROLLUP (product, store)", {}),
+        ("GROUPING SETS ((store, product), (product), ())", {}),
+        ("ALL", {"rollup": CHAIN}),
+    ):
+        found = call("plan", shop.write(stages={"weekly": selected(groups, **beside)}), "--json")
+        assert (found.code, found.out) == (0, wanted.out), found.err
+
+
+WRONG_STATEMENTS = [
+    ("ROLLUP (product, store)", {"rollup": CHAIN}, "says levels, which stand in rollup beside the statement too"),
+    ("ROLLUP (product, store) HAVING orders > 3", {}, "levels, of which SQL would choose rows too: HAVING"),
+    ("CUBE (product, store)", {}, "is no chain of groups"),
+    ("ROLLUP (product, store)", {"partitions": {"private": {"strategy": "sips"}}}, "must be one of auto"),
+    ("ROLLUP (product, store)", {"top": {"k": 3, "by": "orders"}}, "cannot stand beside rollup"),
+]
+
+
+@pytest.mark.parametrize(("groups", "beside", "said"), WRONG_STATEMENTS)
+def test_what_is_wrong_with_levels_of_a_statement_is_told_where_it_stands(
+    shop: Shop, call: Call, groups: str, beside: dict[str, Any], said: str
+) -> None:
+    told = call("plan", shop.write(stages={"weekly": selected(groups, **beside)}))
+    assert told.code == 2
+    assert said in told.err
+    assert "job.yaml:" in told.err
+
+
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rollup": [["store"], ["product"], ["product", "store"]]}, "rollup.0: is no chain: [store] is not a part"),
     ({"rollup": [[], ["product"]]}, "rollup.1: must end with the finest level, which is partition_by: [product, store]"),
     ({"rollup": {"levels": CHAIN, "share": [1, 2, 3]}}, "rollup.share: unknown key; did you mean 'shares'?"),
     ({"rollup": {"levels": CHAIN, "shares": [1, 2]}}, "rollup.shares: must list one number for each of the 3 levels"),
     ({"rollup": "product"}, "rollup: must be a list"),
-    ({"having": "orders > 3"}, "having: leaves rows out"),
-    ({"order_by": "orders desc", "limit": 3}, "limit: leaves rows out"),
+    ({"having": "level = 1"}, "having: names column 'level': is the same in all rows that are chosen"),
+    ({"having": "NOT rest"}, "having: names column 'rest': is the same in all rows that are chosen"),
+    ({"having": "ordrs > 3"}, "did you mean 'orders'?"),
+    ({"limit": 3}, "limit: needs order_by"),
     ({"top": {"k": 3, "by": "orders"}}, "top: cannot stand beside rollup"),
     ({"metrics": {"typical": {"kind": "median", "column": "price", "min_value": 0, "max_value": 9}}},
      "metrics.typical: takes no part in a rollup"),
@@ -171,11 +250,14 @@ def test_tune_predicts_no_levels(shop: Shop, call: Call) -> None:
 def test_a_session_shows_levels(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
     over = Session(purchases(0), privacy_unit="customer", dataset="shop", epsilon=8, delta=1e-5)
-    release = over.query(
-        name="weekly", epsilon=4.0, delta=1e-6,
-        partition_by=["product", "store"], rollup=CHAIN,
-        bounds=dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=2),
-        metrics={"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)},
-    )  # fmt: skip
+    asked: dict[str, Any] = {
+        "partition_by": ["product", "store"], "rollup": CHAIN, "delta": 1e-6,
+        "bounds": dp.ContributionBounds(max_partitions_contributed=5, max_contributions_per_partition=2),
+        "metrics": {"orders": dp.Count(), "revenue": dp.Sum("price", min_value=0, max_value=20)},
+    }  # fmt: skip
+    release = over.query(name="weekly", epsilon=4.0, **asked)
     assert wrong_sums(release.to_arrow()) == []
     assert "a group is exactly the sum of its parts" in repr(release)
+    shown = over.query(name="large", epsilon=3.0, **asked, having="orders > 1e6").to_arrow()
+    assert wrong_sums(shown) == []
+    assert set(shown.filter(pa.compute.equal(shown.column("level"), 2)).column("rest").to_pylist()) == {True}

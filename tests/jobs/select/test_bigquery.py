@@ -138,6 +138,10 @@ REFUSED = {
     "a clause without brackets": (
         "SELECT WITH DIFFERENTIAL_PRIVACY OPTIONS COUNT(*) AS n FROM shop", "needs its options in brackets", ("OPTIONS(",),
     ),
+    "levels": (
+        f"{CLAUSE} product, COUNT(*) AS n FROM shop GROUP BY ROLLUP (product)", "groups by several sets beside WITH",
+        ("write budget and bounds beside",),
+    ),
     "a subquery": (f"{CLAUSE} COUNT(*) AS n FROM (SELECT * FROM shop)", "reads from a subquery", ("one SELECT",)),
     "a public table that is joined": (
         f"{CLAUSE} COUNT(*) AS n FROM shop RIGHT OUTER JOIN products USING (product)", "joins tables", ("lookup",),

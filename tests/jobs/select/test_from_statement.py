@@ -40,6 +40,28 @@ def test_the_statement_of_the_readme_is_a_stage():
     assert (said.table, said.where, said.columns) == ("data/*.parquet", "amount > 0", {})
 
 
+@pytest.mark.parametrize(
+    ("groups", "levels"),
+    [
+        ("ROLLUP (region, week)", [[], ["region"], ["region", "week"]]),
+        ("ROLLUP (week, region)", [[], ["week"], ["region", "week"]]),
+        ("ROLLUP (1, 2)", [[], ["region"], ["region", "week"]]),
+        ("region, ROLLUP (week)", [["region"], ["region", "week"]]),
+        ("ROLLUP ((region, week))", [[], ["region", "week"]]),
+        ("CUBE ((region, week))", [[], ["region", "week"]]),
+        ("GROUPING SETS ((week, region), (region), ())", [[], ["region"], ["region", "week"]]),
+        ("GROUPING SETS ((region, week))", None),
+        ("region, week", None),
+    ],
+)
+def test_sets_of_groups_that_are_a_chain_are_the_levels_of_a_rollup(
+    groups: str, levels: list[list[str]] | None
+) -> None:
+    said = parts(f"SELECT region, week, count(*) AS orders FROM source GROUP BY {groups} ORDER BY orders DESC")
+    assert said.stage.get("rollup") == levels
+    assert said.stage["partition_by"] == ["region", "week"]
+
+
 AGGREGATES = {
     "count(*)": {"kind": "count"},
     "count()": {"kind": "count"},
@@ -251,7 +273,15 @@ WRONG = {
     "SELECT count(*) FROM a AT (VERSION => 3)": (1, 22, "uses a version of a table", "files"),
     "WITH b AS (SELECT 1) SELECT count(*) FROM b": (1, 19, "uses WITH", "one SELECT"),
     "SELECT a FROM b GROUP BY a QUALIFY true": (1, 36, "uses QUALIFY", "HAVING"),
-    "SELECT a FROM b GROUP BY ROLLUP(a)": (1, 33, "uses ROLLUP", "one statement for each level"),
+    "SELECT count(*) FROM c GROUP BY GROUPING SETS ((), ())": (1, 8, "is no chain of groups", "of which each"),
+    "SELECT a, grouping(a) AS g, count(*) FROM c GROUP BY ROLLUP (a)": (1, 11, "uses GROUPING", "the column level"),
+    "SELECT a, b, count(*) FROM c GROUP BY CUBE (a, b)": (1, 45, "is no chain of groups", "write GROUP BY ROLLUP (a, b)"),
+    "SELECT a, b, count(*) FROM c GROUP BY\nGROUPING SETS ((a), (b), (a, b))": (2, 17, "is no chain", "part of the next"),
+    "SELECT a, b, count(*) FROM c GROUP BY GROUPING SETS ((a, b), (a), (a))": (1, 55, "is no chain", "of which each"),
+    "SELECT a, count(*) FROM c GROUP BY ROLLUP (1, a)": (1, 44, "is no chain", "of which each"),
+    "SELECT a, b, count(*) FROM c GROUP BY ROLLUP (a)": (1, 11, "is not in GROUP BY", "add GROUP BY ALL"),
+    "SELECT a, count(*) AS n FROM c GROUP BY ROLLUP (a)\nHAVING n > 3": (2, 8, "choose rows too: HAVING", "rollup: beside"),
+    "SELECT a, count(*) AS n FROM c GROUP BY ROLLUP (a)\nORDER BY n LIMIT 3": (2, 18, "choose rows too: LIMIT", "rollup: beside"),
     "SELECT a FROM b GROUP BY a ORDER BY a LIMIT 5 OFFSET 2": (1, 54, "uses OFFSET", "drop it"),
     "SELECT a FROM b GROUP BY a ORDER BY a LIMIT 5%": (1, 45, "uses LIMIT with a percentage", "number of rows"),
     "SELECT a FROM b GROUP BY a ORDER BY a LIMIT 2 + 3": (1, 45, "must be written out: LIMIT", "plain number"),
