@@ -244,7 +244,7 @@ def _raise(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     if dataset is None:
         raise RequestError(field="--dataset", message="is required", hint="add it, or name a job file")
-    if dataset in book.state.answers or isinstance(file, CollectedFile):
+    if isinstance(file, CollectedFile) or (file is None and dataset in book.state.answers):
         print(answers_commands.raise_limits(given, book, dataset))
         return
     answers_commands.refuse_options(given)

@@ -167,8 +167,16 @@ def test_behind_a_shuffler_the_plan_states_epsilon_delta_and_conditions(folder, 
         ("privacy_unit: phone", "colums: {value: phone}", "unknown key"),
         ("privacy_unit: phone", "lookup: {parquet: p, on: phone}", "lookup: is for jobs over tables"),
         ("question: hours.json", "question: hours.json, where: value > 0", "unknown key"),
-        ("question: visited.json, by", "question: visited.json, memoised: true, by", "differs from that of stage 'visited'"),
-        ("question: visited.json, by", "question: visited.json, answers: 2, by", "differs from that of stage 'visited'"),
+        (
+            "question: visited.json, by",
+            "question: visited.json, memoised: true, by",
+            "differs from that of stage 'visited'",
+        ),
+        (
+            "question: visited.json, by",
+            "question: visited.json, answers: 2, by",
+            "differs from that of stage 'visited'",
+        ),
         ("question: hours.json", "question: hours.json, answers: 0", "must be at least 1"),
         ("privacy_unit: phone", "privacy_unit: phone\nshuffler: {honest_reports: 9999, delta: 0.1}", "names senders"),
         (
