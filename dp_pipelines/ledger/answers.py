@@ -31,6 +31,9 @@ class AnswersKind:
     Args:
         by: who keeps the promise, and of what.
         has_delta: whether it has one.
+
+    >>> [name for name, kind in KINDS.items() if kind.has_delta]
+    ['shuffled']
     """
 
     by: str
@@ -58,6 +61,11 @@ class AnswerLimits:
         answers: how many fresh answers a person may give to one question; of remembered (memoised) answers, for how many
             distinct values devices may keep one.
         question_epsilon: the largest local epsilon of one answer to one question.
+
+    >>> limits = AnswerLimits(epsilon=4.0, questions=2, question_epsilon=2.0)
+    >>> limits.check(LOCAL)
+    >>> limits.within(dataclasses.replace(limits, questions=3)), limits.within(dataclasses.replace(limits, epsilon=3.0))
+    (True, False)
     """
 
     epsilon: float
@@ -133,6 +141,9 @@ class Shuffling:
     Args:
         honest_reports: at least how many people answer honestly, as declared.
         epsilon, delta: of what it hands on.
+
+    >>> Shuffling(honest_reports=1_000_000, epsilon=0.0195, delta=1e-6).honest_reports
+    1000000
     """
 
     honest_reports: int
@@ -148,6 +159,10 @@ class Asking:
         questions: in any order.
         answers: see `AnswerLimits`.
         shuffling: None where reports come from the devices themselves.
+
+    >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
+    >>> Asking(questions=(age,), answers=2).key == Asking(questions=(age,)).key
+    True
     """
 
     questions: tuple[AskedQuestion, ...]
@@ -212,6 +227,12 @@ class AnswersAccount:
         asked: what was asked, by `Asking.key`, with the most answers that were declared.
         spent: what that costs one person.
         estimates: how many runs were admitted; they cost nothing.
+
+    >>> limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
+    >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
+    >>> account = AnswersAccount(name="visits", kind=LOCAL, limits=limits).charged(Asking(questions=(age,)))
+    >>> units.epsilon_of(account.left.epsilon), account.cost_of(Asking(questions=(age,))) == Cost()
+    (2.0, True)
     """
 
     name: str

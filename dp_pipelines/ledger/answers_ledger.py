@@ -17,7 +17,15 @@ from dp_pipelines.ledger.rules import delta_text, epsilon_text
 
 
 class AnswersLedger(Journal):
-    """The part of a ledger that accounts of answers are kept by."""
+    """The part of a ledger that accounts of answers are kept by.
+
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> ledger = AnswersLedger.create(str(folder / "ledger.sqlite"), anchor=str(folder / "anchor"))
+    >>> limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
+    >>> ledger.open_answers("visits", kind="local", limits=limits).left == limits.cap
+    True
+    """
 
     def answers_account(self, name: str) -> AnswersAccount:
         """An account of answers.

@@ -11,7 +11,13 @@ from dp_pipelines.accounting.shown_costs import number, spent_number
 from dp_pipelines.collect.domain import NumberGrid
 from dp_pipelines.collect.question import Question, recommended
 from dp_pipelines.collected.collected_stage import CollectedStage
-from dp_pipelines.jobs.collected.collected_request import behind_shuffler, document_of, person_epsilon, questions_of
+from dp_pipelines.jobs.collected.collected_request import (
+    batches_of,
+    behind_shuffler,
+    document_of,
+    person_epsilon,
+    questions_of,
+)
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.ledger.answers import NEIGHBOURS
 
@@ -57,7 +63,7 @@ def promise(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> dict[s
         found["shuffled"] = {
             "epsilon": behind_shuffler(file, stages),
             "delta": shuffler.delta,
-            "answers": max(answers for _, answers in asked.values()),
+            "batches": batches_of(file, stages),
             "honest_reports": shuffler.honest_reports,
             "conditions": list(SHUFFLER_CONDITIONS),
         }
@@ -110,11 +116,11 @@ def promise_in_words(promised: Mapping[str, Any]) -> list[str]:
             f"{number(shuffled['delta'])}, if at least {shuffled['honest_reports']:,} people answer honestly. "
             f"Conditions, which nobody checks here: {'; '.join(shuffled['conditions'])}."
         )
-        if shuffled["answers"] > 1:
+        if shuffled["batches"] > 1:
             lines.append(
-                f"A person is in up to {shuffled['answers']:,} batches, each shuffled by itself: epsilon "
-                f"{spent_number(shuffled['answers'] * shuffled['epsilon'])} at delta "
-                f"{spent_number(shuffled['answers'] * shuffled['delta'])} for all of them."
+                f"A person is in up to {shuffled['batches']:,} batches, each shuffled by itself: epsilon "
+                f"{spent_number(shuffled['batches'] * shuffled['epsilon'])} at delta "
+                f"{spent_number(shuffled['batches'] * shuffled['delta'])} for all of them."
             )
     return lines
 

@@ -164,9 +164,22 @@ def person_epsilon(file: CollectedFile, stages: Mapping[str, CollectedStage]) ->
     return sum((question.epsilon * answers for question, (_, answers) in asked.items()), Decimal(0))
 
 
+def answers_in_a_row(stages: Mapping[str, CollectedStage]) -> list[Question]:
+    """The answers in one row: each question as often as it has columns of its own, since those are different answers."""
+    read = {(stage.question, tuple(stage.columns or ())): None for stage in stages.values()}
+    read |= {(stage.by, tuple(stage.by_columns or ())): None for stage in stages.values() if stage.by is not None}
+    return [question for question, _ in read]
+
+
 def row_epsilon(stages: Mapping[str, CollectedStage]) -> Decimal:
-    """What the answers in one row cost: one to each question."""
-    return sum((asked.epsilon for asked in {q for stage in stages.values() for q in stage.questions}), Decimal(0))
+    """What the answers in one row cost together."""
+    return sum((asked.epsilon for asked in answers_in_a_row(stages)), Decimal(0))
+
+
+def batches_of(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> int:
+    """In how many batches of a shuffler a person may be: as many as answers fill, with those that stand in one row."""
+    row = answers_in_a_row(stages)
+    return max(-(-answers // row.count(question)) for question, (_, answers) in questions_of(file, stages).items())
 
 
 def askings_of(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> tuple[Asking, ...]:
@@ -177,7 +190,8 @@ def askings_of(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> tup
     if shuffler is None or epsilon is None:
         return tuple(Asking(questions=(asked,), answers=answers[question]) for question, asked in listed.items())
     shuffling = Shuffling(honest_reports=shuffler.honest_reports, epsilon=epsilon, delta=shuffler.delta)
-    return (Asking(questions=tuple(listed.values()), answers=max(answers.values()), shuffling=shuffling),)
+    row = tuple(listed[question] for question in answers_in_a_row(stages))
+    return (Asking(questions=row, answers=batches_of(file, stages), shuffling=shuffling),)
 
 
 def document_of(question: Question) -> str:
@@ -196,7 +210,8 @@ def _asked(question: Question, memoised: bool) -> AskedQuestion:
 
 
 def _refuse_unlike(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> None:
-    """Refuse stages that declare one question in two ways: its answers are the same, whatever is made of them."""
+    """Refuse stages that declare one question in two ways, or read more answers of a person to it than they declare."""
+    row = answers_in_a_row(stages)
     seen: dict[Question, str] = {}
     for name, stage in stages.items():
         for question in stage.questions:
@@ -208,6 +223,21 @@ def _refuse_unlike(file: CollectedFile, stages: Mapping[str, CollectedStage]) ->
                     )
                     error = RequestError(field=key, message=message, hint="declare the same in both")
                     raise file.error(("stages", name), error)
+            if row.count(question) > first.answers and not first.memoised:
+                error = RequestError(
+                    field="question",
+                    message=f"has answers to {question.name!r} in {row.count(question)} places of a row, and "
+                    f"{first.answers} of a person are declared",
+                    hint=f"write answers: {row.count(question)}, which is charged, or name the same columns",
+                )
+                raise file.error(("stages", name), error)
+        if stage.by == stage.question and file.job.stages[name].memoised:
+            error = RequestError(
+                field="by",
+                message="is the same question, whose remembered answers are no second chance",
+                hint="drop it: pairs need two questions",
+            )
+            raise file.error(("stages", name), error)
 
 
 def _refuse_more_columns(request: CollectedRequest) -> None:

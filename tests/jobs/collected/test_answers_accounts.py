@@ -179,6 +179,41 @@ def test_more_answers_of_a_person_are_declared_and_charged(folder, capsys):
     assert "this asks 'visited' too" in capsys.readouterr().err
 
 
+def test_two_columns_of_one_question_are_two_answers(folder, capsys):
+    twice = JOB + "  again: {kind: collected, question: visited.json, columns: age}\n"
+    (folder / "job.yaml").write_text(twice)
+    assert run(folder) == 2
+    assert "2 places of a row, and 1 of a person are declared" in capsys.readouterr().err
+    (folder / "job.yaml").write_text(twice.replace("visited.json", "visited.json, answers: 2"))
+    assert run(folder) == 0
+    assert manifest(folder)["ledger"]["spent"]["epsilon"] == 4.0
+    remembered = twice.replace("visited.json", "visited.json, memoised: true").replace("visits", "others")
+    (folder / "job.yaml").write_text(remembered.replace("columns: age", "by: visited.json, by_columns: age"))
+    assert main(["plan", str(folder / "job.yaml")]) == 2
+    assert "remembered answers are no second chance" in capsys.readouterr().err
+
+
+def test_behind_a_shuffler_all_answers_of_a_row_are_one_report(folder, capsys):
+    def epsilon(stages: str) -> float:
+        (folder / "job.yaml").write_text(
+            MIXED.replace("{visited: {kind: collected, question: visited.json}}", f"{{{stages}}}")
+        )
+        assert main(["plan", str(folder / "job.yaml"), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["promise"]["shuffled"]
+
+    one, age = (
+        "visited: {kind: collected, question: visited.json}",
+        "age: {kind: collected, question: age.json, columns: age}",
+    )
+    again = "again: {kind: collected, question: visited.json, columns: age, answers: 2}"
+    alone, both = epsilon(one), epsilon(f"{one}, {age}")
+    assert both["epsilon"] > alone["epsilon"] + epsilon(age)["epsilon"], "amplified together, not each by itself"
+    twice = epsilon(f"{one.replace('json', 'json, answers: 2')}, {again}")
+    assert twice["epsilon"] > 2 * alone["epsilon"]
+    assert twice["batches"] == 1
+    assert epsilon(one.replace("json", "json, answers: 5"))["batches"] == 5
+
+
 def test_remembered_answers_are_charged_for_each_value_that_devices_may_remember(folder, capsys):
     (folder / "job.yaml").write_text(JOB.replace("json}", "json, memoised: true, answers: 2}"))
     assert call(folder, "init", "--answers", "1") == 0

@@ -177,6 +177,17 @@ def test_behind_a_shuffler_the_plan_states_epsilon_delta_and_conditions(folder, 
             "question: visited.json, answers: 2, by",
             "differs from that of stage 'visited'",
         ),
+        # Two columns are two answers, whatever their document is called.
+        (
+            "hours: {kind: collected, question: hours.json",
+            "hours: {kind: collected, question: visited.json, columns: bit",
+            "has answers to 'visited' in 2 places of a row, and 1 of a person are declared",
+        ),
+        (
+            "question: visited.json, by: age.json, by_columns: age",
+            "question: hours.json, by: visited.json, by_columns: age",
+            "has answers to 'visited' in 2 places of a row",
+        ),
         ("question: hours.json", "question: hours.json, answers: 0", "must be at least 1"),
         ("privacy_unit: phone", "privacy_unit: phone\nshuffler: {honest_reports: 9999, delta: 0.1}", "names senders"),
         (
