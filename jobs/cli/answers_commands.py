@@ -43,7 +43,7 @@ class AskedAccount:
     def open(self, book: Ledger, files: Sequence[str]) -> str:
         """Open it; gives what to say. Errors as for `Ledger.open_answers`."""
         book.open_answers(self.name, kind=self.kind, limits=self.limits, patterns=self.patterns, files=files)
-        return f"opened the account {self.name!r} of kind {self.kind}, neighbours: {NEIGHBOURS}: {self._words}"
+        return f"opened the account {self.name!r} of kind {self.kind} (neighbours: {NEIGHBOURS}): {self._words}"
 
     @property
     def _words(self) -> str:
@@ -174,7 +174,7 @@ def lines_of(account: Mapping[str, Any]) -> Iterator[str]:
             else ""
         )
         yield f"    charged epsilon {spent_number(cost['epsilon'])}{behind}"
-    yield f"{account['estimates']:,} runs estimated · {len(account['sources'])} registered sources"
+    yield f"estimates: {account['estimates']:,} · registered sources: {len(account['sources'])}"
 
 
 def _of_tables(name: str) -> RequestError:

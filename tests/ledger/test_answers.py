@@ -321,6 +321,8 @@ LIFE = [
 ]
 OF_A_SHUFFLER = shuffled(question())[0].to_json()
 REMEMBERED = shuffled(question(memoised=True))[0].to_json()
+TWICE = local(question("b", "2"), answers=2)[0].to_json()
+CHEAP = Asking(questions=(question("b", "0.1"), question("c", "0.1"))).to_json()
 DEAR = local(question(epsilon="2.5"))[0].to_json()
 
 IMPOSSIBLE = {
@@ -343,6 +345,16 @@ IMPOSSIBLE = {
         3,
         events.PEOPLE_ASKED,
         {**ASKED, "asking": DEAR, "cost": {"epsilon": "2500000000000", "delta": "0"}},
+    ),
+    "a charge above the cap": (
+        4,
+        events.PEOPLE_ASKED,
+        {**ASKED, "asking": TWICE, "cost": {"epsilon": str(4 * 10**12), "delta": "0"}},
+    ),
+    "a question too many": (
+        4,
+        events.PEOPLE_ASKED,
+        {**ASKED, "asking": CHEAP, "cost": {"epsilon": str(2 * 10**11), "delta": "0"}},
     ),
     "no answer": (3, events.PEOPLE_ASKED, {**ASKED, "asking": {**ASKED["asking"], "answers": 0}}),
     "a shuffler's charge to devices": (

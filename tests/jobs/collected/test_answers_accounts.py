@@ -350,6 +350,12 @@ def test_manifests_are_witnesses_of_the_ledger(folder, capsys):
     assert "has seen event" in capsys.readouterr().err
 
 
+def test_pages_of_releases_are_not_made_of_estimates(folder, capsys):
+    assert run(folder) == 0
+    assert main(["report", str(folder / "out"), "--output", str(folder / "page.html")]) == 2
+    assert "holds estimates from reports of devices" in capsys.readouterr().err
+
+
 def test_parameters_name_the_files_of_a_run(folder, capsys):
     (folder / "job.yaml").write_text(
         JOB.replace("r*", "r{week}").replace("stages", "params: {week: {type: int}}\nstages", 1)

@@ -185,7 +185,7 @@ def test_behind_a_shuffler_the_plan_states_epsilon_delta_and_conditions(folder, 
         ),
         (
             "question: visited.json, by: age.json, by_columns: age",
-            "question: hours.json, by: visited.json, by_columns: age",
+            "question: age.json, columns: value, by: visited.json, by_columns: age",
             "has answers to 'visited' in 2 places of a row",
         ),
         ("question: hours.json", "question: hours.json, answers: 0", "must be at least 1"),
