@@ -282,11 +282,10 @@ class State:
         run = self._run(body)
         _need(run.state == "reserved")
         given_back = bool(body["given_back"])
-        _need(not given_back or run.account in self.accounts)  # people have answered, whoever estimates or not
         if given_back:
             _need(not run.drawn)
             _need(all(attempt.destroyed for attempt in run.attempts))
-            account = self.accounts[run.account]
+            account = self.accounts[run.account]  # one of tables: what people have answered is never given back
             account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost
             del self.plans[run.account, run.window, run.plan].rounds[run.round]
         self._change(run, time, state="abandoned", given_back=given_back)

@@ -14,6 +14,7 @@ import pytest
 
 from dp_pipelines.collect.domain import Choices, NumberBins
 from dp_pipelines.collect.question import Question
+from dp_pipelines.errors import LedgerError
 from dp_pipelines.jobs.cli.main import main
 from dp_pipelines.jobs.collected import collected_run
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -133,6 +134,41 @@ def test_a_run_that_failed_goes_on_with_the_same_command_and_is_charged_once(fol
     held = ledger(folder)
     assert [run_.state for run_ in held.state.runs.values()] == ["published"]
     assert held.state.answers["visits"].estimates == 1
+
+
+@pytest.mark.parametrize("step", ["start", "staged", "commit", "published"])
+def test_wherever_a_run_stops_the_same_command_finishes_it_and_nothing_is_charged_again(folder, monkeypatch, step):
+    def stops(*given: object, **named: object) -> None:
+        raise LedgerError("the ledger's disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, step, stops)
+        assert run(folder) == 1
+    # What is committed is visible; before that nothing is.
+    assert (folder / "out").exists() == (step == "published")
+    pq.write_table(ROWS.slice(0, 6), folder / "r2.parquet")
+    assert run(folder) == 0
+    held = ledger(folder)
+    ((_, name),) = held.state.runs
+    assert held.state.runs["visits", name].state == "published"
+    assert [event.kind for event in held.history].count("people_asked") == 1
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".out")]
+
+
+def test_a_team_shares_an_account_in_postgresql(folder, postgres, capsys):
+    named = ["--ledger", postgres]
+    assert call(folder, "init", *named) == 0
+    assert run(folder, "out", *named) == 0
+    assert run(folder, "again", *named) == 0
+    (folder / "job.yaml").write_text(WITH_AGE)
+    assert run(folder, "more", *named) == 3
+    assert call(folder, "raise", "--questions", "2", "--epsilon", "3", *named) == 0
+    assert run(folder, "more", *named) == 0
+    assert call(folder, "verify", "--against", str(folder / "out"), str(folder / "more"), *named) == 0
+    capsys.readouterr()
+    assert call(folder, "show", "--json", *named) == 0
+    (account,) = json.loads(capsys.readouterr().out)["answers_accounts"]
+    assert (account["spent"]["epsilon"], account["questions"]) == (3.0, {"limit": 2, "asked": 2})
 
 
 def test_an_abandoned_run_keeps_its_questions_charged(folder, monkeypatch, capsys):
