@@ -6,8 +6,9 @@ and accounts of rows; nothing but public facts. Not covered: the chain, which `e
 
 from typing import TYPE_CHECKING, Any
 
+from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.ledger import units
-from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswersAccount, Asking
+from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits, AnswersAccount, Asking
 from dp_pipelines.ledger.entries import Cost, Run
 
 if TYPE_CHECKING:
@@ -70,6 +71,16 @@ def spent(ledger: "AnswersLedger", run: Run) -> dict[str, Any]:
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         "note": f"each question is charged once to a person, to the account {run.account!r} of kind {account['kind']}",
     }
+
+
+def limits_in_words(kind: str, limits: AnswerLimits) -> str:
+    """Limits for readers."""
+    behind = f" and delta {spent_number(limits.delta)} behind the shuffler" if KINDS[kind].has_delta else ""
+    return (
+        f"{'' if behind else 'local '}epsilon {spent_number(limits.epsilon)}{behind} for all answers of a person, questions: "
+        f"{limits.questions:,}, answers to each: {limits.answers:,}, of local epsilon at most "
+        f"{spent_number(limits.question_epsilon)}"
+    )
 
 
 def _amounts(cost: Cost) -> dict[str, float]:

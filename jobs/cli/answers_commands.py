@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.collected import answers_book, collected_request
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal.summary import left_number, spent_number
-from dp_pipelines.ledger import sources
+from dp_pipelines.ledger import answers_export, sources
 from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits
 from dp_pipelines.ledger.ledger import Ledger
 
@@ -47,7 +46,7 @@ class AskedAccount:
 
     @property
     def _words(self) -> str:
-        return answers_book.in_words(self.kind, self.limits)
+        return answers_export.limits_in_words(self.kind, self.limits)
 
 
 def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccount:
@@ -74,6 +73,8 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
         said = {"question_epsilon": given.epsilon, **said}
         kind, patterns = given.kind, []
     else:
+        from dp_pipelines.jobs.collected import answers_book, collected_request  # load Arrow
+
         askings = collected_request.askings_of(file, collected_request.stages_of(file))
         kind = askings[0].kind
         if given.kind not in (None, kind):
@@ -121,9 +122,7 @@ def raise_limits(given: argparse.Namespace, book: Ledger, name: str) -> str:
     limits = dataclasses.replace(now.limits, **said)
     _check_options(limits, now.kind)
     raised = book.raise_answers(name, limits)
-    return (
-        f"the limits of {name!r}, of kind {raised.kind}, are now: {answers_book.in_words(raised.kind, raised.limits)}"
-    )
+    return f"the limits of {name!r}, of kind {raised.kind}, are now: {answers_export.limits_in_words(raised.kind, raised.limits)}"
 
 
 def refuse_options(given: argparse.Namespace) -> None:

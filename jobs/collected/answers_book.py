@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
-from dp_pipelines.ledger import default_places, sources, units
-from dp_pipelines.ledger.answers import KINDS, AnswerLimits, Asking
+from dp_pipelines.ledger import answers_export, default_places, sources, units
+from dp_pipelines.ledger.answers import AnswerLimits, Asking
 from dp_pipelines.ledger.answers_ledger import refuse_kind
 from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -117,7 +116,7 @@ class AnswersBook:
             return
         self._tell(
             f"opens the account {self._name!r} of kind {kind} in the ledger {ledger.shown}, which allows what this job asks and "
-            f"nothing more: {in_words(kind, limits)}; raise its limits with `dp-pipelines ledger raise`"
+            f"nothing more: {answers_export.limits_in_words(kind, limits)}; raise its limits with `dp-pipelines ledger raise`"
         )
 
     @property
@@ -145,13 +144,3 @@ def _at_least(amount: int, shown: Callable[[int], float], held: Callable[[float]
     while held(value) < amount:
         value = math.nextafter(value, math.inf)
     return value
-
-
-def in_words(kind: str, limits: AnswerLimits) -> str:
-    """Limits for readers."""
-    behind = f" and delta {spent_number(limits.delta)} behind the shuffler" if KINDS[kind].has_delta else ""
-    return (
-        f"{'' if behind else 'local '}epsilon {spent_number(limits.epsilon)}{behind} for all answers of a person, questions: "
-        f"{limits.questions:,}, answers to each: {limits.answers:,}, of local epsilon at most "
-        f"{spent_number(limits.question_epsilon)}"
-    )
