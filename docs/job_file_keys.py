@@ -12,12 +12,20 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from dp_pipelines.jobs.spec import example_parts, job_file
+from dp_pipelines.jobs.spec import example_parts, job_schemas
 
 PAGE = "reference/job_file"
 MARKER = "<!-- every key: made from `dp-pipelines schema` -->"
 
+COLLECTED = "collected: "
+"""Stands before the places of a job over reports of devices."""
+
 CHAPTERS = (
+    (
+        COLLECTED,
+        "A job over reports of devices",
+        "Its stages are of kind `collected`; see [answers that never reach you in the clear](../collect.md).",
+    ),
     ("stages.NAME.metrics", "Metrics", "What stands under `metrics` of a stage, by the name of the published column."),
     ("stages.NAME (train)", "A stage that trains a model", ""),
     ("stages.NAME", "A stage that releases a table", ""),
@@ -58,8 +66,10 @@ class Part:
             return "select"
         if self.place.startswith("stages.NAME.metrics"):
             return self.kind or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.schema["title"]).capitalize()
-        key = self.place.removesuffix(".NAME").rpartition(".")[2]
-        return f"{key}: {self.kind}" if self.kind else key
+        key = self.place.removesuffix(".NAME").rpartition(".")[2].removeprefix(COLLECTED)
+        if self.kind:
+            return f"{key}: {self.kind}"
+        return f"{key} of reports" if self.place.startswith(COLLECTED) else key
 
     @property
     def chapter(self) -> str:
@@ -72,7 +82,7 @@ class Part:
         return anchor(self.model, self.title)
 
 
-WHOLE = {"Job": "job", "Stage": "stage", "TrainStage": "train"}
+WHOLE = {"Job": "job", "CollectedJob": "collected-job", "Stage": "stage", "TrainStage": "train"}
 """Parts of which each begins a chapter, and their names in links."""
 
 
@@ -107,9 +117,10 @@ def parts(schema: dict[str, Any]) -> list[Part]:
         place = place + " (train)" if part["properties"].get("kind", {}).get("const") == "train" else place
         found[name] = Part(place, part, name)
         for key, held in part["properties"].items():
-            look(held, f"{place}.{key}".removeprefix("."))
+            look(held, f"{place}.{key}".removeprefix(".").replace(f"{COLLECTED}.", COLLECTED))
 
-    add(schema, "Job", "")
+    add(schema["$defs"]["Job"], "Job", "")
+    add(schema["$defs"]["CollectedJob"], "CollectedJob", COLLECTED)
     return list(found.values())
 
 
@@ -131,14 +142,18 @@ def page(schema: dict[str, Any]) -> str:
     return re.sub("|".join(map(re.escape, kinds)), lambda name: kinds[name[0]], text)
 
 
-ORDER = ("The job", "A stage that releases a table", "Metrics", "A stage that trains a model")
+ORDER = (
+    *("The job", "A stage that releases a table", "Metrics", "A stage that trains a model"),
+    "A job over reports of devices",
+)
 
 
 def entries(part: Part, schema: dict[str, Any], titles: dict[str, str]) -> Iterator[str]:
     """A part: its heading, what it is, whole examples, and its keys."""
     if part.title:
         yield from (f"### {part.title}", "")
-    place = f"`{part.place.replace(' (train)', '')}`: " if part.place else ""
+    own = part.place.replace(" (train)", "").removeprefix(COLLECTED)
+    place = f"`{own}`: " if own else ""
     yield from (f"{place}{part.schema.get('description', '')}", "")
     yield from whole_examples(part)
     own = example_parts.of_keys(part.model)
@@ -282,7 +297,7 @@ def flow(value: Any) -> str:
 def into_page(app: Any, name: str, source: list[str]) -> None:
     """Put the entries in place of the marker."""
     if name == PAGE:
-        source[0] = source[0].replace(MARKER, page(job_file.schema()))
+        source[0] = source[0].replace(MARKER, page(job_schemas.schema()))
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -9,7 +9,12 @@ from typing import Protocol
 
 
 class Coins(Protocol):
-    """Where a randomizer's chance comes from. Only tests have another one than `SystemCoins`."""
+    """Where a randomizer's chance comes from. Only tests have another one than `SystemCoins`.
+
+    >>> coins: Coins = SystemCoins()
+    >>> coins.draw(1) in (0, 1)
+    True
+    """
 
     def draw(self, bits: int) -> int:
         """A uniform whole number from 0 to 2^bits - 1, independent of all others."""

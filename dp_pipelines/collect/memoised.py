@@ -31,6 +31,14 @@ class Memoised:
         most_values: of how many distinct values answers are kept: 1 to 100. The guarantee over all days is this times epsilon.
 
     Source: Erlingsson, Pihur, Korolova, CCS 2014 (permanent randomized response).
+
+    >>> import tempfile
+    >>> from dp_pipelines.collect.domain import Choices
+    >>> question = Question("lives", Choices(("north", "south")), epsilon=1)
+    >>> device = Memoised(question, Path(tempfile.mkdtemp()) / "answers.json")
+    >>> first = device.report("north")
+    >>> all(device.report(value) == first for value in ("north", "north", "south"))
+    True
     """
 
     question: Question

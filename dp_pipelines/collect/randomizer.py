@@ -30,6 +30,11 @@ class Randomizer(abc.ABC):
             another.
         size: how many values there are, at least 2; they are called by their index from 0.
         bits: bits of each coin. Fewer are for tests, which enumerate all coins.
+
+    >>> from dp_pipelines.collect.d_ary import DAry
+    >>> randomizer: Randomizer = DAry(Decimal(1), 3)
+    >>> randomizer.ratio() <= randomizer.exp_epsilon
+    True
     """
 
     epsilon: Decimal

@@ -30,6 +30,13 @@ class CrossTable:
 
     Raises:
         RequestError: a question has no table (a mean, or Hadamard response), or the table has more than a million cells.
+
+    >>> from dp_pipelines.collect.domain import Choices
+    >>> smokes, coughs = (Question(name, Choices(("yes", "no")), epsilon=1) for name in ("smokes", "coughs"))
+    >>> table = CrossTable(smokes, coughs)
+    >>> answers = np.array([[0], [0], [1]])
+    >>> round(float(table.estimates(table.count(answers, answers)).values.sum()), 6)
+    3.0
     """
 
     rows: Question

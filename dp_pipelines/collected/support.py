@@ -84,7 +84,12 @@ def _within(reports: Reports, ends: tuple[int, ...]) -> NDArray[np.bool_]:
 
 
 class DArySupport(Support[DAry]):
-    """How often each value is named."""
+    """How often each value is named.
+
+    >>> from decimal import Decimal
+    >>> DArySupport(DAry(Decimal(1), 3)).count(np.array([[0], [2], [2], [3]])).tolist()
+    [3, 1, 0, 2]
+    """
 
     @property
     def width(self) -> int:
@@ -101,7 +106,12 @@ class DArySupport(Support[DAry]):
 
 
 class UnarySupport(Support[UnaryEncoding]):
-    """How many reports have the bit of each value."""
+    """How many reports have the bit of each value.
+
+    >>> from decimal import Decimal
+    >>> UnarySupport(UnaryEncoding(Decimal(1), 3)).count(np.array([[0b101], [0b001], [0b1000]])).tolist()
+    [2, 2, 0, 1]
+    """
 
     @property
     def width(self) -> int:
@@ -122,7 +132,12 @@ class UnarySupport(Support[UnaryEncoding]):
 
 
 class LocalHashingSupport(Support[LocalHashing]):
-    """How many reports name the bucket of each value under their own hash."""
+    """How many reports name the bucket of each value under their own hash.
+
+    >>> from decimal import Decimal
+    >>> LocalHashingSupport(LocalHashing(Decimal(1), 3)).count(np.array([[0, 0, 0], [1, 0, 1]])).tolist()
+    [2, 1, 1, 1]
+    """
 
     @property
     def width(self) -> int:
@@ -153,7 +168,12 @@ class LocalHashingSupport(Support[LocalHashing]):
 
 
 class HadamardSupport(Support[HadamardResponse]):
-    """How often each code is named: the estimate adds signs over codes, once."""
+    """How often each code is named: the estimate adds signs over codes, once.
+
+    >>> from decimal import Decimal
+    >>> HadamardSupport(HadamardResponse(Decimal(1), 3)).count(np.array([[0], [3], [4]])).tolist()
+    [2, 1, 0, 0, 1]
+    """
 
     @property
     def width(self) -> int:
@@ -167,7 +187,12 @@ class HadamardSupport(Support[HadamardResponse]):
 
 
 class OneBitSupport(Support[OneBit]):
-    """How many reports say 1."""
+    """How many reports say 1.
+
+    >>> from decimal import Decimal
+    >>> OneBitSupport(OneBit(Decimal(1), 17)).count(np.array([[0], [1], [1], [2]])).tolist()
+    [3, 2]
+    """
 
     @property
     def width(self) -> int:
@@ -181,7 +206,12 @@ class OneBitSupport(Support[OneBit]):
 
 
 class PiecewiseSupport(Support[Piecewise]):
-    """The sum of the points that reports name; of coarser points and their squares, which tell how far reports scatter."""
+    """The sum of the points that reports name; of coarser points and their squares, which tell how far reports scatter.
+
+    >>> from decimal import Decimal
+    >>> PiecewiseSupport(Piecewise(Decimal(1), 17)).count(np.array([[0], [8], [-1]])).tolist()
+    [2, 8, 8, 64]
+    """
 
     @property
     def width(self) -> int:

@@ -35,6 +35,10 @@ RUN_COMMITTED = "run_committed"
 RUN_PUBLISHED = "run_published"
 RUN_ABANDONED = "run_abandoned"
 DATA_TUNED = "data_tuned"
+ANSWERS_OPENED = "answers_account_opened"
+ANSWERS_RAISED = "answers_limits_raised"
+PEOPLE_ASKED = "people_asked"
+ESTIMATE_ADMITTED = "estimate_admitted"
 
 KINDS = (
     LEDGER_CREATED,
@@ -52,6 +56,10 @@ KINDS = (
     RUN_PUBLISHED,
     RUN_ABANDONED,
     DATA_TUNED,
+    ANSWERS_OPENED,
+    ANSWERS_RAISED,
+    PEOPLE_ASKED,
+    ESTIMATE_ADMITTED,
 )
 
 

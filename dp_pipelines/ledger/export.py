@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.accounting import renyi
-from dp_pipelines.ledger import rules, units
+from dp_pipelines.ledger import answers_export, rules, units
 from dp_pipelines.ledger.entries import FILTER, Account, Cost, PlanBlock, Run
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def account_to_json(account: Account) -> dict[str, Any]:
 
 def run_to_json(ledger: "Ledger", run: Run) -> dict[str, Any]:
     """A run as `dp-pipelines runs --json` lists it."""
+    if run.account in ledger.state.answers:
+        return answers_export.run_to_json(run)
     block = ledger.state.plans[run.account, run.window, run.plan]
     return {
         "account": run.account,
@@ -106,6 +108,7 @@ def to_json(ledger: "Ledger") -> dict[str, Any]:
         "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
         "chain": "hash = sha256 of the JSON list [1, seq, previous, kind, time, body], written as Python's json.dumps does",
         "accounts": [account_to_json(account) for account in ledger.state.accounts.values()],
+        "answers_accounts": [answers_export.account_to_json(account) for account in ledger.state.answers.values()],
         "runs": [run_to_json(ledger, run) for run in ledger.state.runs.values()],
         "tunings": [vars(tuning) for tuning in ledger.state.tunings],
         "events": [
@@ -123,15 +126,36 @@ def to_json(ledger: "Ledger") -> dict[str, Any]:
 
 
 def to_csv(ledger: "Ledger") -> str:
-    """One line for each event: who, when, what, on which plan, at which cost, and the chain."""
+    """One line for each event: who, when, what, on which plan, at which cost, and the chain.
+
+    What answers cost stands in columns of its own, and is never added to what tables cost.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
-        ["seq", "time", "kind", "account", "window", "run_id", "who", "plan", "epsilon", "delta", "previous", "hash"]
+        [
+            *(
+                "seq",
+                "time",
+                "kind",
+                "account",
+                "window",
+                "run_id",
+                "who",
+                "plan",
+                "epsilon",
+                "delta",
+                "previous",
+                "hash",
+            ),
+            *("answers_epsilon", "answers_delta"),
+        ]
     )
     for event in ledger.history:
         body = event.content
         cost = Cost.from_json(body["cost"]) if "cost" in body else None
+        amounts = ["", ""] if cost is None else [units.epsilon_of(cost.epsilon), units.delta_of(cost.delta)]
+        of_answers = "asking" in body
         writer.writerow(
             [
                 event.seq,
@@ -142,10 +166,10 @@ def to_csv(ledger: "Ledger") -> str:
                 _cell(body.get("run_id", "")),
                 _cell(body.get("who", "")),
                 body.get("plan", ""),
-                "" if cost is None else units.epsilon_of(cost.epsilon),
-                "" if cost is None else units.delta_of(cost.delta),
+                *(["", ""] if of_answers else amounts),
                 event.previous,
                 event.hash,
+                *(amounts if of_answers else ["", ""]),
             ]
         )
     return out.getvalue()

@@ -17,9 +17,10 @@ from typing import Any
 from dp_pipelines import checks
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
-from dp_pipelines.ledger import events, refusals, rules, sources
+from dp_pipelines.ledger import events, refusals, rules
+from dp_pipelines.ledger.answers_ledger import AnswersLedger
 from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window, frozen_body
-from dp_pipelines.ledger.journal import Adder, Journal
+from dp_pipelines.ledger.journal import Adder
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
 
@@ -39,7 +40,7 @@ class MovedOn(LedgerError):
     """Another process has begun an attempt of the same run, or ended it."""
 
 
-class Ledger(Journal):
+class Ledger(AnswersLedger):
     """An open ledger.
 
     Use `Ledger.create`, `Ledger.open` or `Ledger.open_or_create`.
@@ -56,8 +57,9 @@ class Ledger(Journal):
         """An account.
 
         Raises:
-            RequestError: there is none with that name.
+            RequestError: there is none with that name, or it is one of answers.
         """
+        self.refuse_answers(name)
         if name not in self.state.accounts:
             known = ", ".join(self.state.accounts) or "none"
             raise RequestError(
@@ -117,15 +119,8 @@ class Ledger(Journal):
         cap, order = rules.check_cap(rule, epsilon, delta)
 
         def step(add: Adder) -> None:
-            if name in self.state.accounts:
-                raise RequestError(
-                    field=f"dataset {name!r}",
-                    message=f"already has an account in the ledger {self.shown}",
-                    hint="raise its cap with `dp-pipelines ledger raise`",
-                )
-            for pattern in patterns:
-                self.refuse_foreign(name, pattern, files)
-            self._anchor.claim(name)
+            self.refuse_answers(name)
+            self._claim_new(name, patterns, files)
             body = {
                 "account": name,
                 "unit": list(unit),
@@ -164,30 +159,6 @@ class Ledger(Journal):
 
         self._write(step)
         return self.state.accounts[name]
-
-    def claim_source(self, name: str, source: str, files: Sequence[str] = ()) -> None:
-        """Register a pattern of files with an account, unless it already is.
-
-        Args:
-            name: the account's name.
-            source: the pattern, as `sources.absolute` returns it.
-            files: the files that match it now. For links, their targets are registered too.
-
-        Raises:
-            RequestError: the pattern, or one of the files, belongs to another account.
-        """
-        wanted = [source, *sources.behind_links(source, files)]
-        self.refuse_foreign(name, source, files)
-        if set(wanted) <= set(self.account(name).sources):
-            return
-
-        def step(add: Adder) -> None:
-            self.refuse_foreign(name, source, files)
-            for one in wanted:
-                if one not in self.account(name).sources:
-                    add(events.SOURCE_REGISTERED, {"account": name, "source": one})
-
-        self._write(step)
 
     def admit(
         self,
@@ -379,6 +350,7 @@ class Ledger(Journal):
                     message = "already has a release" if known.committed else "is already abandoned"
                 raise RequestError(field=f"run {run.run_id!r}", message=f"{message}, and cannot be abandoned")
             given_back = not known.drawn and all(attempt.destroyed for attempt in known.attempts)
+            given_back = given_back and run.account not in self.state.answers  # people have answered
             self._add_to(add, run, events.RUN_ABANDONED, {"given_back": given_back})
 
         self._write(step, charges=False)
@@ -439,11 +411,3 @@ class Ledger(Journal):
                 f"run {run.run_id!r}: was continued by another process in the meantime; nothing from this attempt is "
                 "published; run the same command again"
             ) from None
-
-    def refuse_foreign(self, name: str, source: str, files: Sequence[str] = ()) -> None:
-        """Refuse a pattern of files, or files, that belong to another account than the named one.
-
-        Raises:
-            RequestError: they do.
-        """
-        refusals.foreign(self.state.accounts.values(), name, source, files)

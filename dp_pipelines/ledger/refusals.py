@@ -6,10 +6,14 @@ covered: charges that do not fit a budget (`rules`).
 
 import datetime
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.ledger import sources, units
 from dp_pipelines.ledger.entries import Account, Run, Window
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.answers import AnswersAccount
 
 
 def refuse_other(run: Run, asked: str, content: str, window: str) -> None:
@@ -74,7 +78,7 @@ def refuse_window(account: Account, window: str) -> None:
     )
 
 
-def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence[str]) -> None:
+def foreign(accounts: "Iterable[Account | AnswersAccount]", name: str, source: str, files: Sequence[str]) -> None:
     """Refuse a pattern of files, or files, that belong to another account than the named one.
 
     Raises:
@@ -88,5 +92,7 @@ def foreign(accounts: Iterable[Account], name: str, source: str, files: Sequence
             raise RequestError(
                 field=f"source {source!r}",
                 message=f"belongs to the account {other.name!r}; under two accounts the same people would be charged separately",
-                hint=f"write dataset: {other.name}",
+                hint=f"write dataset: {other.name}"
+                if isinstance(other, Account)
+                else "its rows are reports of devices, which only a job of collected stages reads",
             )

@@ -113,16 +113,18 @@ def refuse_above(account: Account, window: str, cost: Cost) -> None:
 
 
 def _reserved(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
-    needs = f"epsilon {_epsilon(cost.epsilon, up=True)} and delta {_delta(cost.delta, up=True)}"
-    room = f"epsilon {_epsilon(left.epsilon)} and delta {_delta(left.delta)}"
-    cap = f"epsilon {_epsilon(account.cap.epsilon)} and delta {_delta(account.cap.delta)}"
+    needs = f"epsilon {epsilon_text(cost.epsilon, up=True)} and delta {delta_text(cost.delta, up=True)}"
+    room = f"epsilon {epsilon_text(left.epsilon)} and delta {delta_text(left.delta)}"
+    cap = f"epsilon {epsilon_text(account.cap.epsilon)} and delta {delta_text(account.cap.delta)}"
     return needs, f"{room} of {cap}", f"a plan with at most {room} for all its runs together"
 
 
 def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
     at = f"a Renyi divergence (order {account.order}) of"
-    needs = f"{at} {_epsilon(cost.epsilon, up=True)} and a failure of {_delta(cost.delta, up=True)}"
-    rest = f"{_epsilon(left.epsilon)} of {_epsilon(account.cap.epsilon)} and {_delta(left.delta)} of {_delta(account.cap.delta)}"
+    needs = f"{at} {epsilon_text(cost.epsilon, up=True)} and a failure of {delta_text(cost.delta, up=True)}"
+    cap = account.cap
+    rest = f"{epsilon_text(left.epsilon)} of {epsilon_text(cap.epsilon)}"
+    rest += f" and {delta_text(left.delta)} of {delta_text(cap.delta)}"
     fits = []
     if cost.epsilon > left.epsilon > 0:
         # The divergence of each law falls at least as fast as its noise grows (it is convex in the shift, or its square, and
@@ -131,7 +133,7 @@ def _filter(account: Account, left: Cost, cost: Cost) -> tuple[str, str, str]:
             f"the same run with {_text(Fraction(cost.epsilon, left.epsilon), up=True, digits=3)} times the noise"
         )
     if cost.delta > left.delta > 0:
-        fits.append(f"a plan whose selection may fail with a probability of at most {_delta(left.delta)}")
+        fits.append(f"a plan whose selection may fail with a probability of at most {delta_text(left.delta)}")
     return needs, rest, " and ".join(fits)
 
 
@@ -144,11 +146,13 @@ def _best_order(epsilon: float, delta: float) -> Fraction:
     return max(grid, key=lambda order: renyi.from_epsilon(epsilon, float(order), delta) / float(order))
 
 
-def _epsilon(amount: int, *, up: bool = False) -> str:
+def epsilon_text(amount: int, *, up: bool = False) -> str:
+    """Whole units of epsilon in a few digits, rounded down, or up."""
     return _text(amount * units.EPSILON_UNIT, up=up)
 
 
-def _delta(amount: int, *, up: bool = False) -> str:
+def delta_text(amount: int, *, up: bool = False) -> str:
+    """Whole units of delta in a few digits, rounded down, or up."""
     return _text(amount * units.DELTA_UNIT, up=up)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
+from dp_pipelines.ledger.answers import AnswerLimits, AnswersAccount, Asking
 from dp_pipelines.ledger.entries import (
     FILTER,
     RESERVED,
@@ -35,6 +36,7 @@ class State:
         self.ledger = ""
         self.anchor = ""
         self.accounts: dict[str, Account] = {}
+        self.answers: dict[str, AnswersAccount] = {}
         self.plans: dict[tuple[str, str, str], PlanBlock] = {}
         self.runs: dict[tuple[str, str], Run] = {}
         self.tunings: list[Tuning] = []
@@ -62,6 +64,10 @@ class State:
             events.RUN_PUBLISHED: self._published,
             events.RUN_ABANDONED: self._abandoned,
             events.DATA_TUNED: self._tuned,
+            events.ANSWERS_OPENED: self._answers_opened,
+            events.ANSWERS_RAISED: self._answers_raised,
+            events.PEOPLE_ASKED: self._asked,
+            events.ESTIMATE_ADMITTED: self._estimated,
         }
         try:
             _need((self.last is None) == (event.kind == events.LEDGER_CREATED))
@@ -82,15 +88,18 @@ class State:
         """The runs of an account, in the order in which they were admitted."""
         return (run for run in self.runs.values() if run.account == account)
 
+    @property
+    def owners(self) -> list[Account | AnswersAccount]:
+        """All accounts, of rows and of answers: they share names and files with none, and nothing else."""
+        return [*self.accounts.values(), *self.answers.values()]
+
     def _created(self, body: dict[str, Any], time: str) -> None:
         self.ledger, self.anchor = str(body["ledger"]), str(body["anchor"])
         _need(self.ledger != "")
 
     def _opened(self, body: dict[str, Any], time: str) -> None:
-        _need(body["account"] not in self.accounts)
+        self._need_new(body)
         _need(body["rule"] in RULES)
-        taken = [source for other in self.accounts.values() for source in other.sources]
-        _need(not set(taken) & set(body["sources"]))
         self.accounts[body["account"]] = Account(
             name=str(body["account"]),
             unit=tuple(body["unit"]),
@@ -112,10 +121,56 @@ class State:
         self._keep(account, epsilon=float(body["epsilon"]), delta=float(body["delta"]), cap=cap)
 
     def _registered(self, body: dict[str, Any], time: str) -> None:
-        account = self.accounts[body["account"]]
-        owners = [other.name for other in self.accounts.values() if body["source"] in other.sources]
-        _need(not owners)
-        self._keep(account, sources=(*account.sources, str(body["source"])))
+        _need(not any(body["source"] in other.sources for other in self.owners))
+        (account,) = (owner for owner in self.owners if owner.name == body["account"])
+        sources = (*account.sources, str(body["source"]))
+        if isinstance(account, Account):
+            self._keep(account, sources=sources)
+        else:
+            self.answers[account.name] = dataclasses.replace(account, sources=sources)
+
+    def _answers_opened(self, body: dict[str, Any], time: str) -> None:
+        self._need_new(body)
+        name, kind, limits = str(body["account"]), str(body["kind"]), AnswerLimits(**body["limits"])
+        limits.check(kind)
+        self.answers[name] = AnswersAccount(name=name, kind=kind, limits=limits, sources=tuple(body["sources"]))
+
+    def _answers_raised(self, body: dict[str, Any], time: str) -> None:
+        account, limits = self.answers[body["account"]], AnswerLimits(**body["limits"])
+        limits.check(account.kind)
+        _need(account.limits.within(limits))
+        self.answers[account.name] = dataclasses.replace(account, limits=limits)
+
+    def _asked(self, body: dict[str, Any], time: str) -> None:
+        account, asking = self.answers[body["account"]], Asking.from_json(body["asking"])
+        _need(account.cost_of(asking) == Cost.from_json(body["cost"]))
+        self.answers[account.name] = account.charged(asking)
+
+    def _estimated(self, body: dict[str, Any], time: str) -> None:
+        account, key = self.answers[body["account"]], (str(body["account"]), str(body["run_id"]))
+        _need(key not in self.runs or self.runs[key].state == "abandoned")
+        _need(len(body["askings"]) > 0)
+        _need(all(account.asked[asked].answers >= answers for asked, answers in body["askings"].items()))
+        number = account.estimates + 1
+        self.answers[account.name] = dataclasses.replace(account, estimates=number)
+        self.runs.pop(key, None)
+        self.runs[key] = Run(
+            account=key[0],
+            run_id=key[1],
+            window="",
+            plan=str(body["asked"]),
+            content=str(body["content"]),
+            params=dict(body["params"]),
+            round=number,
+            cost=Cost(),
+            times={"reserved": time},
+            looks=len(self.tunings),
+        )
+
+    def _need_new(self, body: dict[str, Any]) -> None:
+        """An account whose name and sources are nobody's yet."""
+        _need(body["account"] not in [other.name for other in self.owners])
+        _need(not {source for other in self.owners for source in other.sources} & set(body["sources"]))
 
     def _frozen(self, body: dict[str, Any], time: str) -> None:
         account = self.accounts[body["account"]]
@@ -230,7 +285,7 @@ class State:
         if given_back:
             _need(not run.drawn)
             _need(all(attempt.destroyed for attempt in run.attempts))
-            account = self.accounts[run.account]
+            account = self.accounts[run.account]  # one of tables: what people have answered is never given back
             account.spent[run.window] = account.spent.get(run.window, Cost()) - run.cost
             del self.plans[run.account, run.window, run.plan].rounds[run.round]
         self._change(run, time, state="abandoned", given_back=given_back)

@@ -22,6 +22,9 @@ FORMAT = 1
 MADE_UP_FORMAT = "made-up rows"
 """Instead, of a report of made-up rows: whoever looks for a release finds none."""
 
+ESTIMATES_FORMAT = "collected reports"
+"""Instead, of estimates from reports of devices: no reader of central releases takes it for one."""
+
 MADE_UP = "made-up rows: no number here is about real data, and nothing was charged"
 """What is said of such a report, wherever it is shown."""
 
@@ -187,6 +190,11 @@ def read_manifest(folder: str | pathlib.Path) -> dict[str, Any] | None:
 def read_made_up(folder: str | pathlib.Path) -> dict[str, Any] | None:
     """The manifest of a report of made-up rows, or None where there is none that can be read."""
     return _read(folder, MADE_UP_FORMAT)
+
+
+def read_estimates(folder: str | pathlib.Path) -> dict[str, Any] | None:
+    """The manifest of estimates from reports of devices, or None where there is none that can be read."""
+    return _read(folder, ESTIMATES_FORMAT)
 
 
 def _read(folder: str | pathlib.Path, wanted: int | str) -> dict[str, Any] | None:

@@ -31,6 +31,9 @@ STATES = {
     "abandoned": "given up",
 }
 
+ADMITTED = (events.RUN_RESERVED, events.ESTIMATE_ADMITTED)
+"""Events that admit a run."""
+
 CHECK = f"""import hashlib, html, json, re, sys
 page = open(sys.argv[1], encoding="utf-8").read()
 number, last = 0, "0" * {len(events.START)}
@@ -69,6 +72,8 @@ def render(content: Mapping[str, Any]) -> str:
         first=text(chain[0].get("time")) if chain else "",
         last=text(chain[-1].get("time")) if chain else "",
         accounts=[_account(account, bodies) for account in accounts.values()],
+        answers=[_answers_account(account) for account in mappings(content.get("answers_accounts"))],
+        asked=_asked(chain, bodies),
         charges=_charges(chain, bodies, accounts),
         runs=_runs(mappings(content.get("runs")), chain, bodies),
         events=[
@@ -137,6 +142,63 @@ def _account(account: Mapping[str, Any], bodies: Sequence[Mapping[str, Any]]) ->
     }
 
 
+def _answers_account(given: Mapping[str, Any]) -> dict[str, Any]:
+    """An account, for the page.
+
+    Args:
+        given: what `answers_export.account_to_json` gave; any part of it may be missing.
+    """
+    questions = mapping(given.get("questions"))
+    budget = {name: given.get(name) for name in ("cap", "spent", "left")}
+    has_delta = bool(mapping(given.get("cap")).get("delta"))
+    return {
+        "name": text(given.get("account")),
+        "kind": text(given.get("kind")),
+        "neighbours": text(given.get("neighbours")),
+        "kept": text(given.get("kept")),
+        "meters": [meter for meter in meters(budget) if has_delta or meter["name"] != "delta"],
+        "asked": f"{public_number(questions.get('asked'))} of {public_number(questions.get('limit'))}",
+        "answers": public_number(given.get("answers_limit")),
+        "question_epsilon": cost_number(given.get("question_epsilon_limit")),
+        "askings": [_asking_in_words(asking) for asking in mappings(given.get("asked"))],
+        "estimates": public_number(given.get("estimates")),
+        "sources": [text(source) for source in sequence(given.get("sources"))],
+    }
+
+
+def _asking_in_words(asking: Mapping[str, Any]) -> str:
+    """What a person was asked at once.
+
+    >>> _asking_in_words({"questions": [{"name": "age", "mechanism": "unary", "epsilon": "1"}], "answers": 2})
+    'age (unary, local epsilon 1), answers: 2'
+    """
+    asked = mappings(asking.get("questions"))
+    names = ", ".join(
+        f"{text(one.get('name'))} ({text(one.get('mechanism'))}, local epsilon {text(one.get('epsilon'))})"
+        for one in asked
+    )
+    remembered = any(one.get("memoised") for one in asked)
+    through = mapping(asking.get("shuffling"))
+    said = (
+        f"{names}, {'distinct values remembered' if remembered else 'answers'}: {public_number(asking.get('answers'))}"
+    )
+    return said + (f", shuffled among {public_number(through.get('honest_reports'))} honest reports" if through else "")
+
+
+def _limits_in_words(limits: Mapping[str, Any]) -> str:
+    """The limits of an account.
+
+    >>> _limits_in_words({"epsilon": 3.0, "questions": 2, "answers": 1, "question_epsilon": 2.0})
+    'epsilon 3 of a person, questions: 2, answers to each: 1, of local epsilon at most 2'
+    """
+    delta = f" and delta {cost_number(limits.get('delta'))}" if limits.get("delta") else ""
+    return (
+        f"epsilon {cost_number(limits.get('epsilon'))}{delta} of a person, questions: {public_number(limits.get('questions'))}, "
+        f"answers to each: {public_number(limits.get('answers'))}, of local epsilon at most "
+        f"{cost_number(limits.get('question_epsilon'))}"
+    )
+
+
 def _used(budget: Mapping[str, Any]) -> str:
     """Under the rule `filter`: which part of what may be added up is used."""
     used = amount(budget.get("used"))
@@ -185,6 +247,23 @@ def _charges(
     return found
 
 
+def _asked(chain: Sequence[Mapping[str, Any]], bodies: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Each event that charged what people are asked."""
+    return [
+        {
+            "seq": text(event.get("seq")),
+            "time": text(event.get("time")),
+            "who": text(body.get("who")),
+            "account": text(body.get("account")),
+            "what": _asking_in_words(mapping(body.get("asking"))),
+            "epsilon": _exact(_cost(body.get("cost"))[0], 12),
+            "delta": cost_number(units.delta_of(_cost(body.get("cost"))[1])),
+        }
+        for event, body in zip(chain, bodies, strict=True)
+        if event.get("kind") == events.PEOPLE_ASKED
+    ]
+
+
 def _cost(value: Any) -> tuple[int, int]:
     """A charge in whole units of epsilon (or divergence) and of delta."""
     parts = mapping(value)
@@ -211,7 +290,7 @@ def _runs(
     given_back: dict[tuple[str, str], bool] = {}
     for event, body in zip(chain, bodies, strict=True):
         key = (text(body.get("account")), text(body.get("run_id")))
-        if event.get("kind") == events.RUN_RESERVED:
+        if event.get("kind") in ADMITTED:
             admitted[key] = text(body.get("who"))
         elif event.get("kind") == events.RUN_ABANDONED:
             given_back[key] = bool(body.get("given_back"))
@@ -230,7 +309,7 @@ def _runs(
                 "params": sorted((str(name), text(value)) for name, value in mapping(run.get("params")).items()),
                 "plan": text(run.get("plan")),
                 "round": text(run.get("round")),
-                "of": text(run.get("runs")),
+                "of": "" if run.get("runs") is None else text(run.get("runs")),
                 "state": words,
                 "attempts": text(run.get("attempts")),
                 "who": admitted.get(key, ""),
@@ -259,5 +338,9 @@ def _what(kind: str, body: Mapping[str, Any]) -> str:
         events.RUN_COMMITTED: f"{files} files",
         events.RUN_PUBLISHED: text(body.get("folder")),
         events.RUN_ABANDONED: "budget given back" if body.get("given_back") else "charge stays",
+        events.ANSWERS_OPENED: f"kind {text(body.get('kind'))}; {_limits_in_words(mapping(body.get('limits')))}",
+        events.ANSWERS_RAISED: f"limits now {_limits_in_words(mapping(body.get('limits')))}",
+        events.PEOPLE_ASKED: _asking_in_words(mapping(body.get("asking"))),
+        events.ESTIMATE_ADMITTED: "estimates from answers",
         events.DATA_TUNED: f"stage {text(body.get('stage'))}, looked at the raw rows; nothing charged, nothing covered",
     }.get(kind, "")

@@ -1,7 +1,7 @@
 """The commands `plan` and `run` for jobs of collected stages.
 
 In: a checked job file, the parsed arguments. Out: text or JSON on standard output, an exit code. Holds: options that such a job
-has no use for are refused, and `run` says that no ledger keeps account. Not covered: other commands, which refuse such jobs.
+has no use for are refused. Not covered: `ledger` (`answers_commands`); other commands refuse such jobs.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import argparse
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected import collected_request
 from dp_pipelines.jobs.collected.collected_plan import lines_of, plan_of
+from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal import output
 from dp_pipelines.jobs.terminal.released_rows import shown
@@ -17,7 +18,9 @@ from dp_pipelines.jobs.terminal.summary import as_json
 
 def plan(file: CollectedFile, given: argparse.Namespace) -> int:
     """Print what is promised and how large the errors will be."""
-    _refuse(given, ("param", "explain", "group"))
+    _refuse(given, ("explain", "group"))
+    if given.param:  # a plan needs none
+        job_parameters.take({name: param.type for name, param in file.job.params.items()}, given.param)
     made = plan_of(file, collected_request.stages_of(file))
     with output.printing():
         print(as_json(made) if given.json else "\n".join(shown(line) for line in lines_of(made)))
@@ -28,27 +31,31 @@ def run(file: CollectedFile, given: argparse.Namespace, rest: list[str]) -> int:
     """Estimate, and publish."""
     from dp_pipelines.jobs.cli.stoppable import Stoppable
     from dp_pipelines.jobs.collected import collected_run
-    from dp_pipelines.jobs.run.run import NO_LEDGER, check_name_of_run
+    from dp_pipelines.jobs.run.run import check_name_of_run
 
-    _refuse(given, ("param", "synthetic", "anchor"))
-    check_name_of_run(given.run_id)
-    if given.ledger != NO_LEDGER:
+    if given.synthetic:
         raise RequestError(
-            field="--ledger",
-            message="must be none for collected stages: no ledger keeps account of what devices promise",
-            hint="add --ledger none, and keep count of the questions that each person is asked",
+            field="--synthetic",
+            message="is not for jobs of collected stages",
+            hint="`dp-pipelines plan` states the errors; Question.report makes the reports of devices that you invent",
         )
-    request = collected_request.check(file)
+    check_name_of_run(given.run_id)
+    request = collected_request.check(file, given.param)
     with Stoppable(to_the_end=given.as_command) as stoppable:
         stoppable.makes(given.output)
-        done = collected_run.run(request, given.output, runner=given.runner, arguments=rest, run_id=given.run_id)
+        done = collected_run.run(
+            request, given.output, runner=given.runner, arguments=rest, run_id=given.run_id, ledger=given.ledger,
+            anchor=given.anchor,
+        )  # fmt: skip
     with output.printing(f"published in {done.folder}; its summary could not be shown here"):
         if given.json:
             files = {name: str(done.folder / name) for name in done.manifest["files"]}
-            told = {"output": str(done.folder), "run_id": done.manifest["run_id"], "promise": done.manifest["promise"]}
-            print(as_json({**told, "files": files}))
+            told = {name: done.manifest[name] for name in ("run_id", "promise", "ledger")}
+            print(as_json({"output": str(done.folder), "again": done.again, **told, "files": files}))
         else:
-            for line in [*done.manifest["guarantee"], f"estimates in {done.folder}, for readers in report.html"]:
+            again = "the stored " if done.again else ""
+            ended = f"{again}estimates in {done.folder}, for readers in report.html"
+            for line in [*done.manifest["guarantee"], ended]:
                 print(shown(line))
     return 0
 

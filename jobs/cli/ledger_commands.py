@@ -5,6 +5,7 @@ charges. Not covered: admitting and following runs (`ledgered_run`).
 """
 
 import argparse
+import dataclasses
 import datetime
 import pathlib
 import sys
@@ -18,11 +19,14 @@ from rich.table import Table
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.cli import answers_commands
 from dp_pipelines.jobs.run import ledgered_run, witnesses
 from dp_pipelines.jobs.runners import orphaned_jobs, processes
-from dp_pipelines.jobs.spec.job_file import Job, JobFile, load
+from dp_pipelines.jobs.spec import collected_job, job_file
+from dp_pipelines.jobs.spec.collected_job import CollectedFile
+from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.terminal import output, summary
-from dp_pipelines.ledger import default_places, export, sources
+from dp_pipelines.ledger import answers_export, default_places, export, sources
 from dp_pipelines.ledger.database import Database
 from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -64,6 +68,8 @@ def runs(given: argparse.Namespace) -> None:
     if given.abandon is not None:
         given_up = ledgered_run.abandon(book, _one(chosen, given.abandon, book), _stop)
         stays = "its charge stays, because nothing proves that its staged files were destroyed unseen"
+        if given_up.account in book.state.answers:
+            stays = "its questions stay charged, because people have answered them"
         said = "its budget is available to other runs again" if given_up.given_back else stays
         print(f"abandoned {given_up.run_id}; {said}")
         return
@@ -78,7 +84,11 @@ def runs(given: argparse.Namespace) -> None:
     for run in listed:
         cells = [run["run_id"], run["account"] + (f" {run['window']}" if run["window"] else ""), run["state"]]
         last = run["last_attempt"]
-        cells += [f"{run['round']} of {run['runs']}", str(run["attempts"]), "-" if last is None else last["state"]]
+        cells += [
+            f"{run['round']} of {run['runs']}" if run["runs"] else f"{run['round']}",
+            str(run["attempts"]),
+            "-" if last is None else last["state"],
+        ]
         cells.append(run["times"].get(run["state"], ""))
         table.add_row(*(_shown(cell) for cell in [*cells, (run["folders"] or ["-"])[-1]]))
     out.print(table if listed else "no runs")
@@ -122,34 +132,21 @@ def _one(chosen: Sequence[Run], run_id: str, book: Ledger) -> Run:
 
 
 def _init(given: argparse.Namespace) -> None:
-    file = load(given.job) if given.job is not None else None
-    url, job = _url(given, file), file.job if file is not None else None
-    dataset = given.dataset or (job.dataset if job is not None else None)
-    unit = given.unit or (list(job.privacy_unit) if job is not None else None)
-    epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
-    delta = given.delta if given.delta is not None or job is None else job.budget.delta
-    # Without an account, only the ledger is created.
-    wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
-    missing = [name for name, value in wanted.items() if value is None]
-    if missing and len(missing) < len(wanted):
-        raise RequestError(
-            field=missing[0], message="is required to open an account", hint="add it, or name a job file"
-        )
-    window = _window(given, job)
-    folder = str(file.path.parent) if file is not None else "."
-    patterns = [sources.absolute(pattern, ".") for pattern in given.source]
-    if not given.source and job is not None:
-        patterns = [sources.absolute(job.source.pattern, folder)]
+    file = _loaded(given)
+    url = _url(given, file)
+    asked = _tables_account(given, file) if given.kind is None and not isinstance(file, CollectedFile) else None
+    of_answers = None
+    if given.kind is not None and isinstance(file, JobFile):
+        raise RequestError(field="--kind", message="is for jobs of collected stages, and this is none", hint="drop it")
+    if not isinstance(file, JobFile) and (given.kind is not None or file is not None):
+        of_answers = answers_commands.wanted(given, file)
     there = Ledger.exists(url, patience=_patience())
-    if missing and there:
+    if asked is None and of_answers is None and there:
         raise RequestError(
             field=f"ledger {Database(url).shown}",
             message="already exists",
             hint="to open an account in it, add --dataset ...",
         )
-    if not missing:  # mistakes in the account are reported before a ledger is created for it
-        check_cap(given.rule, epsilon, delta)
-        checks.plain(str(dataset), "dataset")
     if not there:
         book = Ledger.create(url, anchor=given.anchor, patience=_patience())
         print(f"created the ledger {book.shown}")
@@ -161,31 +158,68 @@ def _init(given: argparse.Namespace) -> None:
                 raise
             message = "is fixed when a ledger is created, and this ledger has a different one"
             raise RequestError(field="--anchor", message=message, hint="leave it out") from None
-    if not missing:
-        assert dataset is not None
-        assert unit is not None
-        words = given.unit_words or unit_in_words(unit)
-        if window is not None:
-            words += f" in one window of {window.days} days"
-        files = [name for pattern in patterns for name in sources.matching(pattern)]
-        account = book.open_account(
-            dataset,
-            unit=unit,
-            words=words,
-            epsilon=epsilon,
-            delta=delta,
-            rule=given.rule,
-            window=window,
-            patterns=patterns,
-            files=files,
+    wanted = asked or of_answers
+    if wanted is None:
+        return
+    files = [name for pattern in wanted.patterns for name in sources.matching(pattern)]
+    print(wanted.open(book, files))
+    here = default_places.AccountPlace(account=wanted.name, ledger=book.state.ledger, shown=book.shown)
+    for warning in default_places.charged_before(here, files, "--ledger"):
+        output.note(f"note: {warning}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TablesAccount:
+    """An account of tables that somebody wants to open. Arguments as for `Ledger.open_account`."""
+
+    name: str
+    unit: Sequence[str]
+    words: str
+    epsilon: float
+    delta: float
+    rule: str
+    window: Window | None
+    patterns: Sequence[str]
+
+    def open(self, book: Ledger, files: Sequence[str]) -> str:
+        """Open it; gives what to say. Errors as for `Ledger.open_account`."""
+        account = book.open_account(files=files, **vars(self))
+        return f"opened the account {account.name!r}: {_both(account)} for each {visible(account.words)}, rule {account.rule}"
+
+
+def _tables_account(given: argparse.Namespace, file: JobFile | None) -> TablesAccount | None:
+    """The account that options and job say; None where they say none, and only a ledger is made.
+
+    Raises:
+        RequestError: they say half of one, or one that cannot be. A mistake is told before a ledger is created.
+    """
+    answers_commands.refuse_options(given)
+    job = file.job if file is not None else None
+    dataset = given.dataset or (job.dataset if job is not None else None)
+    unit = given.unit or (list(job.privacy_unit) if job is not None else None)
+    epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
+    delta = given.delta if given.delta is not None or job is None else job.budget.delta
+    wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
+    missing = [name for name, value in wanted.items() if value is None]
+    if missing and len(missing) < len(wanted):
+        raise RequestError(
+            field=missing[0], message="is required to open an account", hint="add it, or name a job file"
         )
-        print(
-            f"opened the account {account.name!r}: {_both(account)} for each "
-            f"{visible(account.words)}, rule {account.rule}"
-        )
-        here = default_places.AccountPlace(account=dataset, ledger=book.state.ledger, shown=book.shown)
-        for warning in default_places.charged_before(here, files, "--ledger"):
-            output.note(f"note: {warning}")
+    window = _window(given, job)
+    if dataset is None or unit is None:
+        return None
+    rule = given.rule or "reserved"
+    check_cap(rule, epsilon, delta)
+    checks.plain(str(dataset), "dataset")
+    words = given.unit_words or unit_in_words(unit)
+    if window is not None:
+        words += f" in one window of {window.days} days"
+    patterns = [sources.absolute(pattern, ".") for pattern in given.source]
+    if not given.source and file is not None:
+        patterns = [sources.absolute(file.job.source.pattern, str(file.path.parent))]
+    return TablesAccount(
+        name=dataset, unit=unit, words=words, epsilon=epsilon, delta=delta, rule=rule, window=window, patterns=patterns
+    )
 
 
 def _window(given: argparse.Namespace, job: Job | None) -> Window | None:
@@ -210,6 +244,10 @@ def _raise(given: argparse.Namespace) -> None:
     dataset = given.dataset or (file.job.dataset if file is not None else None)
     if dataset is None:
         raise RequestError(field="--dataset", message="is required", hint="add it, or name a job file")
+    if isinstance(file, CollectedFile) or (file is None and dataset in book.state.answers):
+        print(answers_commands.raise_limits(given, book, dataset))
+        return
+    answers_commands.refuse_options(given)
     if given.epsilon is None and given.delta is None:
         raise RequestError(field="--epsilon", message="or --delta is required", hint="add the new cap to the command")
     now = book.account(dataset)
@@ -231,10 +269,12 @@ def _show(given: argparse.Namespace) -> None:
         export.account_to_json(account) | {"plans": _plans(book, name), "tunings": export.tunings_to_json(book, name)}
         for name, account in book.state.accounts.items()
     ]
+    answers = [answers_export.account_to_json(account) for account in book.state.answers.values()]
     if given.json:
         head = {"seq": book.head.seq, "hash": book.head.hash}
         tunings = [vars(tuning) for tuning in book.state.tunings]
-        print(summary.as_json({"ledger": book.state.ledger, "head": head, "accounts": listed, "tunings": tunings}))
+        told = {"ledger": book.state.ledger, "head": head, "accounts": listed, "answers_accounts": answers}
+        print(summary.as_json({**told, "tunings": tunings}))
         return
     out = summary.console(sys.stdout)
     others = sorted({tuning.account for tuning in book.state.tunings} - set(book.state.accounts))
@@ -260,6 +300,13 @@ def _show(given: argparse.Namespace) -> None:
         _show_tunings(out, account["tunings"])
         out.print(f"  rule {account['rule']} · {count} runs · {len(account['sources'])} registered sources")
 
+    for account in answers:
+        out.print()
+        out.print(
+            f"[bold]{_shown(account['account'])}[/bold] · kind {account['kind']} · neighbours: {account['neighbours']}"
+        )
+        for line in answers_commands.lines_of(account):
+            out.print(f"  {_shown(line)}", soft_wrap=True)
     for name in others:
         out.print()
         out.print(f"[bold]{_shown(name)}[/bold] · no account yet")
@@ -292,8 +339,7 @@ def _plans(book: Ledger, account: str) -> list[dict[str, Any]]:
 
 
 def _verify(given: argparse.Namespace) -> None:
-    file = load(given.job) if given.job is not None else None
-    url = _url(given, file)
+    url = _url(given, _loaded(given))
     found = witnesses.read(given.against or [])
     looked: list[int] = []
 
@@ -332,9 +378,19 @@ def _export(given: argparse.Namespace) -> None:
         write_whole(pathlib.Path(given.output), text.encode())
 
 
-def _opened(given: argparse.Namespace) -> tuple[JobFile | None, Ledger]:
-    file = load(given.job) if given.job is not None else None
+def _opened(given: argparse.Namespace) -> tuple[JobFile | CollectedFile | None, Ledger]:
+    file = _loaded(given)
     return file, Ledger.open(_url(given, file), anchor=given.anchor, patience=_patience())
+
+
+def _loaded(given: argparse.Namespace) -> JobFile | CollectedFile | None:
+    """The job that the command names, of either sort."""
+    if given.job is None:
+        return None
+    content, path = job_file.content_of(given.job), pathlib.Path(given.job)
+    return (
+        collected_job.checked(content, path) if collected_job.is_collected(content) else job_file.checked(content, path)
+    )
 
 
 def _patience() -> Patience:
@@ -342,7 +398,7 @@ def _patience() -> Patience:
     return Patience(A_MINUTE, lambda text: output.note(f"note: {text}"))
 
 
-def _url(given: argparse.Namespace, file: JobFile | None) -> str:
+def _url(given: argparse.Namespace, file: JobFile | CollectedFile | None) -> str:
     if given.ledger is not None:
         return str(given.ledger)
     return str(file.path.resolve().parent / DEFAULT_NAME) if file is not None else DEFAULT_NAME

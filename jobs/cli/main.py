@@ -239,11 +239,11 @@ def _say(error: object, code: int) -> int:
 
 
 def _schema(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.spec import job_file
+    from dp_pipelines.jobs.spec import job_schemas
     from dp_pipelines.jobs.terminal.summary import as_json
 
     with output.printing():
-        print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **job_file.schema()}))
+        print(as_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **job_schemas.schema()}))
     return DONE
 
 

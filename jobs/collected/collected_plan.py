@@ -11,10 +11,15 @@ from dp_pipelines.accounting.shown_costs import number, spent_number
 from dp_pipelines.collect.domain import NumberGrid
 from dp_pipelines.collect.question import Question, recommended
 from dp_pipelines.collected.collected_stage import CollectedStage
-from dp_pipelines.jobs.collected.collected_request import behind_shuffler, person_epsilon
+from dp_pipelines.jobs.collected.collected_request import (
+    batches_of,
+    behind_shuffler,
+    document_of,
+    person_epsilon,
+    questions_of,
+)
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
-
-NEIGHBOURS = "one person's report changed"
+from dp_pipelines.ledger.answers import NEIGHBOURS
 
 SHUFFLER_CONDITIONS = (
     "the shuffler strips names, addresses and times, and keeps one report a person",
@@ -43,18 +48,22 @@ def plan_of(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> dict[s
 
 def promise(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> dict[str, Any]:
     """What is promised, to whom, and by whom."""
-    shuffler, total = file.job.shuffler, float(person_epsilon(stages))
+    shuffler, total = file.job.shuffler, float(person_epsilon(file, stages))
+    asked = questions_of(file, stages)
     found: dict[str, Any] = {
         "neighbours": NEIGHBOURS,
         "by": "each device, for each answer",
         "local_epsilon_of_a_person": total,
         "one_report_each": "kept here" if file.job.privacy_unit else "declared",
+        "answers": {question.name: answers for question, (_, answers) in asked.items()},
+        "memoised_questions": sorted(question.name for question, (memoised, _) in asked.items() if memoised),
         "memoised": sorted(name for name, stage in file.job.stages.items() if stage.memoised),
     }
     if shuffler is not None:
         found["shuffled"] = {
             "epsilon": behind_shuffler(file, stages),
             "delta": shuffler.delta,
+            "batches": batches_of(file, stages),
             "honest_reports": shuffler.honest_reports,
             "conditions": list(SHUFFLER_CONDITIONS),
         }
@@ -69,6 +78,7 @@ def described(stage: CollectedStage) -> dict[str, Any]:
 def _question(question: Question) -> dict[str, Any]:
     return {
         "name": question.name,
+        "document": document_of(question),
         "mechanism": question.mechanism,
         "recommended": recommended(question.domain, question.epsilon),
         "local_epsilon": float(question.epsilon),
@@ -86,8 +96,8 @@ def promise_in_words(promised: Mapping[str, Any]) -> list[str]:
     epsilon = spent_number(promised["local_epsilon_of_a_person"])
     lines = [
         f"Neighbours: {promised['neighbours']}. Each device keeps the promise by itself, before anything leaves it: whatever a "
-        f"person's answers are, what it sends is at most e^{epsilon} times as likely as under other answers, if each question is "
-        "answered once.",
+        f"person's answers are, what it sends is at most e^{epsilon} times as likely as under other answers, if "
+        f"{_answered(promised)}.",
         "No noise is added here, and no budget of tables is charged: never add this epsilon to that of a report over a table.",
     ]
     if promised["one_report_each"] == "declared":
@@ -96,8 +106,8 @@ def promise_in_words(promised: Mapping[str, Any]) -> list[str]:
         lines.append("Of each sender one row counts, chosen by a keyed hash.")
     if promised["memoised"]:
         lines.append(
-            f"Devices repeat remembered answers ({', '.join(promised['memoised'])}): asking again costs a person nothing "
-            "while the answer stays the same."
+            f"Devices repeat remembered answers ({', '.join(promised['memoised'])}): asking again costs a person nothing more. "
+            "The days on which an answer changes are not hidden."
         )
     if "shuffled" in promised:
         shuffled = promised["shuffled"]
@@ -106,7 +116,45 @@ def promise_in_words(promised: Mapping[str, Any]) -> list[str]:
             f"{number(shuffled['delta'])}, if at least {shuffled['honest_reports']:,} people answer honestly. "
             f"Conditions, which nobody checks here: {'; '.join(shuffled['conditions'])}."
         )
+        if shuffled["batches"] > 1:
+            lines.append(
+                f"A person is in up to {shuffled['batches']:,} batches, each shuffled by itself: epsilon "
+                f"{spent_number(shuffled['batches'] * shuffled['epsilon'])} at delta "
+                f"{spent_number(shuffled['batches'] * shuffled['delta'])} for all of them."
+            )
     return lines
+
+
+def accounted(ledger: Mapping[str, Any]) -> list[str]:
+    """What a ledger says of the account, in sentences.
+
+    Args:
+        ledger: what the manifest has of it.
+    """
+    if ledger.get("head") is None:
+        return ["No ledger keeps account of this: keep count of what each person is asked."]
+    spent, cap, questions = ledger["spent"], ledger["cap"], ledger["questions"]
+    behind = f" at delta {spent_number(spent['delta'])} of {spent_number(cap['delta'])}" if cap["delta"] else ""
+    return [
+        f"Account {ledger['account']!r} of kind {ledger['kind']}; neighbours: {ledger['neighbours']}. A person was asked "
+        f"{questions['asked']:,} of {questions['limit']:,} questions so far, for epsilon {spent_number(spent['epsilon'])} of "
+        f"{spent_number(cap['epsilon'])}{behind}, kept {ledger['kept']}."
+    ]
+
+
+def _answered(promised: Mapping[str, Any]) -> str:
+    """How often people answer, as the promise takes for granted."""
+    more = {name: number for name, number in promised["answers"].items() if number > 1}
+    if not more:
+        return "each question is answered once"
+    memoised = set(promised["memoised_questions"])
+    said = [
+        f"{name!r} for at most {number:,} distinct values" if name in memoised else f"{name!r} at most {number:,} times"
+        for name, number in more.items()
+    ]
+    return f"a person answers {', '.join(said)}" + (
+        ", and each other question once" if len(more) < len(promised["answers"]) else ""
+    )
 
 
 def lines_of(plan: Mapping[str, Any]) -> Iterator[str]:

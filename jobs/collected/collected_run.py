@@ -1,42 +1,47 @@
 """A run of collected stages: from files of reports to a published folder, complete or not at all.
 
-In: a checked request, an output folder, a runner. Out: one Parquet file per stage, `report.html` and `manifest.json`, under the
-folder's name by one rename. Holds: no noise is drawn, so the same reports give the same tables; what reports say decides no
-error. Not covered: accounts of local epsilon: no ledger has them.
+In: a checked request, an output folder, a ledger, a runner. Out: one Parquet file per stage, `report.html`, `manifest.json` under
+the folder's name by one rename. Holds: no noise is drawn, so the same reports give the same tables; what reports say decides no
+error; with a ledger every question is charged before a report is read (`ledgered_run`), without one the manifest says so. Not
+covered: how often devices were really asked.
 """
 
 import contextlib
+import dataclasses
 import functools
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected import collected_plan
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import unledgered_run
 from dp_pipelines.jobs.run.build import CountFiles
+from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
-from dp_pipelines.jobs.run.run import PublishedRun, new_folder
-from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, runner_rules
+from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
+from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import sizes
+from dp_pipelines.ledger.entries import EngineJob, Run
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.steps.collected import estimated, one_of_each
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.read_files import csv_tables, parquet_tables
 from dp_pipelines.steps.write_stage import WriteStage, written
+from dp_pipelines.training.kept_draws import Draws, InMemory
 
-FORMAT = "collected reports"
-"""What the manifest calls itself: no reader of central releases takes it for one."""
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.ledger import Ledger
 
 NOT_COVERED = (
     "who was asked, when a report came and from which address",
     "answers to many questions together, beyond the sum of their epsilons",
     "people who send what they like: a thousand of them can move a count by thousands",
     "that these people stand for others: the deviations are those of the devices' chance alone",
-    "accounts of what a person has been asked before: no ledger keeps them",
+    "devices that use another document than the one named here, or answer more often than declared",
 )
 
 ROW_BYTES = 64
@@ -44,25 +49,38 @@ ROW_BYTES = 64
 
 
 def run(
-    request: CollectedRequest, output: str, *, runner: str, arguments: Sequence[str] = (), run_id: str | None = None
+    request: CollectedRequest,
+    output: str,
+    *,
+    runner: str,
+    arguments: Sequence[str] = (),
+    run_id: str | None = None,
+    ledger: str | None = None,
+    anchor: str | None = None,
 ) -> PublishedRun:
     """Run a checked request.
 
     Args:
         request: what is asked for.
-        output: the folder to publish; it must not exist.
+        output: the folder to publish; it must not exist, unless it holds this very run.
         runner: one of `runner_rules.NAMES`, but not dataflow.
         arguments: its options.
-        run_id: names the run; None takes the digest of the job.
+        run_id: names the run; None takes the digest of the job, with a number where a ledger counts its runs.
+        ledger: its URL; None takes the file beside the job and makes it where there is none; `none` takes no ledger.
+        anchor: the folder where the ledger's anchor must be; None takes the one that the environment names, if any.
 
     Raises:
-        RequestError: the request is wrong by public facts; nothing was created.
+        RequestError: the request is wrong by public facts; nothing was created or charged.
+        BudgetError: people may not be asked this.
+        LedgerError: the ledger cannot be used.
         DamagedInputError, RunFailed, DiskError, PublishError: it failed; nothing is visible.
     """
     if runner_rules.check_name(runner) == "dataflow":
         raise RequestError(field="--runner", message="dataflow has no collected stages yet", hint="take another runner")
     target = staging.local_path(output)
-    staging.refuse_existing(target)
+    standing = manifest.read_estimates(target)
+    if ledger == NO_LEDGER or standing is None:
+        staging.refuse_existing(target)
     with (
         silence.silence() as stream,
         Progress(stream) as progress,
@@ -71,17 +89,132 @@ def run(
     ):
         tell = functools.partial(silence.note, stream)
         engine = until_the_end.enter_context(engines.engine(runner, arguments, tell))
-        doctor.refuse_unready(engine, target, tell)
-        unledgered_run.sweep(target, functools.partial(orphaned_jobs.stop, tell=tell))
-        with staging.staging_folder(target) as folder:
-            note, whole = unledgered_run.Note(folder), folder / "whole"
-            whole.mkdir(mode=0o700)
-            key = runner_rules.run_key(request.file.job.dataset, run_id or request.digest[:24])
-            with engine.attempt(engines.EngineAttempt(key=key, folder=whole, submitted=note.submitted)):
-                _estimate(request, whole, engine, progress)
-            content = _describe(request, whole, run_id or request.digest[:24])
-            staging.publish_folder(whole, target)
+        stop = functools.partial(orphaned_jobs.stop, tell=tell)
+        if ledger == NO_LEDGER:
+            doctor.refuse_unready(engine, target, tell)
+            return _unaccounted(Estimation(request, run_id or request.digest[:24], engine, progress), target, stop)
+        from dp_pipelines.jobs.collected.answers_book import AnswersBook  # loads SQLAlchemy
+        from dp_pipelines.jobs.run import ledgered_run
+
+        progress.show("opening the ledger")
+        with AnswersBook(request, ledger, tell, anchor=anchor) as book:
+            name, account = run_id or book.run_id(standing), request.file.job.dataset
+            ledgered_run.release_at(target, name, account, request.asked, request.digest)
+            if not book.committed(name):
+                staging.refuse_existing(target)
+                doctor.refuse_unready(engine, target, tell)
+            estimation = Estimation(request, name, engine, progress)
+            work = ledgered_run.Work(
+                account=account,
+                run_id=name,
+                window="",
+                plan=request.asked,
+                asked=request.asked,
+                content=request.digest,
+                admit=estimation.admit,
+                target=target,
+                files=request.source.files,
+                stage=estimation.stage,
+                describe=estimation.describe,
+                tell=progress.show,
+                stop=stop,
+            )
+            again = ledgered_run.run(book.open(), work)
+    content = manifest.read_estimates(target)
+    assert content is not None
+    return PublishedRun(folder=target, manifest=content, again=again)
+
+
+def _unaccounted(estimation: "Estimation", target: pathlib.Path, stop: Callable[[EngineJob], None]) -> PublishedRun:
+    """A run that no ledger remembers."""
+    unledgered_run.sweep(target, stop)
+    with staging.staging_folder(target) as folder:
+        note, whole = unledgered_run.Note(folder), folder / "whole"
+        whole.mkdir(mode=0o700)
+        files = estimation.stage(1, whole, InMemory(), note.submitted)
+        estimation.describe(1, whole, files, {}, ())
+        staging.publish_folder(whole, target)
+    content = manifest.read_estimates(target)
+    assert content is not None
     return PublishedRun(folder=target, manifest=content)
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimation:
+    """Estimates from reports, on an engine.
+
+    Args:
+        request: what is asked for.
+        run_id: of the run.
+        engine: carries out the pipeline.
+        progress: is told what is done.
+    """
+
+    request: CollectedRequest
+    run_id: str
+    engine: engines.Engine
+    progress: Progress
+
+    def admit(self, ledger: "Ledger") -> Run:
+        """Charge what people are asked, and admit the run. Errors as for `Ledger.admit_estimate`."""
+        request = self.request
+        return ledger.admit_estimate(
+            request.file.job.dataset,
+            self.run_id,
+            askings=request.askings,
+            asked=request.asked,
+            content=request.digest,
+            params=request.params,
+            who=processes.who(),
+        )
+
+    def stage(
+        self, number: int, folder: pathlib.Path, draws: Draws, submitted: Callable[[EngineJob], None]
+    ) -> dict[str, pathlib.Path]:
+        """Write the tables of all stages into a private folder; gives them by published name. There are no draws to keep."""
+        key = runner_rules.run_key(self.request.file.job.dataset, self.run_id)
+        with self.engine.attempt(engines.EngineAttempt(key=key, folder=folder, submitted=submitted)):
+            _estimate(self.request, folder, self.engine, self.progress)
+        return {f"{name}.parquet": folder / f"{name}.parquet" for name in self.request.stages}
+
+    @quoting_nothing("the report of the estimates could not be made")
+    def describe(
+        self, number: int, folder: pathlib.Path, files: Mapping[str, pathlib.Path], ledger: Mapping[str, Any],
+        noted: Sequence[Look],
+    ) -> dict[str, pathlib.Path]:  # fmt: skip
+        """Write report and manifest beside the tables.
+
+        Args:
+            number: of the run.
+            folder: the private one.
+            files: what `stage` gave.
+            ledger: what the ledger says of the run; empty where none remembers it.
+            noted: looks at the raw rows, of which reports have none that matters.
+        """
+        from dp_pipelines.report import collected_page
+
+        request = self.request
+        promised = collected_plan.promise(request.file, request.stages)
+        account = dict(ledger) or {"head": None, "note": manifest.NOT_ACCOUNTED}
+        content: dict[str, Any] = {
+            "format": manifest.ESTIMATES_FORMAT,
+            "dataset": request.file.job.dataset,
+            "run_id": self.run_id,
+            "params": request.params,
+            "plan": request.asked,
+            "job": request.digest,
+            "guarantee": [*collected_plan.promise_in_words(promised), *collected_plan.accounted(account)],
+            "promise": promised,
+            "stages": [{"name": name, **collected_plan.described(stage)} for name, stage in request.stages.items()],
+            "ledger": account,
+            "not_covered": list(NOT_COVERED),
+        }
+        page = folder / "report.html"
+        tables = {pathlib.Path(name).stem: path for name, path in files.items()}
+        page.write_text(collected_page.render(content, tables), encoding="utf-8")
+        everything = {**files, page.name: page}
+        content["files"] = manifest.digests(everything)
+        return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
 
 
 def _estimate(request: CollectedRequest, folder: pathlib.Path, engine: engines.Engine, progress: Progress) -> None:
@@ -114,28 +247,3 @@ def _read(start: Flow, request: CollectedRequest) -> Flow:
         types = {name: request.source.types[name] for name in request.columns}
         return csv_tables(files, types, request.file.job.source.form)
     return parquet_tables(files, list(request.columns))
-
-
-@quoting_nothing("the report of the estimates could not be made")
-def _describe(request: CollectedRequest, folder: pathlib.Path, run_id: str) -> dict[str, Any]:
-    """Write report and manifest beside the tables."""
-    from dp_pipelines.report import collected_page
-
-    promised = collected_plan.promise(request.file, request.stages)
-    content: dict[str, Any] = {
-        "format": FORMAT,
-        "dataset": request.file.job.dataset,
-        "run_id": run_id,
-        "job": request.digest,
-        "guarantee": collected_plan.promise_in_words(promised),
-        "promise": promised,
-        "stages": [{"name": name, **collected_plan.described(stage)} for name, stage in request.stages.items()],
-        "ledger": {"head": None, "note": manifest.NOT_ACCOUNTED},
-        "not_covered": list(NOT_COVERED),
-    }
-    tables = {name: folder / f"{name}.parquet" for name in request.stages}
-    page = folder / "report.html"
-    page.write_text(collected_page.render(content, tables), encoding="utf-8")
-    content["files"] = manifest.digests({path.name: path for path in (*tables.values(), page)})
-    manifest.write_manifest(content, folder)
-    return content

@@ -57,6 +57,7 @@ class Book:
         # What is not there yet is made once everything else is known to be right (`open`).
         if self._url is not None or Ledger.exists(self._place, patience=self._patience):
             self._ledger = Ledger.open(self._place, anchor=self._anchor, patience=self._patience)
+            self._ledger.refuse_answers(self._request.file.job.dataset)
             if self._url is not None or self._request.file.job.dataset in self._ledger.state.accounts:
                 self._refuse_other_account(self._ledger)
         return self

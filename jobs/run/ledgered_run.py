@@ -20,12 +20,11 @@ from dp_pipelines.errors import DpError, LedgerError, RequestError
 from dp_pipelines.jobs.run import looks
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.runners import processes
-from dp_pipelines.ledger import disks, export
+from dp_pipelines.ledger import answers_export, disks, export
 from dp_pipelines.ledger.entries import Attempt, EngineJob, Run
 from dp_pipelines.ledger.ledger import Ledger, MovedOn, refuse_other
 from dp_pipelines.ledger.patience import A_MINUTE, TEN_MINUTES, Unreachable
 from dp_pipelines.noise import entropy
-from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.training.kept_draws import Draws
 
@@ -49,10 +48,10 @@ class Work:
     Args:
         account, run_id: its name.
         window: of event time, or empty.
-        plan: its plan.
+        plan: the digest of its plan.
         asked: digest of what the plan was made from.
         content: digest of the job and the parameters.
-        params: the parameters, as text.
+        admit: charges the run, or finds it charged.
         target: the folder to publish.
         files: what it reads.
         stage: runs the pipeline for a round into a staging folder, and tells of each job that it hands to an engine; gives
@@ -65,10 +64,10 @@ class Work:
     account: str
     run_id: str
     window: str
-    plan: Plan
+    plan: str
     asked: str
     content: str
-    params: Mapping[str, str]
+    admit: Callable[[Ledger], Run]
     target: pathlib.Path
     files: Sequence[str]
     stage: Callable[[int, pathlib.Path, Draws, Callable[[EngineJob], None]], dict[str, pathlib.Path]]
@@ -94,18 +93,7 @@ def run(ledger: Ledger, work: Work) -> bool:
     _refuse_other_release(work)
     _sweep(ledger)
     if known is None or not known.committed:
-        admitted = ledger.admit(
-            work.account,
-            work.run_id,
-            plan=work.plan,
-            asked=work.asked,
-            content=work.content,
-            params=work.params,
-            records=lambda number: work.plan.round(number).mechanisms,
-            window=work.window,
-            who=processes.who(),
-        )
-        known = _released(ledger, admitted, work)
+        known = _released(ledger, work.admit(ledger), work)
     again = bool(known.folders)
     _publish(ledger, known, work)
     return again
@@ -196,6 +184,8 @@ def gone(ledger: Ledger, run_: Run, stop: Callable[[EngineJob], None]) -> Run:
 
 def spent(ledger: Ledger, run_: Run) -> dict[str, Any]:
     """What the manifest says of the ledger: the account so far, this run's round, the head of the chain."""
+    if run_.account in ledger.state.answers:
+        return answers_export.spent(ledger, run_)
     account = ledger.account(run_.account)
     block = ledger.block(run_.account, run_.window, run_.plan)
     return {
@@ -392,7 +382,7 @@ def _stands(run_: Run, work: Work) -> bool:
 
 def _refuse_other_release(work: Work) -> None:
     """Refuse an output that exists, unless it is this run's own."""
-    release_at(work.target, work.run_id, work.account, work.plan.digest, work.content)
+    release_at(work.target, work.run_id, work.account, work.plan, work.content)
 
 
 def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: str) -> dict[str, Any] | None:
@@ -403,7 +393,7 @@ def release_at(target: pathlib.Path, run_id: str, dataset: str, plan: str, job: 
     """
     if not os.path.lexists(target):
         return None
-    content = manifest.read_manifest(target)
+    content = manifest.read_manifest(target) or manifest.read_estimates(target)
     if content is None:
         staging.refuse_existing(target)
         raise AssertionError("it exists")

@@ -26,7 +26,7 @@ from dp_pipelines.jobs.runners import runner_rules
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.ledger.entries import EngineJob
+from dp_pipelines.ledger.entries import EngineJob, Run
 from dp_pipelines.planning.plan import Expectation, Plan
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import TrainModel
@@ -35,6 +35,7 @@ from dp_pipelines.training.kept_draws import InMemory
 
 if TYPE_CHECKING:
     from dp_pipelines.jobs.runners.engines import Engine
+    from dp_pipelines.ledger.ledger import Ledger
 
 NO_LEDGER = "none"
 """What `--ledger` says where no ledger is wanted."""
@@ -226,10 +227,10 @@ def carry_out(
                 account=file.job.dataset,
                 run_id=identity,
                 window=request.window_name,
-                plan=plan,
+                plan=plan.digest,
                 asked=request.asked,
                 content=request.content,
-                params={name: str(value) for name, value in request.values.items()},
+                admit=_admission(request, plan, identity),
                 target=target,
                 files=request.source.files,
                 stage=production.release,
@@ -245,6 +246,23 @@ def carry_out(
     content = manifest.read_manifest(target)
     assert content is not None
     return PublishedRun(folder=target, manifest=content, again=again)
+
+
+def _admission(request: Request, plan: Plan, run_id: str) -> "Callable[[Ledger], Run]":
+    """What charges a run of a plan."""
+    from dp_pipelines.jobs.runners import processes
+
+    return lambda ledger: ledger.admit(
+        request.file.job.dataset,
+        run_id,
+        plan=plan,
+        asked=request.asked,
+        content=request.content,
+        params={name: str(value) for name, value in request.values.items()},
+        records=lambda number: plan.round(number).mechanisms,
+        window=request.window_name,
+        who=processes.who(),
+    )
 
 
 def _refuse_unready(

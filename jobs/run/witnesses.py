@@ -17,7 +17,7 @@ from typing import Any
 from dp_pipelines.errors import LedgerError, RequestError
 from dp_pipelines.jobs.spec.validation_errors import raise_all
 from dp_pipelines.ledger.ledger import Ledger
-from dp_pipelines.release.manifest import FORMAT
+from dp_pipelines.release.manifest import ESTIMATES_FORMAT, FORMAT
 from dp_pipelines.report.key_text import visible
 
 
@@ -108,7 +108,7 @@ def _read(path: str) -> Witness | None:
         raise _wrong(path, f"cannot be read: {reason}") from None
     try:
         content: dict[str, Any] = json.loads(raw)
-        if content["format"] != FORMAT:
+        if content["format"] not in (FORMAT, ESTIMATES_FORMAT):
             raise ValueError
         head = content["ledger"]["head"]
         if head is None:

@@ -1,6 +1,6 @@
 """What all parts of a job file share: the base of its models, and common types."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
@@ -59,6 +59,12 @@ class JobModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, defer_build=True, json_schema_extra=example_parts.into_schema
     )
+
+
+class Param(JobModel):
+    """A parameter of the job, given with `--param NAME=VALUE`."""
+
+    type: Annotated[Literal["string", "int", "float", "date"], Field(description="What its values are.")]
 
 
 class OverUnits(JobModel):

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_v
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors
-from dp_pipelines.jobs.spec.base_models import JobModel, Names
+from dp_pipelines.jobs.spec.base_models import JobModel, Names, Param
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.source_models import SourceModel
 
@@ -38,6 +38,15 @@ class CollectedStageModel(JobModel):
     memoised: Annotated[
         bool, Field(description="Whether devices remember their answer and repeat it; never with a shuffler.")
     ] = False
+    answers: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=10**6,
+            description="How many fresh answers a person may give to each question, in all runs together; of memoised answers, "
+            "of how many distinct values devices keep one. Each is charged.",
+        ),
+    ] = 1
 
 
 class ShufflerModel(JobModel):
@@ -62,7 +71,7 @@ class CollectedJob(JobModel):
 
     dataset: Annotated[
         str,
-        Field(min_length=1, description="What these reports are called."),
+        Field(min_length=1, description="The account of answers that these questions are charged to."),
         AfterValidator(lambda name: checks.plain(name, "")),
     ]
     privacy_unit: Annotated[
@@ -71,6 +80,10 @@ class CollectedJob(JobModel):
             description="The columns that name a sender, of whom one row counts; left out: each row is one sender's."
         ),
     ] = None
+    params: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], Param],
+        Field(description="What each run is given with `--param`, by name, for the names of the files in source."),
+    ] = Field(default_factory=dict)
     source: Annotated[SourceModel, Field(description="The reports: a row for each person.")]
     shuffler: Annotated[ShufflerModel | None, Field(description="Who has mixed the reports before.")] = None
     expect: Annotated[CollectedExpect, Field(description="Guesses about the reports.")] = CollectedExpect()
@@ -143,13 +156,37 @@ def checked(document: Content, path: pathlib.Path) -> CollectedFile:
         for name, kind in _kinds(document).items()
         if kind != KIND
     ]
-    validation_errors.raise_all(others)
+    validation_errors.raise_all(others + _refused_keys(document))
     try:
         job = CollectedJob.model_validate(document.data)
     except ValidationError as error:
         problems = validation_errors.from_validation(error, document, CollectedJob)
         raise validation_errors.JobErrors(validation_errors.by_line(problems)) from None
     return CollectedFile(path=path, job=job, document=document)
+
+
+OF_TABLES = {
+    "budget": "drop it: devices keep their promise by themselves, and `dp-pipelines ledger init` limits what they are asked",
+    "where": "choose rows before: whatever a program does with reports keeps the devices' promise; never choose by the answers "
+    "themselves, or every estimate is wrong",
+    "lookup": "join before: whatever is done with a report keeps the device's promise",
+    "window": "name the files of a window in source, e.g. with params",
+    "row_id": "drop it: of each sender one row counts, whichever it is",
+}
+"""Keys of jobs over tables that have no use here, each with what to do instead."""
+
+
+def _refused_keys(document: Content) -> list[RequestError]:
+    data = document.data if isinstance(document.data, Mapping) else {}
+    found = {key: hint for key, hint in OF_TABLES.items() if key in data}
+    if isinstance(data.get("columns"), Mapping):
+        found["columns"] = "compute them before; columns: of a stage names the columns of its reports"
+    return [
+        RequestError(
+            field=document.named((key,), key), message="is for jobs over tables, not for reports of devices", hint=hint
+        )
+        for key, hint in found.items()
+    ]
 
 
 def _kinds(document: Content) -> dict[str, Any]:

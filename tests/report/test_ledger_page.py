@@ -1,5 +1,6 @@
 """The page of a ledger: complete, its own evidence, and nothing in it can break it."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from dp_pipelines.ledger import events, export
+from dp_pipelines.ledger.answers import AnswerLimits, AskedQuestion, Asking
 from dp_pipelines.ledger.entries import EngineJob, Window
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.report.ledger_page import CHECK, render
@@ -42,6 +44,12 @@ def filled(folder: pathlib.Path, name: str = ledgers.ACCOUNT, who: str = "") -> 
     ledgers.admit(book, "2026-W02", account="weekly", window="2026-01-05")
     book.raise_cap("weekly", epsilon=2.0, delta=1e-6)
     book.note_tuning(name, stage=f"s{who}", configurations=12, content="c", grid="g", who=who)
+    limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
+    book.open_answers(f"answers{who}", kind="local", limits=limits, patterns=["/reports/*.csv"])
+    book.raise_answers(f"answers{who}", dataclasses.replace(limits, epsilon=4.0))
+    age = AskedQuestion(name=f"age{who}", document="7d1f", mechanism="unary", epsilon="1.5")
+    asked = {"askings": [Asking(questions=(age,))], "asked": "x", "content": "c", "params": {}}
+    ledgers.finish(book, book.admit_estimate(f"answers{who}", "monday", who="ann@host", **asked))
     found = export.to_json(book)
     book.close()
     return found
@@ -110,6 +118,7 @@ def test_an_auditor_reads_who_spent_what_on_which_plan(content: dict[str, Any], 
         content["ledger"], content["head"]["hash"], "each customer", "ann@host", plan.digest, "a plan for 3 runs",
         "the disk was full", "given up; its budget is free again", "released and published", "2 of 3",
         "of 7 days by day , from 2026-01-05", "/data/*.csv", "run undone, given up: given back", "week = run 1",
+        "one person's report changed", "age (unary, local epsilon 1.5), answers: 1", "kind local; epsilon 3 of a person",
     ):  # fmt: skip
         assert part in words, part
 
@@ -129,7 +138,7 @@ def test_bars_are_as_long_as_their_words_say(content: dict[str, Any], whole: str
     share = 100 * budget["spent"]["epsilon"] / budget["cap"]["epsilon"]
     widths = [a["style"] for _, a in Page(whole).elements if (a.get("style") or "").startswith("width")]
     assert widths[0] == f"width: {share:.2f}%"
-    assert len(widths) == 2 * 3
+    assert len(widths) == 2 * 3 + 1  # devices promise no delta
 
 
 def test_every_event_is_in_the_page(content: dict[str, Any], whole: str) -> None:
@@ -147,7 +156,7 @@ def test_its_elements_are_balanced_named_once_and_tables_have_words(whole: str) 
     assert len(read.ids) == len(set(read.ids)) > 5
     assert all("scope" in attributes for tag, attributes in read.elements if tag == "th")
     tables = [tag for tag, _ in read.elements if tag in ("table", "caption")]
-    assert tables == ["table", "caption"] * 4
+    assert tables == ["table", "caption"] * 5
 
 
 def test_the_same_ledger_gives_the_same_page_in_another_process(
@@ -240,7 +249,7 @@ def test_it_opens_in_a_browser_without_a_message_and_asks_for_nothing(browser: B
     seen = browser.run(whole, "--dump-dom")
     assert seen.messages == []
     assert seen.requests == []
-    assert seen.dom.count('class="sort"') == 7 + 8 + 11 + 8
+    assert seen.dom.count('class="sort"') == 7 + 8 + 7 + 11 + 8
 
 
 @in_a_browser

@@ -105,6 +105,12 @@ def read_run(folder: pathlib.Path) -> ReleasedRun:
     if manifest.read_made_up(folder) is not None:
         message, hint = "is a report of made-up rows (run --synthetic), not a release", "leave it out"
         raise RequestError(field=field, message=message, hint=hint)
+    if manifest.read_estimates(folder) is not None:
+        message, hint = (
+            "holds estimates from reports of devices, which have a page of their own",
+            "open its report.html",
+        )
+        raise RequestError(field=field, message=message, hint=hint)
     if content is None:
         message = (
             "holds a manifest.json that cannot be read" if (folder / "manifest.json").exists() else "is no release"

@@ -161,7 +161,34 @@ def test_behind_a_shuffler_the_plan_states_epsilon_delta_and_conditions(folder, 
         ("by_columns: age", "by_columns: phone", "reports are whole numbers"),
         ("question: hours.json", "question: hours.json, columns: value2", "is not a column of the rows"),
         ("privacy_unit: phone", "privacy_unit: phones", "'phones', which is not a column of the source"),
-        ("privacy_unit: phone", "budget: {epsilon: 1}", "unknown key"),
+        ("privacy_unit: phone", "budget: {epsilon: 1}", "budget: is for jobs over tables"),
+        ("privacy_unit: phone", "where: value > 0", "never choose by the answers themselves"),
+        ("privacy_unit: phone", "columns: {value: phone}", "columns: of a stage names the columns of its reports"),
+        ("privacy_unit: phone", "colums: {value: phone}", "unknown key"),
+        ("privacy_unit: phone", "lookup: {parquet: p, on: phone}", "lookup: is for jobs over tables"),
+        ("question: hours.json", "question: hours.json, where: value > 0", "unknown key"),
+        (
+            "question: visited.json, by",
+            "question: visited.json, memoised: true, by",
+            "differs from that of stage 'visited'",
+        ),
+        (
+            "question: visited.json, by",
+            "question: visited.json, answers: 2, by",
+            "differs from that of stage 'visited'",
+        ),
+        # Two columns are two answers, whatever their document is called.
+        (
+            "hours: {kind: collected, question: hours.json",
+            "hours: {kind: collected, question: visited.json, columns: bit",
+            "has answers to 'visited' in 2 places of a row, and 1 of a person are declared",
+        ),
+        (
+            "question: visited.json, by: age.json, by_columns: age",
+            "question: age.json, columns: value, by: visited.json, by_columns: age",
+            "has answers to 'visited' in 2 places of a row",
+        ),
+        ("question: hours.json", "question: hours.json, answers: 0", "must be at least 1"),
         ("privacy_unit: phone", "privacy_unit: phone\nshuffler: {honest_reports: 9999, delta: 0.1}", "names senders"),
         (
             "dataset: visits\nprivacy_unit: phone",
@@ -213,9 +240,8 @@ def test_two_documents_of_one_name_are_refused(folder, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "--ledger: must be none for collected stages"),
         (["--ledger=none", "--synthetic"], "--synthetic: is not for jobs of collected stages"),
-        (["--ledger=none", "--param=a=b"], "--param: is not for jobs of collected stages"),
+        (["--ledger=none", "--param=a=b"], "--param a: is not declared in the job file's params"),
         (["--ledger=none", "--runner=dataflow"], "dataflow has no collected stages yet"),
         (["--ledger=none", "--run-id=\n"], "--run-id: must have"),
     ],
@@ -228,7 +254,7 @@ def test_options_without_a_meaning_here_are_refused(folder, capsys, options, mes
 
 def test_other_commands_say_that_they_do_not_know_such_jobs(folder, capsys):
     assert main(["audit", str(folder / "job.yaml")]) == 2
-    assert "only dp-pipelines plan and run know such jobs" in capsys.readouterr().err
+    assert "only dp-pipelines plan, run, runs and ledger know such jobs" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_there_is_left_alone(folder, capsys):

@@ -69,7 +69,7 @@ def work(**changes: Any) -> ledgered_run.Work:
     nowhere = pathlib.Path("/nowhere")
     unused: Any = None
     return ledgered_run.Work(
-        account=ACCOUNT, run_id="r", plan=of, params={}, target=nowhere, files=(), stage=unused, describe=unused,
+        account=ACCOUNT, run_id="r", plan=of.digest, admit=unused, target=nowhere, files=(), stage=unused, describe=unused,
         tell=unused, stop=unused, **asked,
     )  # fmt: skip
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from dp_pipelines.jobs.spec import example_parts, job_file
+from dp_pipelines.jobs.spec import example_parts, job_file, job_schemas
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.declared import DeclaredFields
 
-SCHEMA = job_file.schema()
+SCHEMA = job_schemas.schema()
 
 
 def models() -> dict[str, type[BaseModel]]:
@@ -46,7 +46,8 @@ def parts(schema: object) -> dict[str, dict[str, Any]]:
     return found
 
 
-PARTS = {("Job" if name == "dp-pipelines job" else name): part for name, part in parts(SCHEMA).items()}
+WHOLE = {"dp-pipelines job": "Job", "dp-pipelines job of collected stages": "CollectedJob"}
+PARTS = {WHOLE.get(name, name): part for name, part in parts(SCHEMA).items()}
 MODELS = models()
 
 

@@ -1,0 +1,282 @@
+"""Accounts of what devices answer at random: what one person's reports may cost, by themselves or behind a shuffler.
+
+In: the content of events. Out: frozen values. Holds: neighbours are "one person's report changed", so these accounts are of
+another type than those of rows, and no sum has both; the same question costs nothing more until more answers of a person are
+declared. Not covered: whether devices use the document that was charged, and how often they are asked (docs/collect.md).
+"""
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+from dp_pipelines.ledger import events, refusals, units
+from dp_pipelines.ledger.entries import Cost
+
+LOCAL, SHUFFLED = "local", "shuffled"
+
+NEIGHBOURS = "one person's report changed"
+"""What every page says of such an account: tables of rows have other neighbours."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswersKind:
+    """A kind of account.
+
+    Args:
+        by: who keeps the promise, and of what.
+        has_delta: whether it has one.
+
+    >>> [name for name, kind in KINDS.items() if kind.has_delta]
+    ['shuffled']
+    """
+
+    by: str
+    has_delta: bool
+
+
+KINDS = {
+    LOCAL: AnswersKind("by each device, before a report leaves it", False),
+    SHUFFLED: AnswersKind("by devices and a shuffler together, of what the shuffler hands on", True),
+}
+"""The kinds of account."""
+
+MOST = 10**6
+"""Questions, and answers to one, that an account may allow."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerLimits:
+    """What may ever be asked of one person.
+
+    Args:
+        epsilon: of all answers of a person together: of the reports, or of what the shuffler hands on.
+        delta: the same; 0 for an account of kind `local`.
+        questions: how many different questions a person may be asked.
+        answers: how many fresh answers a person may give to one question; of remembered (memoised) answers, for how many
+            distinct values devices may keep one.
+        question_epsilon: the largest local epsilon of one answer to one question.
+
+    >>> limits = AnswerLimits(epsilon=4.0, questions=2, question_epsilon=2.0)
+    >>> limits.check(LOCAL)
+    >>> limits.within(dataclasses.replace(limits, questions=3)), limits.within(dataclasses.replace(limits, epsilon=3.0))
+    (True, False)
+    """
+
+    epsilon: float
+    delta: float = 0.0
+    questions: int
+    answers: int = 1
+    question_epsilon: float
+
+    @property
+    def cap(self) -> Cost:
+        """Epsilon and delta in whole units, rounded down."""
+        return Cost(epsilon=units.epsilon_cap(self.epsilon), delta=units.delta_cap(self.delta))
+
+    def within(self, other: "AnswerLimits") -> bool:
+        """Whether no limit is above the other's."""
+        mine, others = vars(self), vars(other)
+        return all(mine[name] <= others[name] for name in mine)
+
+    def check(self, kind: str) -> None:
+        """Refuse limits that no account may have.
+
+        Raises:
+            RequestError: names the one that is wrong.
+        """
+        if kind not in KINDS:
+            raise RequestError(field="kind", message="must be one of " + ", ".join(KINDS))
+        refusals.above(self.epsilon, "epsilon")
+        if KINDS[kind].has_delta:
+            refusals.above(self.delta, "delta")
+        elif self.delta != 0:
+            raise RequestError(
+                field="delta",
+                message="is 0 for accounts of kind local: what a device promises has none",
+                hint="drop it",
+            )
+        checks.whole(self.questions, "questions", low=1, high=MOST)
+        checks.whole(self.answers, "answers", low=1, high=MOST)
+        checks.number(self.question_epsilon, "question_epsilon", above=0, below=units.LARGEST_EPSILON)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AskedQuestion:
+    """A question as an account knows it.
+
+    Args:
+        name: what its document calls it.
+        document: SHA-256 of the document in the one spelling of `Question.to_json`.
+        mechanism: how devices answer.
+        epsilon: the local epsilon of one answer, as decimal text.
+        memoised: whether devices remember their answers and repeat them.
+    """
+
+    name: str
+    document: str
+    mechanism: str
+    epsilon: str
+    memoised: bool = False
+
+    @property
+    def cost(self) -> int:
+        """The epsilon of one answer in whole units, rounded up.
+
+        >>> AskedQuestion(name="q", document="", mechanism="d_ary", epsilon="0.1000000000001").cost
+        100000000001
+        """
+        return math.ceil(Fraction(Decimal(self.epsilon)) / units.EPSILON_UNIT)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shuffling:
+    """What a shuffler makes of a person's report.
+
+    Args:
+        honest_reports: at least how many people answer honestly, as declared.
+        epsilon, delta: of what it hands on.
+
+    >>> Shuffling(honest_reports=1_000_000, epsilon=0.0195, delta=1e-6).honest_reports
+    1000000
+    """
+
+    honest_reports: int
+    epsilon: float
+    delta: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asking:
+    """What a person is asked at once, and how often: one question; behind a shuffler all questions of one row.
+
+    Args:
+        questions: in any order.
+        answers: see `AnswerLimits`.
+        shuffling: None where reports come from the devices themselves.
+
+    >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
+    >>> Asking(questions=(age,), answers=2).key == Asking(questions=(age,)).key
+    True
+    """
+
+    questions: tuple[AskedQuestion, ...]
+    answers: int = 1
+    shuffling: Shuffling | None = None
+
+    @property
+    def kind(self) -> str:
+        """Of the account that it is charged to."""
+        return LOCAL if self.shuffling is None else SHUFFLED
+
+    @property
+    def key(self) -> str:
+        """What makes it the same: the documents, whether answers are remembered, and what is declared of the shuffler.
+
+        Names of stages, jobs and files are no part of it; the name of a question is a part of its document.
+        """
+        asked = sorted([asked.document, asked.memoised] for asked in self.questions)
+        through = self.shuffling and [self.shuffling.honest_reports, self.shuffling.delta]
+        return hashlib.sha256(events.canonical({"questions": asked, "through": through}).encode()).hexdigest()
+
+    @property
+    def each(self) -> Cost:
+        """What one answer costs."""
+        if self.shuffling is None:
+            return Cost(epsilon=sum(asked.cost for asked in self.questions))
+        return Cost(
+            epsilon=units.charge(self.shuffling.epsilon, units.EPSILON_UNIT),
+            delta=units.delta_charge(self.shuffling.delta),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As events and exports have it."""
+        return dataclasses.asdict(self) | {"questions": [vars(asked) for asked in self.questions]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Asking":
+        """Read back.
+
+        Raises:
+            LookupError, TypeError, ValueError: it is none.
+        """
+        asked = tuple(AskedQuestion(**one) for one in values["questions"])
+        through = values["shuffling"]
+        found = cls(
+            questions=asked, answers=int(values["answers"]), shuffling=None if through is None else Shuffling(**through)
+        )
+        if not asked or found.answers < 1 or min(one.cost for one in asked) <= 0:
+            raise ValueError("nobody is asked")
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswersAccount:
+    """One group of people whose devices answer, and what may be asked of each.
+
+    Args:
+        name: the `dataset` of job files.
+        kind: `local` or `shuffled`.
+        limits: what may ever be asked.
+        sources: patterns of files of reports that belong to this account.
+        asked: what was asked, by `Asking.key`, with the most answers that were declared.
+        spent: what that costs one person.
+        estimates: how many runs were admitted; they cost nothing.
+
+    >>> limits = AnswerLimits(epsilon=3.0, questions=2, question_epsilon=2.0)
+    >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
+    >>> account = AnswersAccount(name="visits", kind=LOCAL, limits=limits).charged(Asking(questions=(age,)))
+    >>> units.epsilon_of(account.left.epsilon), account.cost_of(Asking(questions=(age,))) == Cost()
+    (2.0, True)
+    """
+
+    name: str
+    kind: str
+    limits: AnswerLimits
+    sources: tuple[str, ...] = ()
+    asked: dict[str, Asking] = dataclasses.field(default_factory=dict)
+    spent: Cost = dataclasses.field(default_factory=Cost)
+    estimates: int = 0
+
+    @property
+    def left(self) -> Cost:
+        """What may still be asked of a person."""
+        return self.limits.cap - self.spent
+
+    def cost_of(self, asking: Asking) -> Cost:
+        """What it would cost now: answers that were charged before cost nothing."""
+        known = self.asked.get(asking.key)
+        more = max(asking.answers - (known.answers if known is not None else 0), 0)
+        return Cost(epsilon=asking.each.epsilon * more, delta=asking.each.delta * more)
+
+    def questions_with(self, askings: Iterable[Asking] = ()) -> set[tuple[str, bool]]:
+        """The different questions of a person so far and with these: remembered and fresh answers to one are two."""
+        everything = [*self.asked.values(), *askings]
+        return {(asked.document, asked.memoised) for asking in everything for asked in asking.questions}
+
+    def charged(self, asking: Asking) -> "AnswersAccount":
+        """The account once it was asked.
+
+        Raises:
+            ValueError: it costs nothing, is of another kind, or a limit does not allow it.
+        """
+        cost, limits = self.cost_of(asking), self.limits
+        spent = self.spent + cost
+        highest = units.epsilon_cap(limits.question_epsilon)
+        allowed = (
+            asking.kind == self.kind
+            and cost != Cost()
+            and spent.within(limits.cap)
+            and len(self.questions_with([asking])) <= limits.questions
+            and asking.answers <= limits.answers
+            and all(asked.cost <= highest for asked in asking.questions)
+            and not (asking.shuffling is not None and any(asked.memoised for asked in asking.questions))
+        )
+        if not allowed:
+            raise ValueError("an account is never above its limits")
+        return dataclasses.replace(self, spent=spent, asked={**self.asked, asking.key: asking})

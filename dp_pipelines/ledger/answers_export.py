@@ -1,0 +1,87 @@
+"""Accounts of answers for their owner or an auditor: limits, what was asked, what a manifest says of them.
+
+In: an open ledger. Out: JSON values. Holds: they stand in lists of their own, each with its neighbours, and no sum has both these
+and accounts of rows; nothing but public facts. Not covered: the chain, which `export` exports.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from dp_pipelines.accounting.shown_costs import spent_number
+from dp_pipelines.ledger import units
+from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits, AnswersAccount, Asking
+from dp_pipelines.ledger.entries import Cost, Run
+
+if TYPE_CHECKING:
+    from dp_pipelines.ledger.answers_ledger import AnswersLedger
+
+
+def account_to_json(account: AnswersAccount) -> dict[str, Any]:
+    """An account: whose promise, its limits, what was asked and what is left."""
+    limits = account.limits
+    return {
+        "account": account.name,
+        "kind": account.kind,
+        "neighbours": NEIGHBOURS,
+        "kept": KINDS[account.kind].by,
+        "cap": {"epsilon": limits.epsilon, "delta": limits.delta},
+        "spent": _amounts(account.spent),
+        "left": _amounts(account.left),
+        "questions": {"limit": limits.questions, "asked": len(account.questions_with())},
+        "answers_limit": limits.answers,
+        "question_epsilon_limit": limits.question_epsilon,
+        "asked": [asking_to_json(asking) for asking in account.asked.values()],
+        "estimates": account.estimates,
+        "sources": list(account.sources),
+    }
+
+
+def asking_to_json(asking: Asking) -> dict[str, Any]:
+    """What a person was asked at once, and what all of the declared answers cost."""
+    cost = Cost(epsilon=asking.each.epsilon * asking.answers, delta=asking.each.delta * asking.answers)
+    return {**asking.to_json(), "cost": _amounts(cost)}
+
+
+def run_to_json(run: Run) -> dict[str, Any]:
+    """A run that estimates from answers, as `dp-pipelines runs --json` lists it."""
+    return {
+        "account": run.account,
+        "run_id": run.run_id,
+        "state": run.state,
+        "window": "",
+        "params": run.params,
+        "round": run.round,
+        "runs": None,
+        "plan": run.plan,
+        "attempts": len(run.attempts),
+        "jobs": [vars(job) for attempt in run.attempts for job in attempt.jobs],
+        "times": run.times,
+        "folders": list(run.folders),
+        "files": run.files,
+    }
+
+
+def spent(ledger: "AnswersLedger", run: Run) -> dict[str, Any]:
+    """What the manifest of estimates says of the ledger: the account, and the head of the chain."""
+    account = account_to_json(ledger.state.answers[run.account])
+    told = ("account", "kind", "neighbours", "kept", "cap", "spent", "left", "questions")
+    return {
+        "id": ledger.state.ledger,
+        **{name: account[name] for name in told},
+        "estimate": run.round,
+        "head": {"seq": ledger.head.seq, "hash": ledger.head.hash},
+        "note": f"each question is charged once to a person, to the account {run.account!r} of kind {account['kind']}",
+    }
+
+
+def limits_in_words(kind: str, limits: AnswerLimits) -> str:
+    """Limits for readers."""
+    behind = f" and delta {spent_number(limits.delta)} behind the shuffler" if KINDS[kind].has_delta else ""
+    return (
+        f"{'' if behind else 'local '}epsilon {spent_number(limits.epsilon)}{behind} for all answers of a person, questions: "
+        f"{limits.questions:,}, answers to each: {limits.answers:,}, of local epsilon at most "
+        f"{spent_number(limits.question_epsilon)}"
+    )
+
+
+def _amounts(cost: Cost) -> dict[str, float]:
+    return {"epsilon": units.epsilon_of(cost.epsilon), "delta": units.delta_of(cost.delta)}
