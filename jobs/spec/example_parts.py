@@ -32,6 +32,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
+        '{jsonl: "events/*.jsonl", types: {customer: string, amount: double, sold: date}, date_format: "%d.%m.%Y"}',
+        '{avro: "events/*.avro"}',
         """
         csv: "exports/*.txt"
         types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}

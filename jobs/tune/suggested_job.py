@@ -18,6 +18,7 @@ from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.spec.source_models import SourceModel
 
 
 class _Dumper(yaml.SafeDumper):
@@ -75,7 +76,7 @@ def paths(file: JobFile) -> dict[Path, str]:
     """The files that a job names relative to its own folder, with that folder before them."""
     folder, found = file.path.parent.resolve(), {}
     parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
-    places: list[Path] = [(*part, kind) for part in parts for kind in ("parquet", "csv")]
+    places: list[Path] = [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data

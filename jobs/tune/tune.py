@@ -169,7 +169,7 @@ def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
     if "://" not in sample:
         _refuse_own_rows(file, sample, pattern)
     source = file.job.source
-    update = {"csv" if source.csv is not None else "parquet": pattern}
+    update = {source.format_of_files: pattern}
     other = file.job.model_copy(update={"source": source.model_copy(update=update)})
     try:
         return check(JobFile(file.path, other, file.document), given)
