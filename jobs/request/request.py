@@ -69,9 +69,10 @@ class Request:
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
-        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
+        # The snapshot that was read counts, whether or not the job names it.
+        left_out: dict[str, Any] = {"budget": True, "expect": True, "source": {"delta": {"version"}}}
+        job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        # A table that changes is another one with each snapshot; which one a job file names is part of what was read of it.
         read = [self.source.snapshot] if self.source.snapshot else []
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
 

@@ -7,6 +7,7 @@ snapshots decide what is refused. Not covered: reading (`readers`).
 import pathlib
 from collections.abc import Mapping
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sources.avro_files import look_at_avro
 from dp_pipelines.jobs.sources.source_files import Source
@@ -28,6 +29,11 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
     Raises:
         RequestError: there is no such file or table, or it lacks what the job declares.
     """
+    if declared.delta is not None:
+        from dp_pipelines.jobs.sources.delta_table import look_at_delta
+
+        path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
+        return look_at_delta(_local(folder, path, "delta"), _number(version, values, "delta.version"))
     files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     types = declared.types or {}
     match declared.format_of_files:
@@ -39,6 +45,26 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
             return look_at_avro(files)
         case _:
             return source_files.look_at_parquet(files)
+
+
+def _local(folder: pathlib.Path, path: str, key: str) -> str:
+    """The path of a table on this machine. Raises: RequestError."""
+    path = path.removeprefix("file://")
+    if "://" in path:
+        message = f"names {path!r}, but tables are read from local paths alone"
+        raise RequestError(field=f"source.{key}", message=message, hint="mount the bucket, or read its Parquet files")
+    return str(folder / path)
+
+
+def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:
+    """The number of a snapshot. Raises: RequestError."""
+    if said is None or isinstance(said, int):
+        return said
+    text = job_parameters.into_path(said, values)
+    if not (text.isascii() and text.isdigit()):
+        message = "must be a whole number, or a parameter that is one"
+        raise RequestError(field=f"source.{key}", message=message, hint='write e.g. 12, or "{version}"')
+    return int(text)
 
 
 def without_files(declared: SourceModel) -> Source | None:

@@ -18,7 +18,8 @@ UNREADABLE = "cannot be read to its end"
 """What is wrong with a file of lines of which the disk gives no more; its lines are never wrong."""
 
 DAMAGED_BLOCK = "a block of rows cannot be read; it is damaged"
-DAMAGES = (UNREADABLE, DAMAGED_BLOCK)
+DAMAGED_DELETES = "the list of its deleted rows cannot be read; it is damaged"
+DAMAGES = (UNREADABLE, DAMAGED_BLOCK, DAMAGED_DELETES)
 """What the readers of `jobs.sources` say about a file that turns out to be damaged."""
 
 

@@ -198,7 +198,7 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     sizes: dict[str, int] = {}
     rows = 0
     problems = []
-    for path, footer in zip(files, each(_footer, files), strict=True):
+    for path, footer in zip(files, each(footer_of, files), strict=True):
         if footer is None:
             message = "is not a complete Parquet file: its footer cannot be read"
             problems.append(
@@ -206,7 +206,7 @@ def look_at_parquet(files: Sequence[str]) -> Source:
             )
         else:
             schemas[path] = footer[0]
-            _add_sizes(sizes, footer[1])
+            add_sizes(sizes, footer[1])
             rows += max(footer[1].num_rows, 0)
     raise_all(problems[:MOST_ERRORS])
     schema, missing = common(schemas)
@@ -320,7 +320,7 @@ def each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked
         yield from pool.map(look, files)
 
 
-def _footer(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
+def footer_of(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
     """The schema and the sizes of a Parquet file, or None."""
     try:
         with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
@@ -379,7 +379,8 @@ def _absent(path: str, name: str) -> RequestError:
     return RequestError(field=f"file {path!r}", message=message, hint="write all files with the same columns")
 
 
-def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+def add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+    """Add what each column takes in a file, uncompressed."""
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for index in range(row_group.num_columns):

@@ -4,6 +4,7 @@ In: `source:` and `lookup:` of a job file. Out: checked models. Holds: what stan
 contradict itself; a source has one format. Not covered: whether the files are so (`jobs.sources`).
 """
 
+import glob
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -166,19 +167,30 @@ class _Files(CsvOptions):
 
     @property
     def pattern(self) -> str:
-        """The file name or glob."""
-        named: str = getattr(self, self.format_of_files)
-        return named
+        """The file name or glob; of a table, everything in its folder."""
+        named = getattr(self, self.format_of_files)
+        return named if isinstance(named, str) else f"{glob.escape(named.path)}/**"
+
+
+class DeltaModel(JobModel):
+    """A Delta table, at one version."""
+
+    path: Annotated[str, Field(min_length=1, description="The folder of the table, which holds _delta_log.")]
+    version: Annotated[
+        int | str | None,
+        Field(description="The version that is read, or a parameter in braces; left out: the last one."),
+    ] = None
 
 
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
-    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro")
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta")
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
     avro: Annotated[str | None, Field(description="A file name or glob of Avro files.")] = None
+    delta: Annotated[DeltaModel | None, Field(description="A Delta table, of which one version is read.")] = None
 
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":

@@ -77,6 +77,7 @@ def paths(file: JobFile) -> dict[Path, str]:
     folder, found = file.path.parent.resolve(), {}
     parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
     places: list[Path] = [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
+    places += [("source", kind, "path") for kind in ("delta",)]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data
@@ -87,7 +88,9 @@ def paths(file: JobFile) -> dict[Path, str]:
                 held = held.get(step) if isinstance(held, Mapping) else None
         if isinstance(held, str) and "://" not in held and not pathlib.Path(held).is_absolute():
             # A public list is one file; the others are globs, in which a folder's own name stands for itself.
-            found[path] = str(folder / held if path[-1] == "public_file" else source_files.glob_under(folder, held))
+            found[path] = str(
+                folder / held if path[-1] in ("public_file", "path") else source_files.glob_under(folder, held)
+            )
     return found
 
 
