@@ -70,7 +70,11 @@ class Request:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
         # The snapshot that was read counts, whether or not the job names it.
-        left_out: dict[str, Any] = {"budget": True, "expect": True, "source": {"delta": {"version"}}}
+        left_out: dict[str, Any] = {
+            "budget": True,
+            "expect": True,
+            "source": {"delta": {"version"}, "iceberg": {"snapshot"}},
+        }
         job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         read = [self.source.snapshot] if self.source.snapshot else []

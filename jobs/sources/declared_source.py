@@ -34,6 +34,11 @@ def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value
 
         path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
         return look_at_delta(_local(folder, path, "delta"), _number(version, values, "delta.version"))
+    if declared.iceberg is not None:
+        from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
+
+        path, snapshot = job_parameters.into_path(declared.iceberg.path, values), declared.iceberg.snapshot
+        return look_at_iceberg(_local(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
     files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
     types = declared.types or {}
     match declared.format_of_files:

@@ -6,6 +6,7 @@ them travel with the rows that they concern. Not covered: finding the files (`de
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
@@ -13,11 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet
 
 from dp_pipelines.errors import DamagedInputError
 from dp_pipelines.jobs.sources.readers import DAMAGED_DELETES, Reader
 from dp_pipelines.kernels import keys
-from dp_pipelines.kernels.columns import csv_cells
+from dp_pipelines.kernels.columns import csv_cells, equal_rows
 from dp_pipelines.steps.flow import Flow, Opener
 from dp_pipelines.steps.read_files import (
     FEW_BYTES,
@@ -39,6 +41,21 @@ SomeRows = tuple[tuple[str, int], tuple[int, str, bytes]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class EqualityDeletes:
+    """Rows of which a file lists the values: all that are equal to one of them are deleted.
+
+    Args:
+        path: of the Parquet file that lists them.
+        ids: of the fields that are compared.
+        columns: the names of these in that file, each with its name in the data file; None: the data file lacks it.
+    """
+
+    path: str
+    ids: Sequence[int] = ()
+    columns: Sequence[tuple[str, str | None]] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
     """How a file of a snapshot is read.
 
@@ -46,11 +63,13 @@ class DataFile:
         names: for columns of the table, what they are called in the file.
         constants: columns that have one value in the whole file, as text; None: null. Those that stand in neither are null.
         deletes: what says which of its rows are deleted, as the table's `Deletes` knows it.
+        equality: what deletes rows by their values.
     """
 
     names: Mapping[str, str]
     constants: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     deletes: Sequence[str] = ()
+    equality: Sequence[EqualityDeletes] = ()
 
     def to_text(self) -> str:
         """As it travels beside the file's path."""
@@ -61,9 +80,10 @@ class DataFile:
         """The same again.
 
         >>> DataFile.from_text(DataFile(names={"who": "col-1"}).to_text())
-        DataFile(names={'who': 'col-1'}, constants={}, deletes=[])
+        DataFile(names={'who': 'col-1'}, constants={}, deletes=[], equality=[])
         """
-        return cls(**json.loads(text))
+        said = json.loads(text)
+        return cls(**{**said, "equality": [EqualityDeletes(**one) for one in said["equality"]]})
 
 
 class Deletes(Protocol):
@@ -172,9 +192,14 @@ class ReadSnapshotRows(ReadRowGroups):
         part, deleted = DataFile.from_text(text), np.frombuffer(places, np.int64)
         # A file all of whose columns are constants still has rows: any of its columns tells how many.
         wanted = list(dict.fromkeys(part.names[name] for name in self._types if name in part.names))
+        compared = [of_file for one in part.equality for _, of_file in one.columns if of_file is not None]
+        wanted = list(dict.fromkeys([*wanted, *compared]))
         first = 0
         for table in self.rows(path, max(begin, 0), end, wanted or list(part.names.values())[:1] or None):
-            yield self._shaped(_without(table, deleted, first), part)
+            kept = _without(table, deleted, first)
+            for one in part.equality:
+                kept = _without_equal(kept, one, path)
+            yield self._shaped(kept, part)
             first += table.num_rows
 
     def _shaped(self, table: pa.Table, part: DataFile) -> pa.Table:
@@ -213,6 +238,26 @@ def readable_as(kind: pa.DataType, wanted: pa.DataType) -> bool:
 def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column of a file as the table has it; text may stay as codes."""
     return column if keys.plain_type(column.type) == kind else column.cast(kind, safe=False)
+
+
+def _without_equal(table: pa.Table, deleted: EqualityDeletes, path: str) -> pa.Table:
+    """The rows that are equal to no listed one."""
+    try:
+        listed = _listed(deleted.path, tuple(name for name, _ in deleted.columns))
+    except Exception:  # of the library; what it says may quote rows
+        raise DamagedInputError(f"file {path!r}: {DAMAGED_DELETES}") from None
+    columns = [
+        pa.chunked_array([pa.nulls(len(table), listed.column(name).type)]) if of_file is None else table.column(of_file)
+        for name, of_file in deleted.columns
+    ]
+    flags = equal_rows.among(pa.table(columns, names=listed.column_names), listed)
+    return table.filter(pa.array(~flags)) if flags.any() else table
+
+
+@functools.lru_cache(maxsize=16)
+def _listed(path: str, names: tuple[str, ...]) -> pa.Table:
+    """The values that a file lists; read once in a process."""
+    return pa.parquet.ParquetFile(path).read(columns=list(names)).select(list(names))
 
 
 def _without(table: pa.Table, deleted: Deleted, first: int) -> pa.Table:

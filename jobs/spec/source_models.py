@@ -5,6 +5,7 @@ contradict itself; a source has one format. Not covered: whether the files are s
 """
 
 import glob
+import os
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
@@ -169,7 +170,7 @@ class _Files(CsvOptions):
     def pattern(self) -> str:
         """The file name or glob; of a table, everything in its folder."""
         named = getattr(self, self.format_of_files)
-        return named if isinstance(named, str) else f"{glob.escape(named.path)}/**"
+        return named if isinstance(named, str) else f"{glob.escape(named.folder)}/**"
 
 
 class DeltaModel(JobModel):
@@ -181,16 +182,43 @@ class DeltaModel(JobModel):
         Field(description="The version that is read, or a parameter in braces; left out: the last one."),
     ] = None
 
+    @property
+    def folder(self) -> str:
+        """The folder that holds its files."""
+        return self.path
+
+
+class IcebergModel(JobModel):
+    """An Iceberg table, at one snapshot."""
+
+    path: Annotated[
+        str,
+        Field(min_length=1, description="The folder of the table, or the metadata file that its catalog points to."),
+    ]
+    snapshot: Annotated[
+        int | str | None,
+        Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
+    ] = None
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds its data and metadata."""
+        is_file = self.path.endswith(".json")
+        return os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
+
 
 class SourceModel(_Files):
     """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
 
-    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta")
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg")
     jsonl: Annotated[
         str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
     ] = None
     avro: Annotated[str | None, Field(description="A file name or glob of Avro files.")] = None
     delta: Annotated[DeltaModel | None, Field(description="A Delta table, of which one version is read.")] = None
+    iceberg: Annotated[IcebergModel | None, Field(description="An Iceberg table, of which one snapshot is read.")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _lines_have_types(self) -> "SourceModel":

@@ -77,7 +77,7 @@ def paths(file: JobFile) -> dict[Path, str]:
     folder, found = file.path.parent.resolve(), {}
     parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
     places: list[Path] = [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
-    places += [("source", kind, "path") for kind in ("delta",)]
+    places += [("source", kind, "path") for kind in ("delta", "iceberg")]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data

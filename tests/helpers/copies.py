@@ -21,6 +21,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pyroaring
 
+from tests.helpers import icebergs
+
 TYPES = {"customer": "int64", "product": "string", "day": "date", "paid_at": "timestamp", "price": "double"}
 """The columns of `purchases`, as a job file declares them."""
 
@@ -149,10 +151,24 @@ def _z85(data: bytes) -> str:
     return "".join(signs[word // 85**power % 85] for word in words for power in range(4, -1, -1))
 
 
+def iceberg(table: pa.Table, folder: pathlib.Path) -> dict[str, Any]:
+    """An Iceberg table with rows that are deleted by place and by value."""
+    made = icebergs.created(folder, table)
+    before = set(icebergs.data_files(made))
+    made.append(table.slice(0, 40))
+    (extra,) = set(icebergs.data_files(made)) - before
+    stranger = table.slice(0, 1).set_column(0, "customer", pa.array([-1]))
+    made.append(stranger)
+    places = icebergs.by_place(folder, {extra: list(range(40))})
+    values = icebergs.by_value(folder, made, stranger.select(["customer"]))
+    return {"iceberg": {"path": icebergs.with_deletes(made, [places, values])}}
+
+
 FORMATS: dict[str, Callable[[pa.Table, pathlib.Path], dict[str, Any]]] = {
     "parquet": parquet,
     "csv": csv,
     "jsonl": jsonl,
     "avro": avro,
     "delta": delta,
+    "iceberg": iceberg,
 }
