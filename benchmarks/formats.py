@@ -1,7 +1,8 @@
-"""How long a job's rows take to be read from each format, beside Parquet: copies of one table, in turns.
+"""How long a job takes over each format, beside Parquet: copies of one table, in turns.
 
-In: a number of rows. Out: seconds of processor time for each format, and the median ratio to Parquet. Holds: each copy is read by
-the steps of a job, in one thread, to the end. Run: PYTHONPATH=. python benchmarks/formats.py [--rows 1000000] [--turns 5]
+In: a number of rows. Out: seconds of processor time for each format, and the median ratio to Parquet. Holds: rows are read,
+bounded, added up and released in one thread, as in a run without its plan and report.
+Run: PYTHONPATH=. python benchmarks/formats.py [--rows 1000000] [--turns 5]
 """
 
 import argparse
@@ -14,8 +15,9 @@ import time
 import yaml
 
 from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.run.pipelines import run_pipeline
+from dp_pipelines.jobs.run.run import plan_of
 from dp_pipelines.jobs.runners import engines
-from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.terminal.progress import Progress
 from tests.helpers import copies
@@ -42,13 +44,13 @@ def job(folder: pathlib.Path, source: dict[str, object]) -> pathlib.Path:
 
 
 def seconds(path: pathlib.Path) -> float:
-    """Processor time of one pass over the rows."""
-    request = check(job_file.load(str(path)), [])
-    with engines.engine("local", ["--threads=1"]) as engine:
-        pipeline = engine.pipeline(Progress(io.StringIO()), len(request.source.files), ["s"])
-        rows_of(engine.start(pipeline), request.source, request.columns)
+    """Processor time of the pipeline of a job."""
+    file = job_file.load(str(path))
+    request = check(file, [])
+    stages = plan_of(file, request.stages).round(1).stages
+    with tempfile.TemporaryDirectory() as staged, engines.engine("local", ["--threads=1"]) as engine:
         began = time.process_time()
-        engine.run(pipeline, Progress(io.StringIO()))
+        run_pipeline(request, stages, pathlib.Path(staged), engine, Progress(io.StringIO()))
         return time.process_time() - began
 
 

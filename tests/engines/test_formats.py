@@ -9,13 +9,19 @@ import io
 import pathlib
 from typing import Any
 
+import apache_beam as beam
 import pytest
 import yaml
 
 from dp_pipelines.jobs.runners import engines
+from dp_pipelines.jobs.sources import declared_source
+from dp_pipelines.jobs.sources.read_source import rows_of
+from dp_pipelines.jobs.spec.content import Content
+from dp_pipelines.jobs.spec.source_models import SourceModel
 from dp_pipelines.jobs.terminal.progress import Progress
+from dp_pipelines.transforms.beam_flow import beginning
 from tests.engines import exact
-from tests.helpers import copies
+from tests.helpers import copies, graph
 
 STAGES = {
     "weekly": {
@@ -54,6 +60,15 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             return exact.dump(folder / "job.yaml", engine, Progress(io.StringIO()), pathlib.Path(staged))
 
     return of
+
+
+@pytest.mark.parametrize("name", copies.FORMATS)
+def test_what_travels_between_steps_is_never_pickled(tmp_path: pathlib.Path, name: str) -> None:
+    source = SourceModel.model_validate(copies.FORMATS[name](copies.purchases(200), tmp_path / "rows"))
+    found = declared_source.look(source, tmp_path, {}, Content(data={}))
+    pipeline = beam.Pipeline()
+    rows_of(beginning(pipeline), found, found.schema.names)
+    assert graph.pickled_collections(pipeline) == []
 
 
 @pytest.mark.parametrize("name", [name for name in copies.FORMATS if name != "parquet"])
