@@ -27,7 +27,8 @@ def among(rows: pa.Table, listed: pa.Table) -> npt.NDArray[np.bool_]:
         found, known = (_places(column, entries) for column in (values, wanted))
         pairs = theirs * len(entries) + known
         distinct, theirs = np.unique(pairs, return_inverse=True)
-        both = np.where((mine >= 0) & (found >= 0), mine * len(entries) + found, -1)
+        # Below zero, as no listed pair is, where this cell or one before it is not listed.
+        both = np.where(found >= 0, mine * len(entries) + found, -1)
         at = np.minimum(np.searchsorted(distinct, both), max(len(distinct) - 1, 0))
         mine = np.where(distinct[at] == both, at, -1) if len(distinct) else np.full(rows.num_rows, -1)
     return mine >= 0
