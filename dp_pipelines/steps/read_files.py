@@ -170,36 +170,53 @@ class ReadRowGroups(Step):
     def process(self, element: tuple[tuple[str, int], int]) -> Iterator[pa.Table]:
         """Tables, the first one without rows if the file begins here."""
         (path, begin), end = element
+        yield from self.rows(path, begin, end, self._columns)
+
+    def rows(self, path: str, begin: int, end: int, columns: list[str] | None) -> Iterator[pa.Table]:
+        """The rows of a file from one place to another, in their order.
+
+        Args:
+            path: of the file.
+            begin: the first row; `NO_ROWS`: a table without rows first, then all from the first row on.
+            end: the row after the last.
+            columns: to read; None: all.
+        """
         with self._opener(path) as stream:
             try:
                 file = pa.parquet.ParquetFile(stream)
                 if begin == NO_ROWS:
                     empty = file.schema_arrow.empty_table()
-                    yield empty if self._columns is None else empty.select(self._columns)
+                    yield empty if columns is None else empty.select(columns)
                 first = 0
                 for group in range(file.metadata.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
                     start, stop = max(begin - first, 0), min(end - first, rows)
                     if start < stop:
-                        yield from self._tables(stream, file, group, start, stop)
+                        yield from self._tables(stream, file, group, start, stop, columns)
                     first += rows
             except (pa.ArrowException, OSError, ValueError):
                 raise DamagedInputError(f"file {path!r}: a row group cannot be read; it is damaged") from None
 
     def _tables(
-        self, stream: BinaryIO, file: pa.parquet.ParquetFile, group: int, start: int, stop: int
+        self,
+        stream: BinaryIO,
+        file: pa.parquet.ParquetFile,
+        group: int,
+        start: int,
+        stop: int,
+        columns: list[str] | None,
     ) -> Iterator[pa.Table]:
         """Some rows of a group."""
         codes = _repeating_text(file, group)
         codes += [
             chunk.path_in_schema
-            for chunk in _uncertain(file, group, self._columns, codes)
+            for chunk in _uncertain(file, group, columns, codes)
             if _has_long_entry(stream, group, chunk)
         ]
         file = pa.parquet.ParquetFile(stream, read_dictionary=codes, metadata=file.metadata)
-        rows = min(_batch_rows(file, group, self._columns), self._most_rows)
-        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, self._columns, codes) else rows
-        read = file.iter_batches(at_once, row_groups=[group], columns=self._columns, use_threads=self._use_threads)
+        rows = min(_batch_rows(file, group, columns), self._most_rows)
+        at_once = min(rows, TEXT_ROWS) if _decodes_text(file, group, columns, codes) else rows
+        read = file.iter_batches(at_once, row_groups=[group], columns=columns, use_threads=self._use_threads)
         whole = stop - start == file.metadata.row_group(group).num_rows
         yield from _gathered(read if whole else _between(read, start, stop), rows)
 

@@ -18,7 +18,7 @@ from dp_pipelines.collect.question import Question
 from dp_pipelines.collected.collected_stage import CollectedStage
 from dp_pipelines.collected.shuffling import amplified
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import declared_source, source_files
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.spec.validation_errors import nearest
@@ -108,14 +108,10 @@ def check(file: CollectedFile, given: Sequence[str] = ()) -> CollectedRequest:
     Raises:
         RequestError: what is wrong.
     """
-    stages, declared = stages_of(file), file.job.source
+    stages = stages_of(file)
     values = job_parameters.take({name: param.type for name, param in file.job.params.items()}, given)
     try:
-        files = source_files.find(job_parameters.into_source(declared.pattern, values), file.path.parent)
-        if declared.csv is not None:
-            source = source_files.look_at_csv(files, declared.types or {}, declared.form, file.document.delimiter)
-        else:
-            source = source_files.look_at_parquet(files)
+        source = declared_source.look(file.job.source, file.path.parent, values, file.document)
     except RequestError as error:
         raise (file.error((), error) if error.field.partition(".")[0] == "source" else error) from None
     for name, stage in stages.items():

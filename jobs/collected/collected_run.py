@@ -22,14 +22,13 @@ from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
+from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import sizes
 from dp_pipelines.ledger.entries import EngineJob, Run
 from dp_pipelines.release import manifest, staging
 from dp_pipelines.steps.collected import estimated, one_of_each
-from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.read_files import csv_tables, parquet_tables
 from dp_pipelines.steps.write_stage import WriteStage, written
 from dp_pipelines.training.kept_draws import Draws, InMemory
 
@@ -221,7 +220,8 @@ def _estimate(request: CollectedRequest, folder: pathlib.Path, engine: engines.E
     """Write the tables of all stages; the reports are read once."""
     pipeline = engine.pipeline(progress, len(request.source.files), list(request.stages))
     start = engine.start(pipeline)
-    rows = start.inside("Read", functools.partial(_read, request=request)).each("CountFiles", CountFiles())
+    read = functools.partial(rows_of, source=request.source, columns=request.columns)
+    rows = start.inside("Read", read).each("CountFiles", CountFiles())
     given = engine.given
     slots = max(int(given.get("parallelism") or 1), 1)
     shards = int(given.get("num_shards") or sizes.shards(request.source.rows * ROW_BYTES, slots))
@@ -239,11 +239,3 @@ def _estimate(request: CollectedRequest, folder: pathlib.Path, engine: engines.E
     missing = [name for name in request.stages if not (folder / f"{name}.parquet").is_file()]
     if missing:
         raise RunFailed(f"stage file {missing[0]!r}: was not written; nothing was published")
-
-
-def _read(start: Flow, request: CollectedRequest) -> Flow:
-    files = start.known("Files", sorted(set(request.source.files)), str)
-    if request.source.types is not None:
-        types = {name: request.source.types[name] for name in request.columns}
-        return csv_tables(files, types, request.file.job.source.form)
-    return parquet_tables(files, list(request.columns))

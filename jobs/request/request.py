@@ -18,7 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request import clamps, having
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
-from dp_pipelines.jobs.sources import event_window, lookup, lookups, public_tables, source_files
+from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
 from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
@@ -69,9 +69,16 @@ class Request:
     def content(self) -> str:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
-        job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
+        # The snapshot that was read counts, whether or not the job names it.
+        left_out: dict[str, Any] = {
+            "budget": True,
+            "expect": True,
+            "source": {"delta": {"version"}, "iceberg": {"snapshot"}},
+        }
+        job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
+        read = [self.source.snapshot] if self.source.snapshot else []
+        return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
 
     @property
     def stages(self) -> dict[str, Query | TrainModel]:
@@ -186,12 +193,7 @@ def _at_line(file: JobFile, error: RequestError) -> RequestError:
 
 
 def _source(file: JobFile, values: Mapping[str, Value]) -> source_files.Source:
-    declared = file.job.source
-    pattern = job_parameters.into_source(declared.pattern, values)
-    files = source_files.find(pattern, file.path.parent)
-    if declared.csv is not None:
-        return source_files.look_at_csv(files, declared.types or {}, declared.form, file.document.delimiter)
-    return source_files.look_at_parquet(files)
+    return declared_source.look(file.job.source, file.path.parent, values, file.document)
 
 
 def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value]) -> RowExpressions:

@@ -17,7 +17,7 @@ from dp_pipelines.jobs.run import shuffled_rows
 from dp_pipelines.jobs.run.row_facts import FactsOfRows
 from dp_pipelines.jobs.sources.event_window import RowWindow
 from dp_pipelines.jobs.sources.lookups import Lookups
-from dp_pipelines.jobs.sources.read_table import held_tables
+from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
@@ -27,7 +27,7 @@ from dp_pipelines.plan_stages.reads import Groups, UnitFacts, UnitPartitionCount
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
 from dp_pipelines.steps.flow import Flow
-from dp_pipelines.steps.read_files import Shuffled, csv_tables, parquet_tables
+from dp_pipelines.steps.read_files import Shuffled
 from dp_pipelines.steps.release_stage import released
 from dp_pipelines.steps.stage_rows import ScaleValues, WithoutPartitions
 from dp_pipelines.steps.step import Step
@@ -267,7 +267,7 @@ def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
 
 def _counted(start: Flow, request: Request, shuffled: Shuffled) -> Flow:
     """The rows as they are read."""
-    read = functools.partial(_read, request=request, shuffled=shuffled)
+    read = functools.partial(rows_of, source=request.source, columns=request.columns, shuffled=shuffled)
     return start.inside("Read", read).each("CountFiles", CountFiles())
 
 
@@ -277,13 +277,3 @@ def _shaped(rows: Flow, request: Request, columns: tuple[str, ...]) -> Flow:
     if shaped or request.window is not None:
         rows = rows.each("ShapeRows", ShapeRows(request.window, request.rows, request.lookup, columns))
     return rows
-
-
-def _read(start: Flow, request: Request, shuffled: Shuffled) -> Flow:
-    if request.source.table:
-        return held_tables(start, request.source.table, request.columns, shuffled)
-    files = start.known("Files", sorted(set(request.source.files)), str)
-    if request.source.types is not None:
-        types = {name: request.source.types[name] for name in request.columns}
-        return csv_tables(files, types, request.file.job.source.form, shuffled)
-    return parquet_tables(files, list(request.columns), shuffled)

@@ -20,7 +20,7 @@ from dp_pipelines.jobs.run import made_up_columns
 from dp_pipelines.jobs.run.production import Production
 from dp_pipelines.jobs.run.run import PublishedRun, new_folder, plan_of
 from dp_pipelines.jobs.runners import engines, runner_rules
-from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources import declared_source, source_files
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal import silence
@@ -84,9 +84,8 @@ def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: 
 
 
 def _declared(file: JobFile) -> source_files.Source | None:
-    """The schema of CSV files, which the job declares: the files need not be there. None: footers tell it."""
-    source = file.job.source
-    return None if source.csv is None else source_files.look_at_csv((), source.types or {})
+    """The schema that the job declares itself: the files need not be there. None: the files tell it."""
+    return declared_source.without_files(file.job.source)
 
 
 def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.runners.engines import Engine, RunnerFailed
 from dp_pipelines.jobs.runners.shuffle import SpillFailed
+from dp_pipelines.jobs.sources import readers
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.columns.listed_keys import ListedKeys, travelling_through
@@ -30,6 +31,7 @@ DAMAGES = (
     "is not a complete Parquet file",
     "a row group cannot be read; it is damaged",
     "is not a CSV file with the declared columns",
+    *readers.DAMAGES,
 )
 """What the readers say about a file that turns out to be damaged."""
 

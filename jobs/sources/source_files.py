@@ -16,12 +16,13 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.sources.readers import CsvReader, JsonLinesReader, ParquetReader, Reader
 from dp_pipelines.jobs.spec.content import Content
 from dp_pipelines.jobs.spec.validation_errors import nearest, raise_all
 from dp_pipelines.jobs.terminal.silence import silence
@@ -50,11 +51,13 @@ class Source:
         files: absolute paths or URLs, sorted.
         schema: all columns that every file has with one type; dictionaries and large layouts are plain.
         sizes: for each column, its bytes in all files, uncompressed where the format tells. Private, as `rows` is.
-        types: for CSV, the declared types; None for Parquet.
+        types: for CSV and JSON lines, the declared types; None where files tell theirs.
         missing: columns that some file lacks or has with another type, with the error that using one of them is.
         table: names a table in this process's memory, which is read instead of files (`tables`); empty for files.
         rows: in all files, estimated for CSV. They are somebody's: they steer shards and batches, and decide nothing that can be
             seen, no message, figure or exit code.
+        reader: reads the files.
+        snapshot: names what was read of a table that changes: part of what a run id fixes; empty for mere files.
     """
 
     files: tuple[str, ...]
@@ -64,6 +67,8 @@ class Source:
     missing: Mapping[str, RequestError]
     table: str = ""
     rows: int = 0
+    reader: Reader = dataclasses.field(default_factory=ParquetReader)
+    snapshot: str = ""
 
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""
@@ -193,7 +198,7 @@ def look_at_parquet(files: Sequence[str]) -> Source:
     sizes: dict[str, int] = {}
     rows = 0
     problems = []
-    for path, footer in zip(files, _each(_footer, files), strict=True):
+    for path, footer in zip(files, each(footer_of, files), strict=True):
         if footer is None:
             message = "is not a complete Parquet file: its footer cannot be read"
             problems.append(
@@ -201,10 +206,10 @@ def look_at_parquet(files: Sequence[str]) -> Source:
             )
         else:
             schemas[path] = footer[0]
-            _add_sizes(sizes, footer[1])
+            add_sizes(sizes, footer[1])
             rows += max(footer[1].num_rows, 0)
     raise_all(problems[:MOST_ERRORS])
-    schema, missing = _common(schemas)
+    schema, missing = common(schemas)
     return Source(files=tuple(files), schema=schema, sizes=sizes, types=None, missing=missing, rows=rows)
 
 
@@ -225,16 +230,9 @@ def look_at_csv(
     Raises:
         RequestError: a declared type is unknown, or a file has no header with the declared columns.
     """
-    problems = []
-    types: dict[str, pa.DataType] = {}
-    for name, kind in declared.items():
-        if kind in TYPES:
-            types[name] = TYPES[kind]
-        else:
-            hint = nearest(kind, TYPES, "types")
-            problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
+    types, problems = _declared(declared)
     line_bytes: list[int] = []
-    for path, found in zip(files, _each(lambda path: _header(path, form), files), strict=True):
+    for path, found in zip(files, each(lambda path: _header(path, form), files), strict=True):
         header, bytes_of_line = found or (None, 0)
         line_bytes.append(bytes_of_line)
         if header is None:
@@ -265,14 +263,55 @@ def look_at_csv(
             )
             problems.append(RequestError(field=f"file {path!r}", message=f"has no column {name!r}", hint=hint))
     raise_all(problems[:MOST_ERRORS])
-    sizes = list(_each(_size, files))
-    share = {name: sum(sizes) // len(types) for name in types}
+    sizes = list(each(size_of, files))
     rows = sum(size // of_line for size, of_line in zip(sizes, line_bytes, strict=True))
-    schema = pa.schema(types.items())
-    return Source(files=tuple(files), schema=schema, sizes=share, types=types, missing={}, rows=rows)
+    return _of_lines(files, types, sum(sizes), rows, CsvReader(form))
 
 
-def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
+def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: CsvFormat = DEFAULT) -> Source:
+    """The declared schema of files of JSON lines, in which nothing is public but their names.
+
+    Args:
+        files: paths.
+        declared: type of each column, by name.
+        form: how dates and times are written.
+
+    Raises:
+        RequestError: a declared type is unknown, or a file cannot be opened.
+    """
+    types, problems = _declared(declared)
+    looks = list(each(_first_lines, files))
+    for path, look in zip(files, looks, strict=True):
+        if look is None:
+            problems.append(
+                RequestError(field=f"file {path!r}", message="cannot be opened", hint="check who may read it")
+            )
+    raise_all(problems[:MOST_ERRORS])
+    sizes = list(each(size_of, files))
+    rows = sum(size // (of_line or 1) for size, of_line in zip(sizes, looks, strict=True))
+    return _of_lines(files, types, sum(sizes), rows, JsonLinesReader(form))
+
+
+def _declared(declared: Mapping[str, str]) -> tuple[dict[str, pa.DataType], list[RequestError]]:
+    """Declared types, and what is wrong with others."""
+    unknown = {name: kind for name, kind in declared.items() if kind not in TYPES}
+    problems = [
+        RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=nearest(kind, TYPES, "types"))
+        for name, kind in unknown.items()
+    ]
+    return {name: TYPES[kind] for name, kind in declared.items() if kind in TYPES}, problems
+
+
+def _of_lines(files: Sequence[str], types: Mapping[str, pa.DataType], size: int, rows: int, reader: Reader) -> Source:
+    """Files of lines, with as many bytes for each column."""
+    share = {name: size // len(types) for name in types}
+    return Source(
+        files=tuple(files), schema=pa.schema(types.items()), sizes=share, types=types, missing={}, rows=rows,
+        reader=reader,
+    )  # fmt: skip
+
+
+def each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
     """What each file shows, in order; files of other file systems are read several at a time."""
     if not any("://" in path for path in files):
         yield from map(look, files)
@@ -281,7 +320,7 @@ def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looke
         yield from pool.map(look, files)
 
 
-def _footer(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
+def footer_of(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
     """The schema and the sizes of a Parquet file, or None."""
     try:
         with _readable(path) as readable, pa.parquet.ParquetFile(readable) as file:
@@ -290,7 +329,8 @@ def _footer(path: str) -> tuple[pa.Schema, pa.parquet.FileMetaData] | None:
         return None
 
 
-def _size(path: str) -> int:
+def size_of(path: str) -> int:
+    """The bytes of a file; 0 where nobody tells."""
     if "://" not in path:
         return os.path.getsize(path)
     try:
@@ -299,7 +339,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
+def common(schemas: Mapping[str, pa.Schema]) -> tuple[pa.Schema, dict[str, RequestError]]:
     """The fields that all files share, and for every other name what is wrong with it."""
     (first, reference), *others = schemas.items()
     fields: dict[str, pa.DataType] = {}
@@ -339,7 +379,8 @@ def _absent(path: str, name: str) -> RequestError:
     return RequestError(field=f"file {path!r}", message=message, hint="write all files with the same columns")
 
 
-def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+def add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None:
+    """Add what each column takes in a file, uncompressed."""
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
         for index in range(row_group.num_columns):
@@ -348,14 +389,37 @@ def _add_sizes(sizes: dict[str, int], metadata: pa.parquet.FileMetaData) -> None
             sizes[name] = sizes.get(name, 0) + max(column.total_uncompressed_size, 0)
 
 
+@contextlib.contextmanager
+def stream_of(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        readable = stack.enter_context(_readable(path))
+        yield stack.enter_context(open(path, "rb")) if readable == path else readable
+
+
 def _header(path: str, form: CsvFormat) -> tuple[tuple[str, ...], int] | None:
     """The names in the first line of a CSV file and the bytes of one of its first lines, or None."""
     try:
-        with contextlib.ExitStack() as stack:
-            readable = stack.enter_context(_readable(path))
-            stream = stack.enter_context(open(path, "rb")) if readable == path else readable
+        with stream_of(path) as stream:
             start = csv_lines.start_of(stream)
             found = csv_lines.header(start, form)
     except (OSError, ValueError):
         return None
-    return (found.names, len(start) // (start.count(csv_lines.END) + 1) + 1) if found is not None else None
+    return (found.names, _bytes_of_line(start)) if found is not None else None
+
+
+def _first_lines(path: str) -> int | None:
+    """The bytes of one of the first lines of a file, or None where it cannot be read."""
+    try:
+        with stream_of(path) as stream:
+            return _bytes_of_line(csv_lines.start_of(stream))
+    except OSError:
+        return None
+
+
+def _bytes_of_line(start: bytes) -> int:
+    return len(start) // (start.count(csv_lines.END) + 1) + 1

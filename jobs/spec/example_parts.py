@@ -52,9 +52,18 @@ PARTS: dict[str, tuple[str, ...]] = {
     "CollectedExpect": ("{reports: 500000}",),
     "Param": ("{type: date}",),
     "BudgetModel": ("{epsilon: 1.0, delta: 1.0e-6, runs: 52, split: linear}",),
+    "DeltaModel": ("{path: tables/events, version: 12}", '{path: "tables/{shop}", version: "{version}"}'),
+    "IcebergModel": (
+        "{path: warehouse/shop/orders, snapshot: 8744736658442914487}",
+        '{path: "warehouse/shop/orders/metadata/00012-5ad7.metadata.json"}',
+    ),
     "SourceModel": (
         '{parquet: "data/*.parquet"}',
         '{csv: "data/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
+        '{jsonl: "events/*.jsonl", types: {customer: string, amount: double, sold: date}, date_format: "%d.%m.%Y"}',
+        '{avro: "events/*.avro"}',
+        "{delta: {path: tables/events, version: 12}}",
+        "{iceberg: {path: warehouse/shop/orders}}",
         """
         csv: "exports/*.txt"
         types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}

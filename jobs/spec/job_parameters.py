@@ -127,7 +127,19 @@ def into_source(pattern: str, values: Mapping[str, Value]) -> str:
     >>> into_source("data/{week}/*.parquet", {"week": "2026-W*"})
     'data/2026-W[*]/*.parquet'
     """
+    return _filled(pattern, values, glob.escape)
 
+
+def into_path(path: str, values: Mapping[str, Value]) -> str:
+    """The path of a table with the parameters in it, as `into_source`.
+
+    >>> into_path("tables/{shop}/orders[1]", {"shop": "a*"})
+    'tables/a*/orders[1]'
+    """
+    return _filled(path, values, str)
+
+
+def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], str]) -> str:
     def piece(match: re.Match[str]) -> str:
         name = match[1]
         if name not in values:
@@ -143,7 +155,7 @@ def into_source(pattern: str, values: Mapping[str, Value]) -> str:
                 message="stands in the source as part of a file's name and must not be empty, '.', '..' or hold a slash",
                 hint="use one parameter for each folder",
             )
-        return glob.escape(text)
+        return written(text)
 
     return _PLACEHOLDER.sub(piece, pattern)
 

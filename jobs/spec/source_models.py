@@ -1,10 +1,12 @@
 """Files that a job file names: the rows, and public tables; and how CSV files among them are written.
 
 In: `source:` and `lookup:` of a job file. Out: checked models. Holds: what stands for CSV stands beside `csv:` only, and does not
-contradict itself. Not covered: whether the files are so (`jobs.sources`).
+contradict itself; a source has one format. Not covered: whether the files are so (`jobs.sources`).
 """
 
-from typing import Annotated, Any, Literal
+import glob
+import os
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
@@ -20,7 +22,9 @@ _TIMES = ("date", "timestamp", "timestamptz")
 class CsvOptions(JobModel):
     """How CSV files are written: UTF-8 with commas and a header line unless something else is declared."""
 
-    types: Annotated[dict[str, str] | None, Field(description="Of CSV: the type of each column that is used.")] = None
+    types: Annotated[
+        dict[str, str] | None, Field(description="Of CSV and JSON lines: the type of each column that is used.")
+    ] = None
     quoted: Annotated[
         bool, Field(description="Of CSV: whether cells may stand in quotation marks. Each line is one row either way.")
     ] = True
@@ -50,15 +54,19 @@ class CsvOptions(JobModel):
     ] = "utf-8"
     date_format: Annotated[
         Names | None,
-        Field(description="Of CSV: how date columns are written, as for strptime; of several the first that fits."),
+        Field(
+            description="Of CSV and JSON lines: how date columns are written, as for strptime; of several the first that fits."
+        ),
     ] = None
     timestamp_format: Annotated[
         Names | None,
-        Field(description="Of CSV: how timestamp and timestamptz columns are written, e.g. '%d.%m.%Y %H:%M'."),
+        Field(
+            description="Of CSV and JSON lines: how timestamp and timestamptz columns are written, e.g. '%d.%m.%Y %H:%M'."
+        ),
     ] = None
     formats: Annotated[
         dict[str, Names] | None,
-        Field(description="Of CSV: the format of single columns of dates or timestamps, by name."),
+        Field(description="Of CSV and JSON lines: the format of single columns of dates or timestamps, by name."),
     ] = None
 
     @property
@@ -75,23 +83,40 @@ class CsvOptions(JobModel):
         return CsvFormat(**said, formats=self.formats or {})
 
 
+_OF_JSON_LINES = ("types", "date_format", "timestamp_format", "formats")
+"""The options of CSV that values in JSON lines have too."""
+
+
 class _Files(CsvOptions):
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv")
     parquet: Annotated[str | None, Field(description="A file name or glob of Parquet files.")] = None
     csv: Annotated[str | None, Field(description="A file name or glob of CSV files.")] = None
 
     @model_validator(mode="after")
     def _one_format(self) -> "_Files":
-        if (self.parquet is None) == (self.csv is None):
-            raise RequestError(
-                field="", message="must name files as either parquet: or csv:", hint="write one of the two"
-            )
+        named = [name for name in self.formats_of_files if getattr(self, name) is not None]
+        if len(named) != 1:
+            *others, last = [f"{name}:" for name in self.formats_of_files]
+            one, two = ("one of", "them") if len(others) > 1 else ("either", "the two")
+            message = f"must name files as {one} {', '.join(others)} or {last}"
+            raise RequestError(field="", message=message, hint=f"write one of {two}")
         given = [name for name in CsvOptions.model_fields if name in self.model_fields_set]
-        if self.parquet is not None and given:
-            what = "; Parquet files have types" if given[0] == "types" else ""
-            raise RequestError(field=given[0], message=f"is for csv: only{what}", hint="drop it")
+        self._refuse_options(named[0], given)
         if self.csv is not None:
             self._check_csv()
+        elif given:
+            self._check_cells()
         return self
+
+    def _refuse_options(self, chosen: str, given: list[str]) -> None:
+        """Refuse what is not for the format. Raises: RequestError by field."""
+        allowed = {"csv": tuple(CsvOptions.model_fields), "jsonl": _OF_JSON_LINES}.get(chosen, ())
+        for name in given:
+            if name not in allowed:
+                where = "csv: and jsonl:" if name in _OF_JSON_LINES and "jsonl" in self.formats_of_files else "csv:"
+                called = {"parquet": "Parquet files", "avro": "Avro files"}.get(chosen, "its tables")
+                what = f"; {called} have types" if name == "types" else ""
+                raise RequestError(field=name, message=f"is for {where} only{what}", hint="drop it")
 
     def _check_csv(self) -> None:
         """Refuse what contradicts itself. Raises: RequestError by field."""
@@ -104,11 +129,15 @@ class _Files(CsvOptions):
             hint = "write names: with the name of each column in the order of the cells"
             raise RequestError(field="header", message="is false, and names: is missing", hint=hint)
         self.form  # noqa: B018 - raises
-        types = self.types or {}
-        for name in types:
+        for name in self.types or {}:
             if self.names is not None and name not in self.names:
                 hint = nearest(name, self.names, "columns")
                 raise RequestError(field=f"types.{name}", message="is a column that names: lacks", hint=hint)
+        self._check_cells()
+
+    def _check_cells(self) -> None:
+        """Refuse forms of dates and times that fit no column. Raises: RequestError by field."""
+        types = self.types or {}
         for name in self.formats or {}:
             if types.get(name) not in _TIMES:
                 message = "is the format of a column that types: declares as no date, timestamp or timestamptz"
@@ -133,22 +162,71 @@ class _Files(CsvOptions):
             raise RequestError(field=field, message=message, hint=hint)
 
     @property
+    def format_of_files(self) -> str:
+        """The key that names the files."""
+        return next(name for name in self.formats_of_files if getattr(self, name) is not None)
+
+    @property
     def pattern(self) -> str:
-        """The file name or glob."""
-        pattern = self.parquet if self.parquet is not None else self.csv
-        assert pattern is not None
-        return pattern
+        """The file name or glob; of a table, everything in its folder."""
+        named = getattr(self, self.format_of_files)
+        return named if isinstance(named, str) else f"{glob.escape(named.folder)}/**"
+
+
+class DeltaModel(JobModel):
+    """A Delta table, at one version."""
+
+    path: Annotated[str, Field(min_length=1, description="The folder of the table, which holds _delta_log.")]
+    version: Annotated[
+        int | str | None,
+        Field(description="The version that is read, or a parameter in braces; left out: the last one."),
+    ] = None
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds its files."""
+        return self.path
+
+
+class IcebergModel(JobModel):
+    """An Iceberg table, at one snapshot."""
+
+    path: Annotated[
+        str,
+        Field(min_length=1, description="The folder of the table, or the metadata file that its catalog points to."),
+    ]
+    snapshot: Annotated[
+        int | str | None,
+        Field(description="The id of the snapshot that is read, or a parameter in braces; left out: the current one."),
+    ] = None
+
+    @property
+    def folder(self) -> str:
+        """The folder that holds its data and metadata."""
+        is_file = self.path.endswith(".json")
+        return os.path.dirname(os.path.dirname(self.path)) or "." if is_file else self.path
 
 
 class SourceModel(_Files):
-    """The rows: files named by a glob, relative to the job file. CSV needs the type of every column that is used."""
+    """The rows: files named by a glob, relative to the job file. CSV and JSON lines need types of all columns that are used."""
+
+    formats_of_files: ClassVar[tuple[str, ...]] = ("parquet", "csv", "jsonl", "avro", "delta", "iceberg")
+    jsonl: Annotated[
+        str | None, Field(description="A file name or glob of files of JSON lines: one JSON object a line.")
+    ] = None
+    avro: Annotated[str | None, Field(description="A file name or glob of Avro files.")] = None
+    delta: Annotated[DeltaModel | None, Field(description="A Delta table, of which one version is read.")] = None
+    iceberg: Annotated[IcebergModel | None, Field(description="An Iceberg table, of which one snapshot is read.")] = (
+        None
+    )
 
     @model_validator(mode="after")
-    def _csv_has_types(self) -> "SourceModel":
-        if self.csv is not None and not self.types:
+    def _lines_have_types(self) -> "SourceModel":
+        named = self.format_of_files
+        if named in ("csv", "jsonl") and not self.types:
             raise RequestError(
                 field="",
-                message="must declare types: for csv:, since types must not follow from the data",
+                message=f"must declare types: for {named}:, since types must not follow from the data",
                 hint="write e.g. types: {CUSTOMER_ID: string, AMOUNT: double}",
             )
         return self

@@ -18,6 +18,7 @@ from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.spec import yaml_lines
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.spec.source_models import SourceModel
 
 
 class _Dumper(yaml.SafeDumper):
@@ -75,7 +76,8 @@ def paths(file: JobFile) -> dict[Path, str]:
     """The files that a job names relative to its own folder, with that folder before them."""
     folder, found = file.path.parent.resolve(), {}
     parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
-    places: list[Path] = [(*part, kind) for part in parts for kind in ("parquet", "csv")]
+    places: list[Path] = [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
+    places += [("source", kind, "path") for kind in ("delta", "iceberg")]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data
@@ -86,7 +88,9 @@ def paths(file: JobFile) -> dict[Path, str]:
                 held = held.get(step) if isinstance(held, Mapping) else None
         if isinstance(held, str) and "://" not in held and not pathlib.Path(held).is_absolute():
             # A public list is one file; the others are globs, in which a folder's own name stands for itself.
-            found[path] = str(folder / held if path[-1] == "public_file" else source_files.glob_under(folder, held))
+            found[path] = str(
+                folder / held if path[-1] in ("public_file", "path") else source_files.glob_under(folder, held)
+            )
     return found
 
 

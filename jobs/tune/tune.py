@@ -169,7 +169,10 @@ def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
     if "://" not in sample:
         _refuse_own_rows(file, sample, pattern)
     source = file.job.source
-    update = {"csv" if source.csv is not None else "parquet": pattern}
+    update = {source.format_of_files: pattern}
+    if not isinstance(getattr(source, source.format_of_files), str):
+        message = "is for jobs over files, and this one reads a table"
+        raise RequestError(field="--sample", message=message, hint="tune a copy of the job over Parquet files")
     other = file.job.model_copy(update={"source": source.model_copy(update=update)})
     try:
         return check(JobFile(file.path, other, file.document), given)

@@ -28,6 +28,7 @@ SUBJECTS = (
     "staging",
     "masking",
     "runner",
+    "sources",
 )
 
 

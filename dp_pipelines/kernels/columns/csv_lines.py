@@ -110,7 +110,7 @@ def read(
     places = [first.names.index(name) for name in columns]
     parsed = (
         _parsed(rows, places, len(first.names), form).rename_columns(list(columns))
-        for lines in _whole_lines(start[first.begin :], stream, block)
+        for lines in whole_lines(start[first.begin :], stream, block)
         if (rows := b"".join(_rows(lines, len(first.names), form)))
     )
     return parsed if places else iter(())
@@ -165,8 +165,18 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
-    """Pieces of the file that end with a line; the lines that are too long may be left out."""
+def whole_lines(start: bytes, stream: BinaryIO, block: int) -> Iterator[bytes]:
+    r"""Pieces of a file that end with a line's end; lines that are too long may be left out, so that none takes much memory.
+
+    Args:
+        start: what was read of it.
+        stream: the rest of it.
+        block: bytes that are read at once.
+
+    >>> import io
+    >>> list(whole_lines(b"a\nb", io.BytesIO(b"c"), 8))
+    [b'a\n', b'bc\n']
+    """
     held, too_long = bytearray(), False
     for data in _pieces(start, stream, block):
         if too_long:

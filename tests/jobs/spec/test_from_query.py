@@ -59,7 +59,7 @@ def test_a_query_becomes_a_job_and_the_same_query_again(case: str, monkeypatch: 
         ({"columns": {"a": 3}}, "^columns.a: must be text"),
         ({"columns": {"a": object()}}, "^columns.a: holds a value that no job file can hold; use numbers"),
         ({"where": "half \ud800"}, "^where: holds a value that no job file can hold"),
-        ({"source": {"parquet": "a", "csv": "b"}}, "^source: must name files as either"),
+        ({"source": {"parquet": "a", "csv": "b"}}, "^source: must name files as one of"),
     ],
 )
 def test_what_is_wrong_is_told_by_the_names_of_the_arguments_and_no_line(changes: dict[str, Any], told: str) -> None:

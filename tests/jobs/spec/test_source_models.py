@@ -69,7 +69,7 @@ def test_what_is_said_is_the_format() -> None:
         ({"date_format": "%d.%m.%Y %H:%M"}, "source.date_format", "has a time of day"),
         ({"timestamp_format": "%d.%m.%Y"}, "source.timestamp_format", "has no %z, and 'seen' is a timestamptz"),
         ({"timestamp_format": "%d.%m.%y %X"}, "source.timestamp_format", "unknown directive '%X'"),
-        ({"csv": None, "parquet": "a", "types": None, "delimiter": ";"}, "source.types", "is for csv: only"),
+        ({"csv": None, "parquet": "a", "types": None, "delimiter": ";"}, "source.types", "is for csv: and jsonl: only"),
     ],
 )
 def test_an_option_that_contradicts_itself_is_refused_by_its_line(said: dict[str, Any], place: str, words: str) -> None:

@@ -1,0 +1,54 @@
+"""Which rows are equal to one of a list, as deletes by values need it: null equals null, NaN equals NaN.
+
+In: rows, listed rows with as many columns. Out: a flag for each row. Holds: exact, whatever the values; a row's flag depends
+on that row and the list alone.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dp_pipelines.kernels import keys
+
+
+def among(rows: pa.Table, listed: pa.Table) -> npt.NDArray[np.bool_]:
+    """Whether each row is one of the listed ones, column by column in their order.
+
+    >>> rows = pa.table({"who": [1, 2, None], "shop": ["a", "b", None]})
+    >>> among(rows, pa.table({"x": [2, None, 1], "y": ["b", None, "b"]})).tolist()
+    [False, True, True]
+    """
+    # Codes of the columns so far: the place of a row's values among the listed ones, -1 where they are not.
+    mine, theirs = np.zeros(rows.num_rows, np.int64), np.zeros(listed.num_rows, np.int64)
+    for ours, others in zip(rows.columns, listed.columns, strict=True):
+        values, wanted = _alike(_plain(ours), _plain(others))
+        entries = wanted.unique()
+        found, known = (_places(column, entries) for column in (values, wanted))
+        pairs = theirs * len(entries) + known
+        distinct, theirs = np.unique(pairs, return_inverse=True)
+        # Below zero, as no listed pair is, where this cell or one before it is not listed.
+        both = np.where(found >= 0, mine * len(entries) + found, -1)
+        at = np.minimum(np.searchsorted(distinct, both), max(len(distinct) - 1, 0))
+        mine = np.where(distinct[at] == both, at, -1) if len(distinct) else np.full(rows.num_rows, -1)
+    return mine >= 0
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return column.cast(keys.plain_type(kind))
+
+
+def _alike(ours: pa.ChunkedArray, others: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """Both with one type: one may have been written before the column was widened."""
+    if ours.type == others.type:
+        return ours, others
+    try:
+        return ours.cast(others.type), others
+    except pa.ArrowException:
+        return ours, others.cast(ours.type)
+
+
+def _places(column: pa.ChunkedArray, entries: pa.Array) -> npt.NDArray[np.int64]:
+    places = pc.index_in(column, entries, skip_nulls=False)
+    return pc.fill_null(places.cast(pa.int64()), -1).to_numpy()

@@ -1,0 +1,81 @@
+"""From `source:` of a job file to a checked source: one place that knows which look belongs to which format.
+
+In: the declared source, parameters, a folder. Out: a `Source`. Holds: as for the looks: only names, headers, schemas and
+snapshots decide what is refused. Not covered: reading (`readers`).
+"""
+
+import pathlib
+from collections.abc import Mapping
+
+from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.sources import source_files
+from dp_pipelines.jobs.sources.avro_files import look_at_avro
+from dp_pipelines.jobs.sources.source_files import Source
+from dp_pipelines.jobs.spec import job_parameters
+from dp_pipelines.jobs.spec.content import Content
+from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.source_models import SourceModel
+
+
+def look(declared: SourceModel, folder: pathlib.Path, values: Mapping[str, Value], document: Content) -> Source:
+    """The source that a job declares, checked.
+
+    Args:
+        declared: `source:`.
+        folder: of the job file.
+        values: of the parameters.
+        document: how the job says things.
+
+    Raises:
+        RequestError: there is no such file or table, or it lacks what the job declares.
+    """
+    if declared.delta is not None:
+        from dp_pipelines.jobs.sources.delta_table import look_at_delta
+
+        path, version = job_parameters.into_path(declared.delta.path, values), declared.delta.version
+        return look_at_delta(_local(folder, path, "delta"), _number(version, values, "delta.version"))
+    if declared.iceberg is not None:
+        from dp_pipelines.jobs.sources.iceberg_table import look_at_iceberg
+
+        path, snapshot = job_parameters.into_path(declared.iceberg.path, values), declared.iceberg.snapshot
+        return look_at_iceberg(_local(folder, path, "iceberg"), _number(snapshot, values, "iceberg.snapshot"))
+    files = source_files.find(job_parameters.into_source(declared.pattern, values), folder)
+    types = declared.types or {}
+    match declared.format_of_files:
+        case "csv":
+            return source_files.look_at_csv(files, types, declared.form, document.delimiter)
+        case "jsonl":
+            return source_files.look_at_json_lines(files, types, declared.form)
+        case "avro":
+            return look_at_avro(files)
+        case _:
+            return source_files.look_at_parquet(files)
+
+
+def _local(folder: pathlib.Path, path: str, key: str) -> str:
+    """The path of a table on this machine. Raises: RequestError."""
+    path = path.removeprefix("file://")
+    if "://" in path:
+        message = f"names {path!r}, but tables are read from local paths alone"
+        raise RequestError(field=f"source.{key}", message=message, hint="mount the bucket, or read its Parquet files")
+    return str(folder / path)
+
+
+def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> int | None:
+    """The number of a snapshot. Raises: RequestError."""
+    if said is None or isinstance(said, int):
+        return said
+    text = job_parameters.into_path(said, values)
+    if not (text.isascii() and text.isdigit()):
+        message = "must be a whole number, or a parameter that is one"
+        raise RequestError(field=f"source.{key}", message=message, hint='write e.g. 12, or "{version}"')
+    return int(text)
+
+
+def without_files(declared: SourceModel) -> Source | None:
+    """The schema that a job declares itself, so that its files need not be there; None where files tell it."""
+    if declared.types is None:
+        return None
+    if declared.csv is not None:
+        return source_files.look_at_csv((), declared.types)
+    return source_files.look_at_json_lines((), declared.types)
