@@ -90,14 +90,18 @@ class ToUnitShards(AheadStep):
         cut = [(0, self.rows(element.slice(0, 0)))]
         for begin in range(0, element.num_rows, LARGEST_BATCH):
             rows = self.rows(element.slice(begin, LARGEST_BATCH))
-            if _too_many(rows, self._unit, self._most):
+            if too_many(rows, self._unit, self._most):
                 rows = bounded(rows, self._unit, self._most, self._salt)
             cut += shard.slices(rows, self._unit, self._salt, self._shards)
         return cut
 
     def rows(self, table: pa.Table) -> pa.Table:
         """The columns that are read, of the rows that have a unit."""
-        return canonical(with_digests(table, self._unit), self._reads, self._unit)
+        return self.canonical(table, self._unit)
+
+    def canonical(self, table: pa.Table, unit: Sequence[str]) -> pa.Table:
+        """The same, where the columns of the unit have these names."""
+        return canonical(with_digests(table, unit), self._reads, unit)
 
 
 class ComputeUnitColumns(Step):
@@ -205,8 +209,17 @@ def _places(units: keys.Keys, hashes: Words) -> Codes:
     return places
 
 
-def _too_many(rows: pa.Table, unit: Sequence[str], most: int) -> bool:
-    """Whether some unit has more rows than are kept."""
+def too_many(rows: pa.Table, unit: Sequence[str], most: int) -> bool:
+    """Whether some unit has more rows than are kept.
+
+    Args:
+        rows: canonical.
+        unit: the columns of the unit.
+        most: how many rows of a unit are kept.
+
+    >>> too_many(pa.table({"who": [1, 1, 2]}), ["who"], 2), too_many(pa.table({"who": [1, 1, 2]}), ["who"], 1)
+    (False, True)
+    """
     if rows.num_rows <= most:
         return False
     codes = keys.dense([keys.one_array(rows.column(name)) for name in unit]).codes

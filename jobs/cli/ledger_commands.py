@@ -125,7 +125,7 @@ def _init(given: argparse.Namespace) -> None:
     file = load(given.job) if given.job is not None else None
     url, job = _url(given, file), file.job if file is not None else None
     dataset = given.dataset or (job.dataset if job is not None else None)
-    unit = given.unit or (list(job.privacy_unit) if job is not None else None)
+    unit = given.unit or (list(job.unit) if job is not None else None)
     epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
     delta = given.delta if given.delta is not None or job is None else job.budget.delta
     # Without an account, only the ledger is created.
@@ -139,7 +139,7 @@ def _init(given: argparse.Namespace) -> None:
     folder = str(file.path.parent) if file is not None else "."
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
     if not given.source and job is not None:
-        patterns = [sources.absolute(job.source.pattern, folder)]
+        patterns = [sources.absolute(source.pattern, folder) for source in job.sources.values()]
     there = Ledger.exists(url, patience=_patience())
     if missing and there:
         raise RequestError(

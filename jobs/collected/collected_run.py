@@ -15,9 +15,9 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected import collected_plan
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import unledgered_run
-from dp_pipelines.jobs.run.build import CountFiles
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
 from dp_pipelines.jobs.run.run import PublishedRun, new_folder
+from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, runner_rules
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress

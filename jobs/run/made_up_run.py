@@ -85,7 +85,7 @@ def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: 
 
 def _declared(file: JobFile) -> source_files.Source | None:
     """The schema of CSV files, which the job declares: the files need not be there. None: footers tell it."""
-    source = file.job.source
+    source = file.job.one_source("rows are made up for one")
     return None if source.csv is None else source_files.look_at_csv((), source.types or {})
 
 
@@ -96,7 +96,7 @@ def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, 
         the request that reads them, and what is assumed of them.
     """
     rows = made_up_columns.rows_of(request)
-    unit = {name: request.source.schema.field(name).type for name in request.file.job.privacy_unit}
+    unit = {name: request.source.schema.field(name).type for name in request.file.job.unit}
     table = synthetic.independent(rows.users, rows.rows_each, unit, rows.columns)
     pa.parquet.write_table(table, path)
     os.chmod(path, 0o600)

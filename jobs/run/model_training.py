@@ -114,12 +114,12 @@ def _preparation(request: Request, name: str) -> Preparation:
     job = request.file.job
     stage = job.stages[name]
     assert isinstance(stage, TrainStage)
-    joined = [_joined(table) for table in job.lookups]
+    joined, source = [_joined(table) for table in job.lookups], job.one_source("a model is trained on one")
     simple = len(joined) == 1 and list(joined[0]) == ["on"] and isinstance(joined[0]["on"], str)
     return Preparation(
         source={name: str(request.source.schema.field(name).type) for name in request.columns},
-        quoted=job.source.quoted,
-        csv=dataclasses.replace(job.source.form, quote=job.source.quote).to_json(),
+        quoted=source.quoted,
+        csv=dataclasses.replace(source.form, quote=source.quote).to_json(),
         where=job.where,
         columns=job.columns,
         lookup=joined[0]["on"] if simple else None,

@@ -205,7 +205,7 @@ class Production:
 
 def unit_in_words(request: Request) -> str:
     """The privacy unit in words."""
-    return event_window.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
+    return event_window.in_words(manifest.unit_in_words(request.file.job.unit), request.file.job)
 
 
 def _auto(plan: Plan, name: str) -> list[str]:

@@ -1,0 +1,96 @@
+"""Which rows of two tables have equal keys, and their pairs in slices of bounded size.
+
+In: the key columns of both tables, canonical and of the same types. Out: `Matches`: how many rows of the right table each row of
+the left one meets, and positions of the pairs. Holds: keys are compared whole, never by a hash; a null meets nothing, not even
+another null; a slice has at most as many pairs as it may, however many one key has. Not covered: which rows are kept of a unit.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dp_pipelines.kernels import keys
+from dp_pipelines.kernels.columns import gather
+from dp_pipelines.kernels.columns.gather import Positions
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Matches:
+    """The rows of a right table that each row of a left table meets.
+
+    Args:
+        counts: for each left row, how many right rows it meets.
+        starts: for each left row, where in `right` these begin.
+        right: positions of right rows, those of one key together.
+    """
+
+    counts: Positions
+    starts: Positions
+    right: Positions
+
+    def pairs(self, most: int) -> Iterator[tuple[Positions, Positions]]:
+        """Positions of left rows and of right rows, in slices of at most `most` pairs.
+
+        Args:
+            most: pairs of a slice; a single left row may be in several.
+        """
+        ends = np.cumsum(self.counts)
+        total = int(ends[-1]) if len(ends) else 0
+        for begin in range(0, total, most):
+            end = min(begin + most, total)
+            first, last = (int(place) for place in np.searchsorted(ends, [begin, end - 1], side="right"))
+            before = ends[first : last + 1] - self.counts[first : last + 1]
+            within = np.minimum(ends[first : last + 1], end) - np.maximum(before, begin)
+            behind = np.arange(begin, end) + np.repeat(self.starts[first : last + 1] - before, within)
+            yield np.repeat(np.arange(first, last + 1), within), self.right[behind]
+
+    def alone(self) -> Positions:
+        """The left rows that meet nothing."""
+        return np.flatnonzero(self.counts == 0)
+
+
+def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
+    """Which right rows each left row meets: those whose key columns are all equal, and none of them null.
+
+    Args:
+        left, right: the key columns of the two tables, in the same order and of the same canonical types (`kernels.keys.plain`).
+
+    >>> found = matches([pa.array([1, 2, None])], [pa.array([2, None, 2])])
+    >>> found.counts.tolist(), [(l.tolist(), r.tolist()) for l, r in found.pairs(10)]
+    ([0, 2, 0], [([1, 1], [0, 2])])
+    """
+    size = len(left[0])
+    together = [gather.joined([mine, theirs]) for mine, theirs in zip(left, right, strict=True)]
+    found = keys.dense(together)
+    codes, meets = found.codes, _without_null(together)
+    sound = np.arange(size, len(codes)) if meets is None else np.flatnonzero(meets[size:]) + size
+    order = _sorted_by_code(codes[sound])
+    of_code = np.bincount(codes[sound], minlength=len(found))
+    counts = of_code[codes[:size]]
+    if meets is not None:
+        counts[~meets[:size]] = 0
+    starts = (np.cumsum(of_code) - of_code)[codes[:size]]
+    return Matches(counts=counts, starts=starts, right=sound[order] - size)
+
+
+def _without_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:
+    """Which rows have no null in any column; None: all."""
+    sound = None
+    for column in columns:
+        if column.null_count:
+            valid = np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), np.bool_)
+            sound = valid if sound is None else sound & valid
+    return sound
+
+
+def _sorted_by_code(codes: keys.Codes) -> Positions:
+    """Positions sorted by code, those of one code in their order: code and position are one word, which sorts fast."""
+    bits = max(len(codes) - 1, 1).bit_length()
+    packed = (codes << bits) | np.arange(len(codes))  # both are below the number of rows, so below 2**31
+    packed.sort()
+    order: Positions = packed & ((1 << bits) - 1)
+    return order
