@@ -140,7 +140,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     job = file.job
     values = job_parameters.take({name: declared.type for name, declared in job.params.items()}, given)
     tables = joined_tables.bind(file, functools.partial(_table, file, values)) if job.tables is not None else None
-    source = held if held is not None else _placed(file, lambda: _read_source(file, values, tables))
+    source = held if held is not None else _placed(file, lambda: _source(file, values, tables))
     rows = _placed(file, lambda: _rows(job, source, values, job.unit))
     window = _placed(file, lambda: event_window.bind(job, values, source.schema))
     available = rows.output_schema
@@ -202,14 +202,14 @@ def _at_line(file: JobFile, error: RequestError) -> RequestError:
     return file.error((), error) if error.field.partition(".")[0] in Job.model_fields else error
 
 
-def _read_source(file: JobFile, values: Mapping[str, Value], tables: Tables | None) -> source_files.Source:
+def _source(file: JobFile, values: Mapping[str, Value], tables: Tables | None = None) -> source_files.Source:
     """The rows as stages could read them."""
     if tables is not None:
         return tables.source
-    return _source(file, file.job.one_source("this reads one"), values)
+    return _files(file, file.job.one_source("this reads one"), values)
 
 
-def _source(file: JobFile, declared: SourceModel, values: Mapping[str, Value]) -> source_files.Source:
+def _files(file: JobFile, declared: SourceModel, values: Mapping[str, Value]) -> source_files.Source:
     pattern = job_parameters.into_source(declared.pattern, values)
     files = source_files.find(pattern, file.path.parent)
     if declared.csv is not None:
@@ -220,7 +220,7 @@ def _source(file: JobFile, declared: SourceModel, values: Mapping[str, Value]) -
 def _table(file: JobFile, values: Mapping[str, Value], name: str, unit: Sequence[str]) -> TableRows:
     """One of several tables, with what becomes of its rows before they meet others."""
     declared = (file.job.tables or {})[name]
-    source = _source(file, declared, values)
+    source = _files(file, declared, values)
     raise_all([source.missing[column] for column in unit if column in source.missing])
     rows = _rows(declared, source, values, unit)
     lookup_tables = _lookups(file, declared, rows.output_schema, unit) if declared.lookups else None
