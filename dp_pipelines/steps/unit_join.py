@@ -197,7 +197,8 @@ class _Capped:
 
     def _kept(self) -> pa.Table:
         together = shard.joined(self._waiting)
-        if too_many(together, self._unit, self._side.most):
+        hashes = hashing.hash_columns([keys.one_array(together.column(name)) for name in self._unit], self._salt)
+        if too_many(together, self._unit, self._side.most, hashes):
             return bounded(together, self._unit, self._side.most, self._salt)
         return together
 

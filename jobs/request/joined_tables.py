@@ -8,13 +8,14 @@ two tables have stands for neither; all that is wrong by public facts is refused
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources.lookups import Lookups
 from dp_pipelines.jobs.sources.source_files import Source
-from dp_pipelines.jobs.spec.job_file import JobFile
+from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.spec.table_models import JoinModel, TableModel, unit_of_rows
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
@@ -241,6 +242,22 @@ def _on_types(file: JobFile, parts: Sequence[TableRows], join: JoinModel) -> dic
             found[pair[0]] = common
     raise_all(problems)
     return found
+
+
+def with_limits(described: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """A plan or a manifest whose stages say, among their limits, what of a unit is joined.
+
+    Args:
+        described: with `stages`.
+        job: whose plan it is.
+    """
+    if job.join is None:
+        return dict(described)
+    most = job.join.max_rows_per_unit
+    rows = " and ".join(f"{most[name]:,} rows of {name}" for name in (job.join.left, job.join.right))
+    said = f"at most {rows} of one {', '.join(job.unit)} are joined"
+    stages = [{**s, "limits": [said, *s["limits"]]} if "limits" in s else s for s in described["stages"]]
+    return {**described, "stages": stages}
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

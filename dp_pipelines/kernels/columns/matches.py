@@ -17,6 +17,9 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.gather import Positions
 
+SPARE = 8
+"""Codes may be so many times as many as rows."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matches:
@@ -65,16 +68,47 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
     """
     size = len(left[0])
     together = [gather.joined([mine, theirs]) for mine, theirs in zip(left, right, strict=True)]
-    found = keys.dense(together)
-    codes, meets = found.codes, _without_null(together)
+    meets = _without_null(together)
+    codes, number = _codes(together)
     sound = np.arange(size, len(codes)) if meets is None else np.flatnonzero(meets[size:]) + size
     order = _sorted_by_code(codes[sound])
-    of_code = np.bincount(codes[sound], minlength=len(found))
+    of_code = np.bincount(codes[sound], minlength=number)
     counts = of_code[codes[:size]]
     if meets is not None:
         counts[~meets[:size]] = 0
     starts = (np.cumsum(of_code) - of_code)[codes[:size]]
     return Matches(counts=counts, starts=starts, right=sound[order] - size)
+
+
+def _codes(columns: Sequence[pa.Array]) -> tuple[keys.Codes, int]:
+    """Codes of whole keys, equal where keys are that have no null, and a number above all of them.
+
+    They are not dense where that would cost more than it saves: a table of counts may have some empty places.
+    """
+    most = max(SPARE * len(columns[0]), 1)
+    codes, number = _codes_of(columns[0])
+    for column in columns[1:]:
+        more, others = _codes_of(column)
+        # Both numbers are at most a few times the number of rows, whose square stays below 2**62.
+        codes, number = codes * others + more, number * others
+        if number > most:
+            dense = keys.dense([pa.array(codes)])
+            codes, number = dense.codes, len(dense)
+    return codes, number
+
+
+def _codes_of(column: pa.Array) -> tuple[keys.Codes, int]:
+    """The same for one column: integers of a narrow range are codes as they are."""
+    kind = column.type
+    if (pa.types.is_signed_integer(kind) or pa.types.is_date32(kind)) and column.null_count < len(column):
+        numbers = column.cast(pa.int32()) if pa.types.is_date32(kind) else column
+        ends = pc.min_max(numbers)
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if high - low < len(column):
+            values = np.asarray(pc.fill_null(numbers, low).to_numpy(zero_copy_only=False), np.int64)
+            return values - low, high - low + 1
+    codes, found = keys.codes_and_values(column)
+    return codes, max(len(found), 1)
 
 
 def _without_null(columns: Sequence[pa.Array]) -> NDArray[np.bool_] | None:

@@ -348,6 +348,14 @@ def test_what_is_wrong_is_told_before_anything_is_charged(
     assert sorted(path.name for path in world.folder.iterdir()) == ["job.yaml", "orders.parquet", "visits.parquet"]
 
 
+def test_readers_are_told_how_many_rows_of_one_unit_are_joined(world: World, call: Call) -> None:
+    said = "at most 5 rows of orders and 1,000 rows of visits of one customer are joined"
+    job = world.write(join=joined([], orders=5))
+    assert said in " ".join(call("plan", job).out.split())
+    assert said in " ".join(call("run", job, "--output", world.folder / "out").out.split())
+    assert said in (world.folder / "out" / "report.html").read_text()
+
+
 def test_what_works_on_one_table_says_so(world: World, call: Call) -> None:
     job = world.write()
     for command in (
