@@ -299,10 +299,7 @@ class Job(DeclaredFields):
                 message, hint = "makes several rows of a joined one", "write the lookup into one of the tables"
                 raise RequestError(field=self.place_of_lookup(number), message=message, hint=hint)
         for name, stage in self.stages.items():
-            if isinstance(stage, TrainStage):
-                message, hint = "cannot read several tables yet", "train on a source: in a job of its own"
-                raise RequestError(field=f"stages.{name}", message=message, hint=hint)
-            if self.join is not None and stage.kept is not None:
+            if self.join is not None and isinstance(stage, Stage) and stage.kept is not None:
                 message, hint = "does not know what a join leaves out", "drop it, or use a job with source:"
                 raise RequestError(field=f"stages.{name}.kept", message=message, hint=hint)
 

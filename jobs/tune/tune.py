@@ -112,7 +112,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     """
     made_up_rows.refuse_alone(given)
     own = job_file.load(given.job)
-    own.job.one_source("tune reads one")
+    if given.sample is not None or given.synthetic:
+        own.job.one_source("these rows would stand for one")
     request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
     name = _stage(request, given.stage)
     grid = tune_grid.read(given.grid)

@@ -335,6 +335,24 @@ def united_tables(folder: pathlib.Path) -> pathlib.Path:
     return made
 
 
+def examples_of_a_join(folder: pathlib.Path) -> pathlib.Path:
+    """The joined rows on which a model would be trained."""
+    stage = {
+        "kind": "train",
+        "unit_columns": {"rows_here": "count(*) OVER ()"},
+        "where": "rows_here > 1",
+        "label": {"kind": "binary", "column": "long_visit"},
+        "features": {
+            "rows_here": {"kind": "number", "min_value": 0, "max_value": 900},
+            "page": {"kind": "category", "categories": ["home", "cart"]},
+        },
+        "max_examples_per_unit": 4,
+    }
+    most = {"orders": 40, "visits": 30}
+    join = {"left": "orders", "right": "visits", "on": [["day", "visited"]], "max_rows_per_unit": most}
+    return _tables(folder, join=join, stages={"long": stage})
+
+
 def examples_of_training(folder: pathlib.Path) -> pathlib.Path:
     """The rows on which a model would be trained."""
     numbers = random.Random(6)
@@ -370,6 +388,6 @@ def ta_feng(folder: pathlib.Path) -> pathlib.Path:
 SMALL: list[Case] = [
     a_hot_user, a_hot_key, empty_shards, no_rows, types, shaped_csv, unit_columns, examples_of_training,
     kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv, rollups,
-    joined_tables, left_joined_tables, united_tables,
+    joined_tables, left_joined_tables, united_tables, examples_of_a_join,
 ]  # fmt: skip
 CASES: list[Case] = [*SMALL, ta_feng]

@@ -21,16 +21,22 @@ SPARE = 8
 """Codes may be so many times as many as rows."""
 
 
+MANY = 2
+"""Right rows for each left row, from which on it pays to sort the left rows too."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Matches:
     """The rows of a right table that each row of a left table meets.
 
     Args:
-        counts: for each left row, how many right rows it meets.
-        starts: for each left row, where in `right` these begin.
+        left: positions of left rows, those of one unit together where each meets many.
+        counts: for each of them, how many right rows it meets.
+        starts: for each of them, where in `right` these begin.
         right: positions of right rows, those of one key together.
     """
 
+    left: Positions
     counts: Positions
     starts: Positions
     right: Positions
@@ -49,11 +55,11 @@ class Matches:
             before = ends[first : last + 1] - self.counts[first : last + 1]
             within = np.minimum(ends[first : last + 1], end) - np.maximum(before, begin)
             behind = np.arange(begin, end) + np.repeat(self.starts[first : last + 1] - before, within)
-            yield np.repeat(np.arange(first, last + 1), within), self.right[behind]
+            yield np.repeat(self.left[first : last + 1], within), self.right[behind]
 
     def alone(self) -> Positions:
         """The left rows that meet nothing."""
-        return np.flatnonzero(self.counts == 0)
+        return np.sort(self.left[self.counts == 0])
 
 
 def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
@@ -63,8 +69,8 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
         left, right: the key columns of the two tables, in the same order and of the same canonical types (`kernels.keys.plain`).
 
     >>> found = matches([pa.array([1, 2, None])], [pa.array([2, None, 2])])
-    >>> found.counts.tolist(), [(l.tolist(), r.tolist()) for l, r in found.pairs(10)]
-    ([0, 2, 0], [([1, 1], [0, 2])])
+    >>> found.alone().tolist(), [(l.tolist(), r.tolist()) for l, r in found.pairs(10)]
+    ([0, 2], [([1, 1], [0, 2])])
     """
     size = len(left[0])
     together = [gather.joined([mine, theirs]) for mine, theirs in zip(left, right, strict=True)]
@@ -77,7 +83,11 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
     if meets is not None:
         counts[~meets[:size]] = 0
     starts = (np.cumsum(of_code) - of_code)[codes[:size]]
-    return Matches(counts=counts, starts=starts, right=sound[order] - size)
+    left = np.arange(size)
+    if int(counts.sum()) > MANY * size:  # then what follows bounds the rows of each unit while they are together
+        left = _sorted_by_code(codes[:size])
+        counts, starts = counts[left], starts[left]
+    return Matches(left=left, counts=counts, starts=starts, right=sound[order] - size)
 
 
 def _codes(columns: Sequence[pa.Array]) -> tuple[keys.Codes, int]:

@@ -322,12 +322,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"window": {"column": "day", "days": 7, "param": "week"}, "params": {"week": {"type": "date"}}},
         "window: cannot be combined with tables:",
     ),
-    "training": (
-        {"stages": {"m": {"kind": "train", "label": {"kind": "binary", "column": "items"},
-                          "features": {"day": {"kind": "number", "min_value": 0, "max_value": 1}},
-                          "max_examples_per_unit": 1}}},
-        "stages.m: cannot read several tables yet; train on a source: in a job of its own",
-    ),
     "what bounds leave": (
         {"stages": {"s": {**ONE_STAGE, "metrics": {"n": {"kind": "privacy_id_count"}}, "kept": {"share": 0.1}}}},
         "stages.s.kept: does not know what a join leaves out",
@@ -356,10 +350,38 @@ def test_readers_are_told_how_many_rows_of_one_unit_are_joined(world: World, cal
     assert said in (world.folder / "out" / "report.html").read_text()
 
 
+def test_a_model_is_trained_on_joined_rows_and_predicts_for_such_rows(world: World, call: Call) -> None:
+    stage = {
+        "kind": "train",
+        "label": {"kind": "binary", "column": "many"},
+        "features": {"page": {"kind": "category", "categories": ["home", "cart"]}},
+        "max_examples_per_unit": 4,
+        "fit": {"steps": 3},
+    }
+    job = world.write(columns={"many": "items > 4"}, stages={"model": stage})
+    said = call("run", job, "--output", world.folder / "out", "--ledger", "none")
+    assert said.code == 0, said.err
+    pa.parquet.write_table(
+        pa.table({"customer": [1, 2], "page": ["home", None], "items": [1, 9]}), world.folder / "new.parquet"
+    )
+    predicted = world.folder / "predicted.parquet"
+    said = call("predict", world.folder / "out", world.folder / "new.parquet", "--output", predicted)
+    assert said.code == 0, said.err
+    assert pyarrow.parquet.read_table(predicted).num_rows == 2
+
+
+def test_a_job_over_tables_is_tuned_and_the_suggested_job_runs(world: World, call: Call) -> None:
+    grid = "bounds.max_partitions_contributed=1,2,4"
+    said = call("tune", world.write(), "--grid", grid, "--output", world.folder / "tuned", "--ledger", "none")
+    assert said.code == 0, said.err
+    (suggested,) = (world.folder / "tuned").glob("*.yaml")
+    assert call("plan", suggested).code == 0
+
+
 def test_what_works_on_one_table_says_so(world: World, call: Call) -> None:
     job = world.write()
     for command in (
-        ["tune", job, "--output", world.folder / "t"],
+        ["tune", job, "--output", world.folder / "t", "--synthetic"],
         ["run", job, "--output", world.folder / "o", "--synthetic"],
     ):
         refused = call(*command)
