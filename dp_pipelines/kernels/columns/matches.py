@@ -83,11 +83,11 @@ def matches(left: Sequence[pa.Array], right: Sequence[pa.Array]) -> Matches:
     if meets is not None:
         counts[~meets[:size]] = 0
     starts = (np.cumsum(of_code) - of_code)[codes[:size]]
-    left = np.arange(size)
+    of_left = np.arange(size)
     if int(counts.sum()) > MANY * size:  # then what follows bounds the rows of each unit while they are together
-        left = _sorted_by_code(codes[:size])
-        counts, starts = counts[left], starts[left]
-    return Matches(left=left, counts=counts, starts=starts, right=sound[order] - size)
+        of_left = _sorted_by_code(codes[:size])
+        counts, starts = counts[of_left], starts[of_left]
+    return Matches(left=of_left, counts=counts, starts=starts, right=sound[order] - size)
 
 
 def _codes(columns: Sequence[pa.Array]) -> tuple[keys.Codes, int]:
