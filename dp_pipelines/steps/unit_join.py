@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.bounding import Positions, hash_pairs
 from dp_pipelines.kernels.columns import gather, hashing
@@ -21,6 +22,9 @@ from dp_pipelines.kernels.columns.matches import matches
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Step
 from dp_pipelines.steps.whole_units import PORTION, ToUnitShards, bounded, too_many
+
+KEEPS_UNMATCHED = {"inner": False, "left": True}
+"""By the kind of a join, whether rows of the left table stay that meet nothing."""
 
 MOST_PAIRS = 2**17
 """Joined rows of one table: texts have at most 256 bytes, so that a column of them has at most 32 MiB."""
@@ -76,6 +80,34 @@ class UnitJoin:
     keeps_unmatched: bool
 
 
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """The type in which values of two types are compared exactly; None: they are not.
+
+    >>> common_type(pa.int32(), pa.int64()), common_type(pa.large_string(), pa.string())
+    (DataType(int64), DataType(string))
+    >>> common_type(pa.int64(), pa.uint64()), common_type(pa.int64(), pa.string())
+    (None, None)
+    """
+    one, other = keys.plain_type(one), keys.plain_type(other)
+    if one == other:
+        return one
+    if not (pa.types.is_integer(one) and pa.types.is_integer(other)):
+        return None
+    if pa.uint64() not in (one, other):
+        return pa.int64()
+    return pa.uint64() if pa.types.is_unsigned_integer(one) and pa.types.is_unsigned_integer(other) else None
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """Whether a column has lists, structs or intervals, which joined rows cannot have.
+
+    >>> is_nested(pa.list_(pa.int8())), is_nested(pa.string())
+    (True, False)
+    """
+    kind = keys.plain_type(kind)
+    return bool(pa.types.is_nested(kind) or pa.types.is_interval(kind))
+
+
 def joined_on_unit(left: Flow, right: Flow, join: UnitJoin, num_shards: int, salt: int) -> Flow:
     """The joined rows of two tables. NOT private: for what bounds them by unit, in the same trust boundary.
 
@@ -105,6 +137,9 @@ class SideToShards(ToUnitShards):
         for name, kind in self._side.key_types.items():
             place = found.column_names.index(name)
             if found.schema.field(place).type != kind:
+                if common_type(found.schema.field(place).type, kind) != kind:
+                    message = f"has type {found.schema.field(place).type}, but is compared as {kind}"
+                    raise RequestError(field=f"column {name!r}", message=message, hint="cast the column first")
                 found = found.set_column(place, name, found.column(place).cast(kind))
         for name in self._side.on if self._side.needs_match else ():
             if found.column(name).null_count:

@@ -23,7 +23,7 @@ from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.steps import row_bytes
 from dp_pipelines.steps.read_files import Shuffled
-from dp_pipelines.steps.unit_join import JoinSide, UnitJoin
+from dp_pipelines.steps.unit_join import JoinSide, UnitJoin, common_type, is_nested
 
 LEFT, RIGHT = "l.", "r."
 
@@ -233,7 +233,7 @@ def _on_types(file: JobFile, parts: Sequence[TableRows], join: JoinModel) -> dic
             problems.append(absent or file.error(path, RequestError(field="", message=message, hint=hint)))
             continue
         left, right = (part.schema.field(name).type for part, name in zip(parts, pair, strict=True))
-        common = None if any(_is_nested(kind) for kind in (left, right)) else common_type(left, right)
+        common = None if any(is_nested(kind) for kind in (left, right)) else common_type(left, right)
         if common is None:
             message = f"compares {pair[0]!r} of type {left} with {pair[1]!r} of type {right}"
             hint = 'define columns of one plain type, e.g. columns: {day: "CAST(paid_at AS DATE)"}'
@@ -258,29 +258,6 @@ def with_limits(described: Mapping[str, Any], job: Job) -> dict[str, Any]:
     said = f"at most {rows} of one {', '.join(job.unit)} are joined"
     stages = [{**s, "limits": [said, *s["limits"]]} if "limits" in s else s for s in described["stages"]]
     return {**described, "stages": stages}
-
-
-def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """The type in which values of two types are compared exactly; None: they are not.
-
-    >>> common_type(pa.int32(), pa.int64()), common_type(pa.large_string(), pa.string())
-    (DataType(int64), DataType(string))
-    >>> common_type(pa.int64(), pa.uint64()), common_type(pa.int64(), pa.string())
-    (None, None)
-    """
-    one, other = keys.plain_type(one), keys.plain_type(other)
-    if one == other:
-        return one
-    if not (pa.types.is_integer(one) and pa.types.is_integer(other)):
-        return None
-    if pa.uint64() not in (one, other):
-        return pa.int64()
-    return pa.uint64() if pa.types.is_unsigned_integer(one) and pa.types.is_unsigned_integer(other) else None
-
-
-def _is_nested(kind: pa.DataType) -> bool:
-    kind = keys.plain_type(kind)
-    return bool(pa.types.is_nested(kind) or pa.types.is_interval(kind))
 
 
 def _joined(parts: Sequence[TableRows], join: JoinModel, types: Mapping[str, pa.DataType]) -> Source:
@@ -336,7 +313,7 @@ def _united(file: JobFile, parts: Sequence[TableRows], units: Mapping[str, pa.Da
 def _source(
     parts: Sequence[TableRows], fields: Mapping[str, pa.DataType], missing: Mapping[str, RequestError]
 ) -> Source:
-    nested = {name: kind for name, kind in fields.items() if _is_nested(kind)}
+    nested = {name: kind for name, kind in fields.items() if is_nested(kind)}
     refused = {
         name: RequestError(
             field=f"column {name!r}", message=f"has type {kind}, which rows of several tables cannot have",

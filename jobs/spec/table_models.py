@@ -15,11 +15,9 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.base_models import JobModel
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
 from dp_pipelines.jobs.spec.validation_errors import nearest
+from dp_pipelines.steps.unit_join import KEEPS_UNMATCHED
 
 MOST_ROWS_PER_UNIT = 2**20
-
-KEEPS_UNMATCHED = {"inner": False, "left": True}
-"""By the kind of a join, whether rows of the left table stay that meet nothing."""
 
 _ONE_OR_MORE: dict[str, Any] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
