@@ -40,8 +40,8 @@ class JoinByUnit(beam.PTransform):
         num_shards: the number of groups of units into which the data are split.
         salt: a 64-bit number for the hashes of this run; drawn at random by default.
 
-    Input: a tuple of two PCollections of pa.Table, bounded and in the global window. Output: a PCollection of pa.Table with the left
-    table's columns and those of the right table, but for its unit.
+    Input: a tuple of two PCollections of pa.Table, bounded and in the global window. Output: a PCollection of pa.Table with the
+    left table's columns and those of the right table, but for its unit.
 
     >>> orders = {"customer": "int64", "day": "date", "amount": "double"}
     >>> visits = {"user": "int64", "visited": "date", "page": "string"}
