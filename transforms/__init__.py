@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dp_pipelines.kernels.columns.csv_format import CsvFormat as CsvFormat
     from dp_pipelines.transforms.collected_estimates import CollectedEstimates as CollectedEstimates
+    from dp_pipelines.transforms.join_by_unit import JoinByUnit as JoinByUnit
     from dp_pipelines.transforms.kept_of_stage import KeptShares as KeptShares
     from dp_pipelines.transforms.one_metric import PrivateCount as PrivateCount
     from dp_pipelines.transforms.one_metric import PrivateMean as PrivateMean
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _ROOMS = {
     "CsvFormat": "kernels.columns.csv_format",
     "CollectedEstimates": "transforms.collected_estimates",
+    "JoinByUnit": "transforms.join_by_unit",
     "KeptShares": "transforms.kept_of_stage",
     "PrivateCount": "transforms.one_metric",
     "PrivateMean": "transforms.one_metric",

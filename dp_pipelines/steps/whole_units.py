@@ -34,6 +34,10 @@ PORTION = 2**20
 """How many rows of a shard are gathered before they are bounded."""
 
 
+BUCKETS = np.uint64(2**18 - 1)
+"""Rows are counted by these bits of the hash of their unit, which do not say which shard it is in."""
+
+
 class UnitColumns(Protocol):
     """What is computed from all rows of a unit together, e.g. windows."""
 
@@ -90,14 +94,21 @@ class ToUnitShards(AheadStep):
         cut = [(0, self.rows(element.slice(0, 0)))]
         for begin in range(0, element.num_rows, LARGEST_BATCH):
             rows = self.rows(element.slice(begin, LARGEST_BATCH))
-            if _too_many(rows, self._unit, self._most):
-                rows = bounded(rows, self._unit, self._most, self._salt)
-            cut += shard.slices(rows, self._unit, self._salt, self._shards)
+            hashes: Words | None = hashing.hash_columns(
+                [keys.one_array(rows.column(n)) for n in self._unit], self._salt
+            )
+            if too_many(rows, self._unit, self._most, hashes):
+                rows, hashes = bounded(rows, self._unit, self._most, self._salt), None
+            cut += shard.slices(rows, self._unit, self._salt, self._shards, hashes)
         return cut
 
     def rows(self, table: pa.Table) -> pa.Table:
         """The columns that are read, of the rows that have a unit."""
-        return canonical(with_digests(table, self._unit), self._reads, self._unit)
+        return self.canonical(table, self._unit)
+
+    def canonical(self, table: pa.Table, unit: Sequence[str]) -> pa.Table:
+        """The same, where the columns of the unit have these names."""
+        return canonical(with_digests(table, unit), self._reads, unit)
 
 
 class ComputeUnitColumns(Step):
@@ -205,9 +216,21 @@ def _places(units: keys.Keys, hashes: Words) -> Codes:
     return places
 
 
-def _too_many(rows: pa.Table, unit: Sequence[str], most: int) -> bool:
-    """Whether some unit has more rows than are kept."""
+def too_many(rows: pa.Table, unit: Sequence[str], most: int, hashes: Words | None = None) -> bool:
+    """Whether some unit has more rows than are kept.
+
+    Args:
+        rows: canonical.
+        unit: the columns of the unit.
+        most: how many rows of a unit are kept.
+        hashes: of the units, where they are known: most often they show that no unit has so many.
+
+    >>> too_many(pa.table({"who": [1, 1, 2]}), ["who"], 2), too_many(pa.table({"who": [1, 1, 2]}), ["who"], 1)
+    (False, True)
+    """
     if rows.num_rows <= most:
+        return False
+    if hashes is not None and int(np.bincount(hashes & BUCKETS).max()) <= most:
         return False
     codes = keys.dense([keys.one_array(rows.column(name)) for name in unit]).codes
     return int(np.bincount(codes).max()) > most

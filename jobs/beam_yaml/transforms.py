@@ -23,7 +23,7 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import run
-from dp_pipelines.jobs.run.build import ShapeRows
+from dp_pipelines.jobs.run.tables_read import ShapeRows
 from dp_pipelines.jobs.sources import source_files
 from dp_pipelines.jobs.sources.source_files import Source
 from dp_pipelines.jobs.spec import from_query, yaml_lines

@@ -196,7 +196,7 @@ def _tables_account(given: argparse.Namespace, file: JobFile | None) -> TablesAc
     answers_commands.refuse_options(given)
     job = file.job if file is not None else None
     dataset = given.dataset or (job.dataset if job is not None else None)
-    unit = given.unit or (list(job.privacy_unit) if job is not None else None)
+    unit = given.unit or (list(job.unit) if job is not None else None)
     epsilon = given.epsilon if given.epsilon is not None or job is None else job.budget.epsilon
     delta = given.delta if given.delta is not None or job is None else job.budget.delta
     wanted = {"--dataset": dataset, "--unit": unit, "--epsilon": epsilon, "--delta": delta}
@@ -216,7 +216,7 @@ def _tables_account(given: argparse.Namespace, file: JobFile | None) -> TablesAc
         words += f" in one window of {window.days} days"
     patterns = [sources.absolute(pattern, ".") for pattern in given.source]
     if not given.source and file is not None:
-        patterns = [sources.absolute(file.job.source.pattern, str(file.path.parent))]
+        patterns = [sources.absolute(each.pattern, str(file.path.parent)) for each in file.job.sources.values()]
     return TablesAccount(
         name=dataset, unit=unit, words=words, epsilon=epsilon, delta=delta, rule=rule, window=window, patterns=patterns
     )

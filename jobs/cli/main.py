@@ -347,6 +347,7 @@ def _audit(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dict[str, Any]:
     """The plan of a job as JSON values, from the cache if it is there; with what a group of units is guaranteed."""
+    from dp_pipelines.jobs.request.joined_tables import with_limits
     from dp_pipelines.jobs.request.preview import preview
     from dp_pipelines.jobs.run import frozen_plans, plan_cache
 
@@ -365,7 +366,7 @@ def _planned(file: "JobFile", given: list[str], group: int | None = None) -> dic
         if group is not None:
             told = group_guarantee(made.all_mechanisms(), units=group, **made.accounted)
             plan = {**plan, "group": told.to_json()}
-    return plan
+    return with_limits(plan, file.job)
 
 
 def _doctor(given: argparse.Namespace, rest: list[str]) -> int:

@@ -17,10 +17,10 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected import collected_plan
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.jobs.run import unledgered_run
-from dp_pipelines.jobs.run.build import CountFiles
 from dp_pipelines.jobs.run.looks import Look
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing, wait
 from dp_pipelines.jobs.run.run import NO_LEDGER, PublishedRun, new_folder
+from dp_pipelines.jobs.run.tables_read import CountFiles
 from dp_pipelines.jobs.runners import doctor, engines, orphaned_jobs, processes, runner_rules
 from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.terminal import silence

@@ -27,11 +27,11 @@ def preview(file: JobFile, given: Sequence[str]) -> tuple[dict[str, Query | Trai
     if declared and not given:
         return _asked(file), "files and expressions were not checked: give the parameters with --param"
     values = job_parameters.take(declared, given)
-    pattern = job_parameters.into_source(file.job.source.pattern, values)
-    try:
-        source_files.find(pattern, file.path.parent)
-    except RequestError as error:
-        return _asked(file), f"files and expressions were not checked: source {error.message}"
+    for key, source in file.job.sources.items():
+        try:
+            source_files.find(job_parameters.into_source(source.pattern, values), file.path.parent)
+        except RequestError as error:
+            return _asked(file), f"files and expressions were not checked: {key} {error.message}"
     return check(file, given).stages, ""
 
 

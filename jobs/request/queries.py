@@ -115,8 +115,8 @@ def _counting_filters(query: Query, file: JobFile, stage: Stage) -> Query:
 
 
 def _telling_twins_apart(query: Query, file: JobFile) -> Query:
-    """The query whose choice of rows follows what a public table has made of them too, where it may make several of one."""
-    explodes = any(table.max_rows_per_key > 1 for table in file.job.lookups)
+    """The query whose choice of rows follows all that they were made of, where one row may become several."""
+    explodes = file.job.join is not None or any(table.max_rows_per_key > 1 for table in file.job.lookups)
     return dataclasses.replace(query, row_id=TWIN) if explodes else query
 
 

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.request import clamps, having
+from dp_pipelines.jobs.request import clamps, having, joined_tables
+from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
 from dp_pipelines.jobs.sources import declared_source, event_window, lookup, lookups, public_tables, source_files
@@ -23,6 +24,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import Job, JobFile, Stage
 from dp_pipelines.jobs.spec.job_parameters import Value
+from dp_pipelines.jobs.spec.table_models import TableModel
 from dp_pipelines.jobs.spec.validation_errors import JobErrors, nearest, raise_all
 from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.kernels.unit_facts import TWIN
@@ -35,6 +37,10 @@ from dp_pipelines.release.shown_rows import ShownRows
 Result = TypeVar("Result")
 
 
+SNAPSHOTS = {"delta": {"version"}, "iceberg": {"snapshot"}}
+"""Keys of a source that only say which snapshot is read."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
     """What a run needs to know, all of it public but for how many rows and bytes the source has.
@@ -42,7 +48,7 @@ class Request:
     Args:
         file: the job file.
         values: of the parameters.
-        source: the files.
+        source: the files; where there are several tables, those of all of them, with the columns of the rows that they become.
         rows: `where` and `columns`.
         lookup: the tables that are joined, or None.
         queries: by aggregate stage.
@@ -50,6 +56,7 @@ class Request:
         units: what aggregate stages compute from all rows of one unit, by stage.
         columns: the source's columns that are read.
         window: of event time, or None.
+        tables: what is read where the rows are made of several tables, or None.
         shown: which released rows are published, by aggregate stage that chooses among them.
     """
 
@@ -63,6 +70,7 @@ class Request:
     units: Mapping[str, Unit]
     columns: tuple[str, ...]
     window: event_window.RowWindow | None = None
+    tables: Tables | None = None
     shown: Mapping[str, ShownRows] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
@@ -73,12 +81,21 @@ class Request:
         left_out: dict[str, Any] = {
             "budget": True,
             "expect": True,
-            "source": {"delta": {"version"}, "iceberg": {"snapshot"}},
+            "source": SNAPSHOTS,
+            "tables": {"__all__": SNAPSHOTS},
         }
         job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        read = [self.source.snapshot] if self.source.snapshot else []
+        read = [source.snapshot for source in self.sources if source.snapshot]
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def sources(self) -> tuple[source_files.Source, ...]:
+        """The files of each table, in the order of the job file."""
+        if self.tables is None:
+            return (self.source,)
+        found = {part.name: part.source for part in self.tables.parts}
+        return tuple(found[name] for name in self.file.job.tables or {})
 
     @property
     def stages(self) -> dict[str, Query | TrainModel]:
@@ -133,14 +150,15 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     """
     job = file.job
     values = job_parameters.take({name: declared.type for name, declared in job.params.items()}, given)
-    source = held if held is not None else _placed(file, lambda: _source(file, values))
-    rows = _placed(file, lambda: _rows(file, source, values))
+    tables = joined_tables.bind(file, functools.partial(_table, file, values)) if job.tables is not None else None
+    source = held if held is not None else _placed(file, lambda: _source(file, values, tables))
+    rows = _placed(file, lambda: _rows(job, source, values, job.unit))
     window = _placed(file, lambda: event_window.bind(job, values, source.schema))
     available = rows.output_schema
-    joined = _placed(file, lambda: _lookups(file, available)) if job.lookups else None
+    joined = _placed(file, lambda: _lookups(file, job, available, job.unit)) if job.lookups else None
     if joined is not None:
         available = pa.schema([*available, *joined.fields])
-    raise_all([source.missing[name] for name in job.privacy_unit if name in source.missing])
+    raise_all([source.missing[name] for name in job.unit if name in source.missing])
     units = over_units(file, available, values, _absent(source))
     schemas = {name: units[name].expressions.output_schema if name in units else available for name in job.stages}
     _check_names(file, schemas, available, source)
@@ -154,6 +172,8 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     used = dict.fromkeys(name for columns in read for name in columns)
     for name in joined.on if joined is not None else ():
         used.setdefault(name)
+    if tables is not None and job.row_id is not None:  # tells rows apart before they become one
+        used.setdefault(job.row_id)
     of_window = [window.column] if window is not None else []
     columns = tuple(dict.fromkeys(n for n in (*used, *rows.input_columns, *of_window) if n in source.schema.names))
     return Request(
@@ -167,6 +187,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         units=units,
         columns=columns,
         window=window,
+        tables=tables.reading(columns) if tables is not None else None,
         shown=shown,
     )
 
@@ -192,19 +213,32 @@ def _at_line(file: JobFile, error: RequestError) -> RequestError:
     return file.error((), error) if error.field.partition(".")[0] in Job.model_fields else error
 
 
-def _source(file: JobFile, values: Mapping[str, Value]) -> source_files.Source:
-    return declared_source.look(file.job.source, file.path.parent, values, file.document)
+def _source(file: JobFile, values: Mapping[str, Value], tables: Tables | None = None) -> source_files.Source:
+    """The rows as stages could read them."""
+    if tables is not None:
+        return tables.source
+    return declared_source.look(file.job.one_source("this reads one"), file.path.parent, values, file.document)
 
 
-def _rows(file: JobFile, source: source_files.Source, values: Mapping[str, Value]) -> RowExpressions:
-    job = file.job
-    if job.where is None and not job.columns:
+def _table(file: JobFile, values: Mapping[str, Value], name: str, unit: Sequence[str]) -> TableRows:
+    """One of several tables, with what becomes of its rows before they meet others."""
+    declared = (file.job.tables or {})[name]
+    source = declared_source.look(declared, file.path.parent, values, file.document)
+    raise_all([source.missing[column] for column in unit if column in source.missing])
+    rows = _rows(declared, source, values, unit)
+    lookup_tables = _lookups(file, declared, rows.output_schema, unit) if declared.lookups else None
+    return TableRows(name=name, declared=declared, source=source, rows=rows, lookup=lookup_tables, unit=tuple(unit))
+
+
+def _rows(
+    said: Job | TableModel, source: source_files.Source, values: Mapping[str, Value], unit: Sequence[str]
+) -> RowExpressions:
+    """The `where` and `columns` of a job, or of one of its tables."""
+    if said.where is None and not said.columns:
         return RowExpressions(where=None, defined=(), params=dict(values), schema=source.schema)
     from dp_pipelines.jobs.sql import expressions  # loads DuckDB
 
-    return expressions.bind(
-        job.where, job.columns, source.schema, unit=job.privacy_unit, values=values, absent=_absent(source)
-    )
+    return expressions.bind(said.where, said.columns, source.schema, unit=unit, values=values, absent=_absent(source))
 
 
 def _absent(source: source_files.Source) -> dict[str, str]:
@@ -212,11 +246,11 @@ def _absent(source: source_files.Source) -> dict[str, str]:
     return {name: f"{error.field}: {error.message}" for name, error in source.missing.items()}
 
 
-def _lookups(file: JobFile, available: pa.Schema) -> lookups.Lookups:
-    """The job's tables, each checked against the rows as they are before it."""
+def _lookups(file: JobFile, said: Job | TableModel, available: pa.Schema, unit: Sequence[str]) -> lookups.Lookups:
+    """The public tables of a job, or of one of its tables, each checked against the rows as they are before it."""
     found = []
-    for number, declared in enumerate(file.job.lookups):
-        field = file.job.place_of_lookup(number)
+    for number, declared in enumerate(said.lookups):
+        field = f"lookup.{number}" if isinstance(said.lookup, list) else "lookup"
         files = source_files.find(declared.pattern, file.path.parent, field)
         is_csv, form = declared.csv is not None, declared.form
         listed = public_tables.read_public(files, csv_types=declared.types, is_csv=is_csv, field=field, form=form)
@@ -224,7 +258,7 @@ def _lookups(file: JobFile, available: pa.Schema) -> lookups.Lookups:
             listed,
             declared.pairs,
             available,
-            unit=file.job.privacy_unit,
+            unit=unit,
             most=declared.max_rows_per_key,
             field=field,
             place=functools.partial(public_tables.place_of, files, is_csv=is_csv, form=form),
@@ -233,7 +267,8 @@ def _lookups(file: JobFile, available: pa.Schema) -> lookups.Lookups:
         found.append(table)
     if any(table.most > 1 for table in found) and TWIN in available.names:
         raise RequestError(field="lookup", message=f"would shadow column {TWIN!r}", hint="rename that column")
-    return lookups.Lookups(tuple(found), file.job.row_id)
+    # Of a table that is joined all columns tell rows apart: `row_id` is one of the rows that they become.
+    return lookups.Lookups(tuple(found), said.row_id if isinstance(said, Job) else None)
 
 
 def _check_names(
@@ -241,7 +276,7 @@ def _check_names(
 ) -> None:
     """Every column that the job names is there, once, and the unit's columns come from the source."""
     problems = []
-    named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.privacy_unit]
+    named: list[tuple[tuple[str | int, ...], str]] = [(("privacy_unit",), name) for name in file.job.unit]
     of_stage: dict[Path, list[str]] = {("stages", name): schema.names for name, schema in schemas.items()}
     if file.job.row_id is not None:
         named.append((("row_id",), file.job.row_id))

@@ -84,7 +84,7 @@ def over_units(
         from dp_pipelines.jobs.sql.windows import unit_columns  # loads DuckDB
 
         try:
-            unit = file.job.privacy_unit
+            unit = file.job.unit
             bound = unit_columns.bind(stage.unit_columns, stage.where, schema, unit=unit, values=values, absent=absent)
         except JobErrors as errors:
             problems += [file.error(("stages", name), error) for error in errors.problems]
@@ -110,7 +110,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
         try:
             checks.stage_name(name, "")
             checks.number(stage.share, "share", above=0, below=1e6)
-            found[name] = stage.build(file.job.privacy_unit)
+            found[name] = stage.build(file.job.unit)
             libraries.refuse_missing(found[name].model)
             encoder.Encoder.skeleton(found[name])
         except RequestError as error:

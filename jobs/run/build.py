@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dp_pipelines.jobs.request.request import Request
-from dp_pipelines.jobs.run import shuffled_rows
+from dp_pipelines.jobs.run import shuffled_rows, tables_read
 from dp_pipelines.jobs.run.row_facts import FactsOfRows
-from dp_pipelines.jobs.sources.event_window import RowWindow
-from dp_pipelines.jobs.sources.lookups import Lookups
+from dp_pipelines.jobs.run.tables_read import CountFiles, ShapeRows
 from dp_pipelines.jobs.sources.read_source import rows_of
-from dp_pipelines.jobs.sql.row_expressions import RowExpressions
-from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.kernels import sizes
 from dp_pipelines.noise import entropy
 from dp_pipelines.plan_stages import kept_counts, partition_groups
@@ -40,29 +37,6 @@ if TYPE_CHECKING:
     from dp_pipelines.tuning.configuration import Configuration
 
 
-class ShapeRows(Step):
-    """Filter, define and look up, row by row.
-
-    Args:
-        window: of event time, or None.
-        rows: `where` and `columns`.
-        lookup: the joined tables, or None.
-        columns: what the stages read.
-    """
-
-    def __init__(
-        self, window: RowWindow | None, rows: RowExpressions, lookup: Lookups | None, columns: tuple[str, ...]
-    ) -> None:
-        self._window = window
-        self._rows, self._lookup, self._columns = rows, lookup, columns
-
-    def process(self, element: pa.Table) -> Iterator[pa.Table]:
-        """The rows of one table that are kept, with the columns that the stages read: several tables where texts are long."""
-        for table in self._rows.tables(element if self._window is None else self._window.apply(element)):
-            for found in [table] if self._lookup is None else self._lookup.shaped(table):
-                yield found.select(list(self._columns))
-
-
 class InGroups(Step):
     """Put rows into the groups of partitions in which a histogram of values is released.
 
@@ -80,16 +54,6 @@ class InGroups(Step):
         yield partition_groups.of(element, self._partition_by, self._columns, self._salt)
 
 
-class CountFiles(Step):
-    """Tell progress of each file: the readers give one table without rows for each, so that types are known."""
-
-    def process(self, element: pa.Table) -> Iterator[pa.Table]:
-        """The same table."""
-        if element.num_rows == 0:
-            file_opened()
-        yield element
-
-
 Writer = Callable[[pathlib.Path, tuple[str, ...]], Step]
 """What writes the staged file of a stage, sorted by these columns."""
 
@@ -103,7 +67,8 @@ def num_shards(request: Request, given: Mapping[str, Any], shuffled: Shuffled) -
         shuffled: what becomes of a row.
     """
     slots = max(int(given.get("parallelism") or 1), 1)
-    return int(given.get("num_shards") or sizes.shards(request.source.rows * shuffled.widest, slots))
+    widest = max(shuffled.widest, request.tables.widest if request.tables is not None else 0)
+    return int(given.get("num_shards") or sizes.shards(request.source.rows * widest, slots))
 
 
 def build(
@@ -130,9 +95,9 @@ def build(
         the staged file of each published name; they are there once the graph has run.
     """
     read = [request.units.get(name, query).columns for name, query in request.queries.items()]
-    raw = _counted(start, request, shuffled_rows.of_stages(request, stages))
-    rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     salt = int(entropy.words(1)[0])
+    raw = _counted(start, request, shuffled_rows.of_stages(request, stages), shards, salt)
+    rows = _shaped(raw, request, tuple(dict.fromkeys(name for columns in read for name in columns)))
     files = {}
     for name, stage in stages.items():
         path = staging / f"{name}.parquet"
@@ -197,7 +162,7 @@ def build_examples(
         salt=salt,
         key=key,
     )
-    rows = _counted(start, request, shuffled_rows.of_examples(request, name))
+    rows = _counted(start, request, shuffled_rows.of_examples(request, name), shards, salt)
     _shaped(rows, request, task.columns).inside(f"Examples of {name}", wiring)
 
 
@@ -227,7 +192,7 @@ def build_tuning(
     salt = int(entropy.words(1)[0]) if salt is None else salt
     query = request.queries[stage.name]
     read = request.units[stage.name].columns if stage.name in request.units else query.columns
-    rows = _counted(start, request, shuffled_rows.of_tuning(request, stage))
+    rows = _counted(start, request, shuffled_rows.of_tuning(request, stage), shards, salt)
     seen = _over_units(_shaped(rows, request, tuple(read)), request, stage, shards, salt)
     tallied = Tallied(
         layout=stage.layout,
@@ -265,8 +230,11 @@ def _as_it_runs(query: Query, stage: StagePlan | None) -> Query:
     return kept_counts.as_it_runs(query, stage.query.bounds, stage.query.metrics)
 
 
-def _counted(start: Flow, request: Request, shuffled: Shuffled) -> Flow:
-    """The rows as they are read."""
+def _counted(start: Flow, request: Request, shuffled: Shuffled, shards: int, salt: int) -> Flow:
+    """The rows as they are read; of several tables, as these become one."""
+    if request.tables is not None:
+        as_one = functools.partial(tables_read.as_one, tables=request.tables, num_shards=shards, salt=salt)
+        return start.inside("Read", as_one)
     read = functools.partial(rows_of, source=request.source, columns=request.columns, shuffled=shuffled)
     return start.inside("Read", read).each("CountFiles", CountFiles())
 

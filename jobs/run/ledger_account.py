@@ -98,10 +98,9 @@ class Book:
         job = self._request.file.job
         if self._ledger is None:
             self._ledger = self._opened_or_created()
-        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
-        files = self._request.source.files
         if job.dataset not in self._ledger.state.accounts:
-            self._ledger.refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
+            for pattern, files in self._sources():
+                self._ledger.refuse_foreign(job.dataset, pattern, files)  # or the account would be opened for nothing
             try:
                 _open_account(self._ledger, self._request)
             except RequestError:
@@ -110,13 +109,13 @@ class Book:
                     raise
                 # Another first run was faster.
                 self._refuse_other_account(self._ledger)
-                return self._with_source(self._ledger, pattern)
+                return self._with_sources(self._ledger)
             cap = f"epsilon {spent_number(job.budget.epsilon)} and delta {spent_number(job.budget.delta)}"
             self._tell(
                 f"opens the account {job.dataset!r} in the ledger {self._ledger.shown} with this job's budget as its cap, {cap}: "
                 f"all jobs on these data together can never spend more; raise the cap with: {self._raise_command()}"
             )
-        return self._with_source(self._ledger, pattern)
+        return self._with_sources(self._ledger)
 
     def _opened_or_created(self) -> Ledger:
         return Ledger.open_or_create(self._place, anchor=self._anchor, patience=self._patience)
@@ -141,21 +140,33 @@ class Book:
         """
         if self._ledger is None:
             self._ledger = self._opened_or_created()
-        job, files = self._request.file.job, self._request.source.files
-        pattern = sources.absolute(job.source.pattern, str(self._request.file.path.parent))
-        self._ledger.refuse_foreign(job.dataset, pattern, files)
+        job, seen = self._request.file.job, []
+        for pattern, files in self._sources():
+            self._ledger.refuse_foreign(job.dataset, pattern, files)
+            seen += [pattern, *sources.behind_links(pattern, files)]
         self._ledger.note_tuning(
             job.dataset, stage=stage, configurations=configurations, content=self._request.content,
-            grid=grid, who=who, sources=[pattern, *sources.behind_links(pattern, files)],
+            grid=grid, who=who, sources=seen,
         )  # fmt: skip
 
-    def _with_source(self, ledger: Ledger, pattern: str) -> Ledger:
-        dataset, files = self._request.file.job.dataset, self._request.source.files
-        ledger.claim_source(dataset, pattern, files)
-        # Where this user has charged one of these files to another account, this one has started with a full budget.
+    def _sources(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The pattern of each table that is read, with its files."""
+        folder, read = str(self._request.file.path.parent), self._request.sources
+        patterns = [source.pattern for source in self._request.file.job.sources.values()]
+        return [
+            (sources.absolute(pattern, folder), source.files) for pattern, source in zip(patterns, read, strict=True)
+        ]
+
+    def _with_sources(self, ledger: Ledger) -> Ledger:
+        dataset, read = self._request.file.job.dataset, self._sources()
+        for pattern, files in read:  # of several tables none becomes the account's where another is somebody else's
+            ledger.refuse_foreign(dataset, pattern, files)
         place = default_places.AccountPlace(account=dataset, ledger=ledger.state.ledger, shown=ledger.shown)
-        for warning in default_places.remember(place, pattern, files, "--ledger"):
-            self._tell(warning)
+        for pattern, files in read:
+            ledger.claim_source(dataset, pattern, files)
+            # Where this user has charged one of these files to another account, this one has started with a full budget.
+            for warning in default_places.remember(place, pattern, files, "--ledger"):
+                self._tell(warning)
         return ledger
 
     def _refuse_other_account(self, ledger: Ledger) -> None:
@@ -168,8 +179,8 @@ def _open_account(ledger: Ledger, request: Request) -> None:
     job = request.file.job
     ledger.open_account(
         job.dataset,
-        unit=job.privacy_unit,
-        words=event_window.in_words(unit_in_words(job.privacy_unit), job),
+        unit=job.unit,
+        words=event_window.in_words(unit_in_words(job.unit), job),
         window=_window(request),
         epsilon=job.budget.epsilon,
         # A budget with delta 0 is met but for what the tables of noise may be off by, which is far below this.
@@ -179,7 +190,7 @@ def _open_account(ledger: Ledger, request: Request) -> None:
 
 def _refuse_other_unit(account: Account, request: Request) -> None:
     job = request.file.job
-    if tuple(job.privacy_unit) != account.unit:
+    if tuple(job.unit) != account.unit:
         raise request.file.error(
             (),
             RequestError(

@@ -58,7 +58,7 @@ class MadeUpRows:
 def rows_of(request: Request) -> MadeUpRows:
     """The made-up rows of a job."""
     schema = request.rows.output_schema
-    unit = set(request.file.job.privacy_unit)
+    unit = set(request.file.job.unit)
     added: dict[str, Any] = {}
     columns: dict[str, pa.Array | OfAKind] = {}
     hints = dict(_hints(request))
@@ -174,7 +174,7 @@ def _amounts(request: Request, columns: Mapping[str, Any]) -> tuple[int, float]:
     rows_each = min(rows_each, MOST_ROWS / 100)
     most = min(MOST_USERS, MOST_ROWS / synthetic.mean(rows_each))
     schema = request.source.schema
-    different = synthetic.most(schema.field(name).type for name in request.file.job.privacy_unit)
+    different = synthetic.most(schema.field(name).type for name in request.file.job.unit)
     return int(min(max(users, 1.0), most, different)), rows_each
 
 

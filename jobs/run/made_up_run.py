@@ -85,7 +85,7 @@ def refuse_options(ledger: str | None, anchor: str | None, runner: str, run_id: 
 
 def _declared(file: JobFile) -> source_files.Source | None:
     """The schema that the job declares itself: the files need not be there. None: the files tell it."""
-    return declared_source.without_files(file.job.source)
+    return declared_source.without_files(file.job.one_source("rows are made up for one"))
 
 
 def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, ...]]:
@@ -95,7 +95,7 @@ def _made_up(request: Request, path: pathlib.Path) -> tuple[Request, tuple[str, 
         the request that reads them, and what is assumed of them.
     """
     rows = made_up_columns.rows_of(request)
-    unit = {name: request.source.schema.field(name).type for name in request.file.job.privacy_unit}
+    unit = {name: request.source.schema.field(name).type for name in request.file.job.unit}
     table = synthetic.independent(rows.users, rows.rows_each, unit, rows.columns)
     pa.parquet.write_table(table, path)
     os.chmod(path, 0o600)

@@ -17,6 +17,8 @@ from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run.pipelines import RunFailed, quoting_nothing
 from dp_pipelines.jobs.spec.source_models import LookupModel
 from dp_pipelines.jobs.spec.train_models import TrainStage
+from dp_pipelines.kernels.columns.csv_format import DEFAULT
+from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.release.manifest import MADE_UP
@@ -115,11 +117,13 @@ def _preparation(request: Request, name: str) -> Preparation:
     stage = job.stages[name]
     assert isinstance(stage, TrainStage)
     joined = [_joined(table) for table in job.lookups]
+    # Of several tables the model takes the rows that these become, which no format of a file is known of.
+    form = DEFAULT if job.source is None else dataclasses.replace(job.source.form, quote=job.source.quote)
     simple = len(joined) == 1 and list(joined[0]) == ["on"] and isinstance(joined[0]["on"], str)
     return Preparation(
-        source={name: str(request.source.schema.field(name).type) for name in request.columns},
-        quoted=job.source.quoted,
-        csv=dataclasses.replace(job.source.form, quote=job.source.quote).to_json(),
+        source={name: str(request.source.schema.field(name).type) for name in request.columns if name != TWIN},
+        quoted=job.source is None or job.source.quoted,
+        csv=form.to_json(),
         where=job.where,
         columns=job.columns,
         lookup=joined[0]["on"] if simple else None,

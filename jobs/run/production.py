@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from dp_pipelines.jobs.request import joined_tables
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.run import looks, rounds_of_pipelines
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_examples, run_pipeline
@@ -136,6 +137,7 @@ class Production:
             "job": self.request.content,
             "stages": manifest.stages_to_json(published),
         }
+        content = joined_tables.with_limits(content, job)
         kept = rounds_of_pipelines.kept_shares_in(files)
         compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
         for described in content["stages"]:
@@ -207,7 +209,7 @@ class Production:
 
 def unit_in_words(request: Request) -> str:
     """The privacy unit in words."""
-    return event_window.in_words(manifest.unit_in_words(request.file.job.privacy_unit), request.file.job)
+    return event_window.in_words(manifest.unit_in_words(request.file.job.unit), request.file.job)
 
 
 def _auto(plan: Plan, name: str) -> list[str]:

@@ -26,6 +26,49 @@ PARTS: dict[str, tuple[str, ...]] = {
         tuned: [{stage: weekly, date: "2026-01-05"}]
         stages: {weekly: {kind: aggregate, partition_by: [week], bounds: {max_partitions_contributed: 8}}}
         """,
+        """
+        dataset: shop
+        privacy_unit: {orders: CUSTOMER_ID, visits: USER}
+        budget: {epsilon: 1.0, delta: 1.0e-6}
+        tables: {orders: {parquet: "orders/*.parquet"}, visits: {parquet: "visits/*.parquet"}}
+        join: {left: orders, right: visits, on: [[day, day]], max_rows_per_unit: {orders: 1000, visits: 1000}}
+        stages: {pages: {kind: aggregate, partition_by: [PAGE], bounds: {max_partitions_contributed: 8}}}
+        """,
+        """
+        dataset: shop
+        privacy_unit: {shops: CUSTOMER_ID, web: USER}
+        budget: {epsilon: 1.0, delta: 1.0e-6}
+        tables: {shops: {parquet: "shops/*.parquet"}, web: {parquet: "web/*.parquet"}}
+        union: [shops, web]
+        stages: {goods: {kind: aggregate, partition_by: [PRODUCT], bounds: {max_partitions_contributed: 8}}}
+        """,
+    ),
+    "JoinModel": (
+        "{left: orders, right: visits, on: [[day, visit_day]], kind: left, max_rows_per_unit: {orders: 1000, visits: 500}}",
+    ),
+    "TableModel": (
+        """
+        parquet: "orders/*.parquet"
+        where: "AMOUNT > 0"
+        columns: {day: "CAST(SOLD_AT AS DATE)"}
+        lookup: {parquet: stores.parquet, on: STORE}
+        """,
+        """
+        csv: "exports/*.txt"
+        types: {customer: string, amount: double, sold: date, paid_at: timestamp, birth: date}
+        delimiter: ";"
+        quote: "'"
+        decimal: ","
+        thousands: "."
+        nulls: ["", "-"]
+        encoding: latin-1
+        header: false
+        names: [customer, amount, sold, paid_at, birth]
+        date_format: "%d.%m.%Y"
+        timestamp_format: "%d.%m.%Y %H:%M"
+        formats: {birth: "%d %b %Y"}
+        """,
+        '{csv: "orders/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
     ),
     "CollectedJob": (
         """

@@ -30,6 +30,14 @@ from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
+from dp_pipelines.jobs.spec.table_models import (
+    JoinModel,
+    TableModel,
+    UnitNames,
+    check_tables,
+    listed_lookups,
+    unit_of_rows,
+)
 from dp_pipelines.jobs.spec.train_models import TrainStage
 from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.best import Best
@@ -177,6 +185,7 @@ class Stage(OverUnits, DeclaredFields):
         bounds: Bounds
         metrics: dict[str, MetricModel]
         best: BestPartitions | None
+        kept: KeptModel | None
 
 
 AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
@@ -240,7 +249,22 @@ class Job(DeclaredFields):
         Field(description="What each run is given with `--param`, by name."),
     ] = Field(default_factory=dict)
     budget: Annotated[BudgetModel, Field(description="What all runs together may cost.")]
-    source: Annotated[SourceModel, Field(description="The rows.")]
+    privacy_unit: Annotated[
+        UnitNames,
+        Field(
+            description=descriptions(Query)["privacy_unit"]
+            + " With tables: by table, or the same names in all of them."
+        ),
+    ]
+    source: Annotated[SourceModel | None, Field(description="The rows; or tables:, where they are several.")] = None
+    tables: Annotated[
+        dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")], TableModel] | None,
+        Field(min_length=2, description="Private tables of the same people, by name, for join: or union:."),
+    ] = None
+    join: Annotated[JoinModel | None, Field(description="Two tables as one, joined on the privacy unit.")] = None
+    union: Annotated[
+        list[str] | None, Field(min_length=2, description="Tables with the same columns as one, all rows of each.")
+    ] = None
     window: Annotated[EventWindow | None, Field(description="The window of event time that each run takes.")] = None
     where: Annotated[str | None, Field(description="Which rows are read, in SQL over one row.")] = None
     columns: Annotated[
@@ -258,15 +282,64 @@ class Job(DeclaredFields):
     ]
 
     if TYPE_CHECKING:  # of `Query`
-        privacy_unit: list[str]
         row_id: str | None
+
+    @model_validator(mode="after")
+    def _sound_tables(self) -> "Job":
+        check_tables(source=self.source, tables=self.tables, join=self.join, union=self.union, unit=self.privacy_unit)
+        if self.tables is not None:
+            self._refuse_beside_tables()
+        return self
+
+    def _refuse_beside_tables(self) -> None:
+        """Refuse what several tables cannot have yet, or at all. Raises: RequestError by field."""
+        if self.window is not None:
+            message = "cannot be combined with tables:, whose rows of one window would meet rows of others"
+            raise RequestError(field="window", message=message, hint="drop it, and filter each table with where:")
+        for number, table in enumerate(self.lookups):
+            if table.max_rows_per_key > 1 and self.join is not None:
+                message, hint = "makes several rows of a joined one", "write the lookup into one of the tables"
+                raise RequestError(field=self.place_of_lookup(number), message=message, hint=hint)
+        for name, stage in self.stages.items():
+            if self.join is not None and isinstance(stage, Stage) and stage.kept is not None:
+                message, hint = "does not know what a join leaves out", "drop it, or use a job with source:"
+                raise RequestError(field=f"stages.{name}.kept", message=message, hint=hint)
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the dataclass."""
+        return {**super().arguments(), "privacy_unit": self.unit}
+
+    @property
+    def unit(self) -> list[str]:
+        """The columns of the privacy unit, by the names that they have where stages read rows."""
+        first = self.join.left if self.join is not None else self.union[0] if self.union else None
+        return unit_of_rows(self.privacy_unit, first)
+
+    @property
+    def sources(self) -> dict[str, SourceModel]:
+        """All that is read, by the key of the job file that names it."""
+        if self.source is not None:
+            return {"source": self.source}
+        return {f"tables.{name}": table for name, table in (self.tables or {}).items()}
+
+    def one_source(self, asked: str) -> SourceModel:
+        """The rows of a job that has one source.
+
+        Args:
+            asked: what needs one, in words that follow the field.
+
+        Raises:
+            RequestError: it has several tables.
+        """
+        if self.source is None:
+            hint = "use a job with source:"
+            raise RequestError(field="tables", message=f"are several, and {asked}", hint=hint)
+        return self.source
 
     @property
     def lookups(self) -> tuple[LookupModel, ...]:
         """The public tables in their order."""
-        if self.lookup is None:
-            return ()
-        return tuple(self.lookup) if isinstance(self.lookup, list) else (self.lookup,)
+        return listed_lookups(self.lookup)
 
     def place_of_lookup(self, number: int) -> str:
         """How messages call a table by its number.

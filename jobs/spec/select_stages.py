@@ -164,6 +164,8 @@ class _Job:
         if not isinstance(text, str):
             raise self._error((*place, "select"), "must be text; put it in quotes")
         unit = self.data.get("privacy_unit", [])
+        if isinstance(unit, Mapping):  # of a table each; a statement reads the rows that they become
+            unit = unit.get(self._first_table(), [])
         beside = {key: self._mapping((*place, key), stage.get(key)) for key in BESIDE[1:]}
         try:
             parts = from_statement.read(
@@ -247,6 +249,12 @@ class _Job:
     def _note(self, path: Path, name: str, parts: "StatementParts", own: Path) -> None:
         error = parts.error(own, "")
         self.origins[path] = _Origin(place=("stages", name, "select"), offset=error.offset, words=error.words)
+
+    def _first_table(self) -> str:
+        """The table whose names of the unit's columns rows have that are made of several."""
+        join, union = self.data.get("join"), self.data.get("union")
+        first = join.get("left") if isinstance(join, Mapping) else union[0] if isinstance(union, list) and union else ""
+        return first if isinstance(first, str) else ""
 
     def _mapping(self, path: Path, value: Any) -> Mapping[str, Any]:
         if value is None:

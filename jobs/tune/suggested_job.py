@@ -75,9 +75,12 @@ def _says(text: str, wanted: Any) -> bool:
 def paths(file: JobFile) -> dict[Path, str]:
     """The files that a job names relative to its own folder, with that folder before them."""
     folder, found = file.path.parent.resolve(), {}
-    parts: list[Path] = [("source",), ("lookup",), *(("lookup", number) for number in range(len(file.job.lookups)))]
-    places: list[Path] = [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
-    places += [("source", kind, "path") for kind in ("delta", "iceberg")]
+    tables: dict[Path, int] = {("tables", name): len(table.lookups) for name, table in (file.job.tables or {}).items()}
+    parts: list[Path] = [("source",), *tables]
+    places: list[Path] = [(*part, kind, "path") for part in parts for kind in ("delta", "iceberg")]
+    for place, number in {(): len(file.job.lookups), **tables}.items():
+        parts += [(*place, "lookup"), *((*place, "lookup", each) for each in range(number))]
+    places += [(*part, kind) for part in parts for kind in SourceModel.formats_of_files]
     places += [("stages", name, "partitions", "public_file") for name in file.job.stages]
     for path in places:
         held: Any = file.document.data

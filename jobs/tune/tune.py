@@ -112,6 +112,8 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     """
     made_up_rows.refuse_alone(given)
     own = job_file.load(given.job)
+    if given.sample is not None or given.synthetic:
+        own.job.one_source("these rows would stand for one")
     request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
     name = _stage(request, given.stage)
     grid = tune_grid.read(given.grid)
@@ -168,7 +170,7 @@ def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
     pattern = sample if "://" in sample else str(source_files.glob_under(pathlib.Path.cwd(), sample))
     if "://" not in sample:
         _refuse_own_rows(file, sample, pattern)
-    source = file.job.source
+    source = file.job.one_source("tune reads one")
     update = {source.format_of_files: pattern}
     if not isinstance(getattr(source, source.format_of_files), str):
         message = "is for jobs over files, and this one reads a table"
@@ -188,7 +190,7 @@ def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
     except RequestError as error:
         hint = "name a file, or a glob in quotes; it is relative to the folder you are in"
         raise RequestError(field=field, message=error.message, hint=hint) from None
-    own = registered.absolute(file.job.source.pattern, str(file.path.parent))
+    own = registered.absolute(file.job.one_source("tune reads one").pattern, str(file.path.parent))
     real = {os.path.realpath(path) for path in registered.matching(own)}
     if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
         message = "names files of the job's own source, whose rows are private"

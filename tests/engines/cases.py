@@ -278,6 +278,87 @@ def rollups(folder: pathlib.Path) -> pathlib.Path:
     return job(folder, [rows.slice(0, 5000), rows.slice(5000)], stages=stages)
 
 
+def _tables(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """Two tables whose units and days are written in other types, with nulls, and one unit that has most rows."""
+    numbers = random.Random(9)
+    customers = [7] * 2500 + [numbers.randrange(300) for _ in range(3000)]
+    orders = purchases(customers, [f"p{numbers.randrange(6)}" for _ in customers])
+    orders = orders.append_column("day", pa.array([numbers.choice([None, 1, 2, 3]) for _ in customers], pa.int32()))
+    users = [7] * 2000 + [numbers.choice([None, numbers.randrange(320)]) for _ in range(3000)]
+    pages = [numbers.choice(["home", "cart", None]) for _ in users]
+    visits = {
+        "user": pa.array(users, pa.int16()),
+        "visited": pa.array([numbers.choice([None, 1, 2, 4]) for _ in users], pa.int64()),
+        "page": pa.array(pages).dictionary_encode(),
+        "seconds": pa.array([numbers.choice([None, float("nan"), numbers.random() * 90]) for _ in users]),
+    }
+    pa.parquet.write_table(pa.table(visits), folder / "visits.parquet", row_group_size=1500)
+    tables = {
+        "orders": {"parquet": "data/*.parquet", "where": "price > 0"},
+        "visits": {"parquet": "visits.parquet", "columns": {"long_visit": "seconds > 60"}},
+    }
+    unit = {"orders": "customer", "visits": "user"}
+    path = job(folder, [orders.slice(0, 2000), orders.slice(2000)], privacy_unit=unit, **changes)
+    said = {**yaml.safe_load(path.read_text()), "tables": tables}
+    del said["source"]
+    path.write_text(yaml.safe_dump(said))
+    return path
+
+
+def joined_tables(folder: pathlib.Path) -> pathlib.Path:
+    """A join on unit and day, and on top of it all rows of a unit; caps that leave rows out."""
+    metrics = {**METRICS, "time": {"kind": "sum", "column": "seconds", "min_value": 0, "max_value": 60}}
+    windows = aggregate(unit_columns={"rows_here": "count(*) OVER ()"}, where="rows_here < 900")
+    most = {"orders": 400, "visits": 300}
+    return _tables(
+        folder,
+        join={"left": "orders", "right": "visits", "on": [["day", "visited"]], "max_rows_per_unit": most},
+        where="store <> 2",
+        stages={"pages": aggregate(partition_by=["product", "page"], metrics=metrics), "windows": windows},
+    )  # fmt: skip
+
+
+def left_joined_tables(folder: pathlib.Path) -> pathlib.Path:
+    """A left join on the unit alone: all pairs of a unit's rows, and rows that meet nothing."""
+    return _tables(
+        folder,
+        join={"left": "orders", "right": "visits", "kind": "left", "max_rows_per_unit": {"orders": 600, "visits": 500}},
+        stages={"pages": aggregate(partition_by=["page", "long_visit"], bounds={"max_contributions": 40})},
+    )
+
+
+def united_tables(folder: pathlib.Path) -> pathlib.Path:
+    """Two tables one under the other."""
+    made = _tables(
+        folder,
+        union=["orders", "visits"],
+        stages={"days": aggregate(partition_by=["what"], metrics={"n": {"kind": "count"}})},
+    )
+    said = yaml.safe_load(made.read_text())
+    said["tables"]["orders"]["columns"] = {"what": "product"}
+    said["tables"]["visits"]["columns"] = {"what": "page"}
+    made.write_text(yaml.safe_dump(said))
+    return made
+
+
+def examples_of_a_join(folder: pathlib.Path) -> pathlib.Path:
+    """The joined rows on which a model would be trained."""
+    stage = {
+        "kind": "train",
+        "unit_columns": {"rows_here": "count(*) OVER ()"},
+        "where": "rows_here > 1",
+        "label": {"kind": "binary", "column": "long_visit"},
+        "features": {
+            "rows_here": {"kind": "number", "min_value": 0, "max_value": 900},
+            "page": {"kind": "category", "categories": ["home", "cart"]},
+        },
+        "max_examples_per_unit": 4,
+    }
+    most = {"orders": 40, "visits": 30}
+    join = {"left": "orders", "right": "visits", "on": [["day", "visited"]], "max_rows_per_unit": most}
+    return _tables(folder, join=join, stages={"long": stage})
+
+
 def examples_of_training(folder: pathlib.Path) -> pathlib.Path:
     """The rows on which a model would be trained."""
     numbers = random.Random(6)
@@ -313,5 +394,6 @@ def ta_feng(folder: pathlib.Path) -> pathlib.Path:
 SMALL: list[Case] = [
     a_hot_user, a_hot_key, empty_shards, no_rows, types, shaped_csv, unit_columns, examples_of_training,
     kept_of_a_hot_user, kept_of_no_rows, kept_of_types, kept_of_shaped_csv, rollups,
+    joined_tables, left_joined_tables, united_tables, examples_of_a_join,
 ]  # fmt: skip
 CASES: list[Case] = [*SMALL, ta_feng]

@@ -25,7 +25,7 @@ import yaml
 from dp_pipelines.errors import DpError
 from dp_pipelines.jobs.request import request as requests
 from dp_pipelines.jobs.request.request import Request, check
-from dp_pipelines.jobs.run import build, pipelines
+from dp_pipelines.jobs.run import build, pipelines, tables_read
 from dp_pipelines.jobs.run import run as running
 from dp_pipelines.jobs.runners.local import LocalGraph
 from dp_pipelines.jobs.spec import job_file
@@ -114,7 +114,7 @@ class Runs:
         self.file = case.write(folder)
         self._plan: Plan | None = None
         self._request: Request | None = None
-        self._shape: build.ShapeRows | None = None
+        self._shape: tables_read.ShapeRows | None = None
 
     def seen(self, rows: bytes) -> Seen:
         """What a run over these rows shows."""
@@ -163,7 +163,9 @@ class Runs:
     def _run(self, request: Request, staged: pathlib.Path) -> tuple[accumulate.Totals, ...]:
         stage = self.stage(request)
         if self._shape is None:
-            self._shape = build.ShapeRows(request.window, request.rows, request.lookup, tuple(stage.query.columns))
+            self._shape = tables_read.ShapeRows(
+                request.window, request.rows, request.lookup, tuple(stage.query.columns)
+            )
         scale = stage_rows.ScaleValues(stage.query.scales)
         tables = [whole for t in _read(request) for piece in self._shape.process(t) for whole in scale.process(piece)]
         of_shard: dict[int, list[pa.Table]] = {}

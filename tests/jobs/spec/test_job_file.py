@@ -101,7 +101,7 @@ def test_a_job_is_frozen() -> None:
 def test_the_schema_accepts_exactly_the_keys_that_the_loader_accepts() -> None:
     schema = job_file.Job.model_json_schema()
     assert schema["additionalProperties"] is False
-    assert set(schema["required"]) == {"dataset", "privacy_unit", "budget", "source", "stages"}
+    assert set(schema["required"]) == {"dataset", "privacy_unit", "budget", "stages"}
     assert set(schema["$defs"]["Stage"]["properties"]) == set(job_file.Stage.model_fields)
     metrics = schema["$defs"]["Stage"]["properties"]["metrics"]["additionalProperties"]
     assert set(metrics["discriminator"]["mapping"]) == set(registry.metrics())
