@@ -55,6 +55,7 @@ class Source:
         table: names a table in this process's memory, which is read instead of files (`tables`); empty for files.
         rows: in all files, estimated for CSV. They are somebody's: they steer shards and batches, and decide nothing that can be
             seen, no message, figure or exit code.
+        undeclared: whether some CSV file has columns that `types` does not name.
     """
 
     files: tuple[str, ...]
@@ -64,6 +65,7 @@ class Source:
     missing: Mapping[str, RequestError]
     table: str = ""
     rows: int = 0
+    undeclared: bool = False
 
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""
@@ -234,6 +236,7 @@ def look_at_csv(
             hint = nearest(kind, TYPES, "types")
             problems.append(RequestError(field=f"source.types.{name}", message=f"unknown type {kind!r}", hint=hint))
     line_bytes: list[int] = []
+    undeclared = False
     for path, found in zip(files, _each(lambda path: _header(path, form), files), strict=True):
         header, bytes_of_line = found or (None, 0)
         line_bytes.append(bytes_of_line)
@@ -245,6 +248,7 @@ def look_at_csv(
             continue
         doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
         absent = [name for name in types if name not in header]
+        undeclared = undeclared or len(header) > len(types)
         mark = csv_lines.other_separator(header, types)
         if mark:
             message = f"has a header of one column; its separator seems to be {SEPARATORS[mark]}"
@@ -269,7 +273,9 @@ def look_at_csv(
     share = {name: sum(sizes) // len(types) for name in types}
     rows = sum(size // of_line for size, of_line in zip(sizes, line_bytes, strict=True))
     schema = pa.schema(types.items())
-    return Source(files=tuple(files), schema=schema, sizes=share, types=types, missing={}, rows=rows)
+    return Source(
+        files=tuple(files), schema=schema, sizes=share, types=types, missing={}, rows=rows, undeclared=undeclared
+    )
 
 
 def _each(look: Callable[[str], Looked], files: Sequence[str]) -> Iterator[Looked]:
