@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.kernels import accumulate, contributions
-from dp_pipelines.kernels.accumulate import KeptPairs
+from dp_pipelines.kernels.bounding import KeptPairs
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import ClippedUnitSum, RowCount, UnitCount, ValueSum
