@@ -265,7 +265,6 @@ def _units_per_chunk(kernel: Kernel) -> int:
 
 def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: PoissonSampler) -> Floats:
     """The sum of the clipped gradients of all units, or of a fresh sample of them: not yet released."""
-
     summing: Summing = _Floats(kernel, parameters, clip_norm)
     if (step := getattr(kernel, "step", None)) is not None:
         summing = step(parameters, clip_norm)

@@ -54,7 +54,9 @@ def dense(units: Sequence[Coded], layout: CodeLayout = LAYOUT) -> np.ndarray:
 
 def chunk_of(units: Sequence[Coded], multiply: Multiply, layout: CodeLayout = LAYOUT) -> CodedChunk:
     """The units as a chunk, with the products of their rows."""
-    none = Coded(np.zeros((len(layout.hot), 0), np.int64), np.zeros((0, len(layout.scaled_columns)), np.int32), np.zeros(0))
+    none = Coded(
+        np.zeros((len(layout.hot), 0), np.int64), np.zeros((0, len(layout.scaled_columns)), np.int32), np.zeros(0)
+    )
     parts = [none, *units]
     places = np.concatenate([each.places for each in parts], axis=1)
     starts = np.cumsum([each.rows for each in parts])

@@ -216,26 +216,30 @@ def multiply(
         bounds: (units,): written, at least the length of each whitened row.
     """
     pieces, values = len(byte_of), scaled.shape[1]
-    line = np.empty(len(lengths))
+    line, columns = np.empty(len(lengths)), np.empty((MOST_KEPT, pieces), np.int64)
     for unit in range(len(starts) - 1):
         begin, end = starts[unit], starts[unit + 1]
+        kept = end - begin <= MOST_KEPT
         at, longest = product_starts[unit], 0.0
         for row in range(begin, end):
+            own = columns[row - begin if kept else 0]
             spread = lengths[0]
             line[:] = squares[0]
             for piece in range(pieces):
-                column = columns_of[piece, codes[row, byte_of[piece]]]
-                spread += lengths[column]
-                line += squares[column]
+                own[piece] = columns_of[piece, codes[row, byte_of[piece]]]
+                spread += lengths[own[piece]]
+                column = squares[own[piece]]
+                for place in range(len(line)):
+                    line[place] += column[place]
             for place in range(values):
                 part = scaled[row, place] * 2.0**-16
                 spread += lengths[scaled_columns[place]] * part
                 line += squares[scaled_columns[place]] * part
-            kept = end - begin <= MOST_KEPT
             for other in range(begin if kept else row, row + 1):
+                theirs = columns[other - begin if kept else 0]
                 product = line[0]
                 for piece in range(pieces):
-                    product += line[columns_of[piece, codes[other, byte_of[piece]]]]
+                    product += line[theirs[piece]]
                 for place in range(values):
                     product += line[scaled_columns[place]] * (scaled[other, place] * 2.0**-16)
                 if kept:

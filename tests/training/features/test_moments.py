@@ -123,4 +123,6 @@ def test_directions_below_the_noise_are_left_short() -> None:
 
 def test_the_same_release_gives_the_same_matrix() -> None:
     noisy = np.random.default_rng(5).normal(size=moments.size(40)) * 100
-    assert (moments.directions(noisy, 10.0, 1.0).whitening == moments.directions(noisy.copy(), 10.0, 1.0).whitening).all()
+    assert (
+        moments.directions(noisy, 10.0, 1.0).whitening == moments.directions(noisy.copy(), 10.0, 1.0).whitening
+    ).all()

@@ -76,7 +76,9 @@ def test_sums_are_those_of_the_kernel_of_dense_rows(label: Label, norm: float, m
     units = [unit(generator, rows, values(label)) for rows in (1, 2, 3, 10, 32, 33, 70)]
     chunk, parameters = chunk_of(units, made.multiply), some(made, 0.1)
     rows = (dense(units) @ made.columns.matrix).astype(np.float32)
-    expected = LinearKernel(width=WIDTH, label=label).clipped_sum(parameters, Chunk(rows, chunk.labels, chunk.starts), norm)
+    expected = LinearKernel(width=WIDTH, label=label).clipped_sum(
+        parameters, Chunk(rows, chunk.labels, chunk.starts), norm
+    )
     found = made.clipped_sum(parameters, chunk, norm)
     # Rows of numbers cancel, and what float32 may hide of their length is taken off.
     assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
