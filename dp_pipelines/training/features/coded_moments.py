@@ -27,12 +27,8 @@ UNITS = 2**13
 LOW_HALF = np.int64(2**32 - 1)
 
 
-def matrix_of(examples: HasCodedChunks) -> Floats:
-    """The sum over units of the mean of x x' over the unit's examples, from the diagonal up: (width, width).
-
-    Args:
-        examples: of fewer than `exact_sums.MOST_UNITS` units.
-    """
+def sums_of(examples: HasCodedChunks) -> list[tuple[Whole, Whole]]:
+    """The whole numbers, in halves: of two columns of zeros and ones, of one and a scaled value, of two scaled values."""
     layout, width = examples.layout, examples.width
     values = len(layout.scaled_columns)
 
@@ -51,14 +47,24 @@ def matrix_of(examples: HasCodedChunks) -> Floats:
         for own, more in zip(total, found, strict=True):
             for mine, theirs in zip(own, more, strict=True):
                 mine += theirs
+    return total
+
+
+def matrix_of(examples: HasCodedChunks) -> Floats:
+    """The sum over units of the mean of x x' over the unit's examples, from the diagonal up: (width, width).
+
+    Args:
+        examples: of fewer than `exact_sums.MOST_UNITS` units.
+    """
+    layout, width = examples.layout, examples.width
     both, mixed, scaled = (
-        _floats(*own) * 2.0 ** -(WEIGHT_BITS + FEATURE_BITS * steps) for steps, own in enumerate(total)
+        _floats(*own) * 2.0 ** -(WEIGHT_BITS + FEATURE_BITS * steps) for steps, own in enumerate(sums_of(examples))
     )
     matrix = both[:width, :width]
     for place, column in enumerate(layout.scaled_columns):
         for other in range(width):
             matrix[min(column, other), max(column, other)] += mixed[place, other]
-        for above in range(place, values):
+        for above in range(place, len(layout.scaled_columns)):
             matrix[column, layout.scaled_columns[above]] = scaled[place, above]
     return matrix
 
