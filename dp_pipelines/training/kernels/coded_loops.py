@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.training.examples.coded import MOST_KEPT
+from dp_pipelines.training.features.code_layout import CODES
 from dp_pipelines.training.kernels.compiled import compiled
 
 Floats = NDArray[np.float64]
@@ -144,7 +145,7 @@ def add_units(
     """
     outputs, size, values = residuals.shape[1], codes.shape[1], scaled.shape[1]
     width = lines.shape[1]
-    gradient, whitened = np.empty(width + 1), np.empty(width)
+    gradient, whitened, flat = np.empty(width + 1), np.empty(width), sums.reshape(-1)
     for unit in range(len(starts) - 1):
         begin, end = starts[unit], starts[unit + 1]
         rows = end - begin
@@ -194,10 +195,12 @@ def add_units(
             for output in range(outputs):
                 whole = np.int64(np.rint(factor * residuals[row, output]))
                 totals[output] += whole
+                place = output
                 for byte in range(size):
-                    sums[byte, codes[row, byte], output] += whole
-                for place in range(values):
-                    scaled_sums[place, output] += whole * scaled[row, place]
+                    flat[place + outputs * codes[row, byte]] += whole
+                    place += outputs * CODES
+                for value in range(values):
+                    scaled_sums[value, output] += whole * scaled[row, value]
 
 
 @compiled

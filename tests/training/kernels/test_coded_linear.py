@@ -147,6 +147,18 @@ def test_rows_that_cancel_are_as_long_as_what_is_left_of_them() -> None:
     assert 0 < squared_length(made, parameters, [other], 1e-3) <= Fraction(1e-3) ** 2
 
 
+@pytest.mark.parametrize("rows", [2, 64])
+def test_rows_that_almost_cancel_hide_no_length_in_what_float32_rounds_off(rows: int) -> None:
+    """Equal codes, opposite labels, scaled values a step apart: the products of such rows are equal in float32."""
+    made, generator = kernel(BINARY, "even"), np.random.default_rng(8)
+    one, half = unit(generator, 1, [0.0]), rows // 2
+    scaled = np.repeat(one.scaled, rows, axis=0)
+    scaled[:half, 0], scaled[half:, 0] = 30_000, 30_001
+    both = Coded(np.repeat(one.places, rows, axis=1), scaled, np.repeat([0.0, 1.0], half))
+    for norm in (1e-9, 1e-7, 1e-5):
+        assert squared_length(made, made.initial(), [both], norm) <= Fraction(norm) ** 2
+
+
 @pytest.mark.parametrize("label", LABELS, ids=lambda label: type(label).__name__)
 def test_the_longest_units_overflow_nothing_and_still_longer_ones_add_nothing(label: Label) -> None:
     made = CodedLinear(layout=LAYOUT, label=label)
