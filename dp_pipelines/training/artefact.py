@@ -10,6 +10,7 @@ The user imports the object that scores a `JaxModel` and passes it in: no file d
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -146,8 +147,7 @@ class Artefact:
         """
         if not isinstance(self.task.model, LinearModel):
             raise RequestError(field="model", message="is not a linear model, so features have no weights")
-        weights = scoring.linear_weights(self.task, self.parameters, self.whitening)
-        label = self.task.label
+        weights, label = self._weights, self.task.label
         names = [f"weight of {value}" for value in label.classes] if isinstance(label, ClassLabel) else ["weight"]
         columns = {name: weights[:, place] for place, name in enumerate(names)}
         return pa.table({"feature": list(self.encoder.names), **columns})
@@ -204,7 +204,15 @@ class Artefact:
         for start in range(0, max(table.num_rows, 1), rows):
             yield table.slice(start, rows)
 
+    @functools.cached_property
+    def _weights(self) -> Floats:
+        """Of a linear model, see `scoring.linear_weights`: always the same bits, since scores are counted."""
+        return scoring.linear_weights(self.task, self.parameters, self.whitening)
+
     def _scores(self, table: pa.Table, jax_model: Any, alone: bool) -> Floats:
+        if isinstance(self.task.model, LinearModel):
+            found = self.encoder.products(table, self._weights)
+            return found if isinstance(self.task.label, ClassLabel) else found[:, 0]
         return scoring.scores(
             self.task, self.parameters, self.whitening, self.encoder.encode(table), jax_model=jax_model, alone=alone
         )

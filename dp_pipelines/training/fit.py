@@ -114,10 +114,15 @@ class Fit:
         sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
-        examples = training.encoded(stage, self.folder, "encoded", encoder)
+        encoded = training.coded if isinstance(kernel, trainer.CodedKernel) else training.encoded
+        examples = encoded(stage, self.folder, "encoded", encoder)
         whitening, typical = None, encoder.row_norm
         if self.task.whiten:
             whitening, typical = self._whitening(encoder, examples, sizes)
+        if isinstance(kernel, trainer.CodedKernel):
+            kernel = kernel.whitened(whitening)
+            examples = examples.with_products(self.folder, "whitened", kernel.multiply)
+        elif whitening is not None:
             examples = examples.times(self.folder, "whitened", whitening)
         trained = trainer.train(
             kernel,
@@ -197,8 +202,8 @@ class Fit:
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        width = moments.effective_width(noisy, sizes.users, noise.stddev)
-        return moments.whitening(noisy, sizes.users, noise.stddev), math.sqrt(max(width, 1.0))
+        directions = moments.directions(noisy, sizes.users, noise.stddev)
+        return directions.whitening, math.sqrt(max(directions.effective_width, 1.0))
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]

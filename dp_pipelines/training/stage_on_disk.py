@@ -1,9 +1,9 @@
 """Runs a stage of the plan over examples on disk: the kernels and the draw of a Beam stage, table by table, in-process.
 
 In: a frozen stage, tables with whole units. Out: the released table, as `PrivateAggregate` would give it. Holds:
-besides one table, only a partial aggregate of each table is in memory; selection and noise are drawn once, by the same
-step as everywhere. Not covered: two calls are two draws, only one of which may ever be seen; a unit in two tables,
-whose rows would be bounded twice.
+besides a few tables, one for each thread, only a partial aggregate of each is in memory; selection and noise are drawn
+once, by the same step as everywhere. Not covered: two calls are two draws, only one of which may ever be seen; a unit
+in two tables, whose rows would be bounded twice.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import Category, Number
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
+from dp_pipelines.training import threads
 from dp_pipelines.training.features import category_values
 from dp_pipelines.training.kept_draws import Released
 
@@ -68,11 +69,13 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     ['_all', 'users', 'users_stddev']
     """
     layout, statistics = stage.layout, stage.statistics
-    partials = []
-    for table in tables:
+
+    def of(table: pa.Table) -> pa.Table:
         table = one_partition.for_stage(table, layout.partitions)
         partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
-        partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
+        return partial if layout.public is None else accumulate.by_public_index(partial, layout)
+
+    partials = list(threads.in_order(of, iter(tables)))
     if layout.public is not None:
         totals = accumulate.merge_public(partials, layout, statistics, 0, 1)
     else:
