@@ -97,7 +97,7 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
         metrics: dict[str, Metric] = {
             feature: Quantiles(
                 number.column,
-                quantiles=[cut / number.cells for cut in range(1, number.cells)],
+                quantiles=_ranks(number.cells, rule.bin_ranks),
                 min_value=number.min_value,
                 max_value=number.max_value,
             )
@@ -186,6 +186,16 @@ def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> No
         if tasks[name].held_out != tasks[names[0]].held_out:
             message = f"differs from that of {names[0]!r}: units are divided once for a whole plan"
             raise RequestError(field=f"stages.{name}.held_out", message=message, hint="hold out the same part in both")
+
+
+def _ranks(bins: int, most: int) -> list[float]:
+    """The ranks that divide values into so many equal parts; as many as fit between them, so that each of these is there too.
+
+    >>> _ranks(4, 0), len(_ranks(4, 100)), _ranks(4, 100)[24]
+    ([0.25, 0.5, 0.75], 99, 0.25)
+    """
+    whole = bins * max(1, most // bins)
+    return [rank / whole for rank in range(1, whole)]
 
 
 def _statistics(query: Query) -> int:

@@ -11,10 +11,9 @@ import dataclasses
 import functools
 import io
 import itertools
-import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,7 @@ from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
 from dp_pipelines.training.examples.split import refuse_foreign
-from dp_pipelines.training.features import moments
+from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
@@ -72,6 +71,9 @@ class Fit:
         key: divides the units; the same for all runs of a plan, and not secret.
         salt: the run's own 64-bit number, which decides which contributions are kept.
         tell: is told about progress, in public words.
+        whole: the columns that hold whole numbers, by their public types: never by what tables of examples hold, since there is
+            none
+            without examples.
         drawing: draws; INTERNAL, for the audit and tests.
     """
 
@@ -84,6 +86,7 @@ class Fit:
     key: bytes
     salt: int
     tell: Callable[[str], None]
+    whole: Collection[str] = ()
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
 
     def refuse_unfit(self) -> None:
@@ -155,7 +158,10 @@ class Fit:
         edges: dict[str, tuple[float, ...]] = {}
         if numbers:
             released = self._table(training, training_parts.bins_of(self.name))
-            edges = {name: stage_on_disk.edges_of(released, name, number) for name, number in numbers.items()}
+            edges = {
+                name: stage_on_disk.edges_of(released, name, number, whole=number.column in self.whole)
+                for name, number in numbers.items()
+            }
         vocabulary = {
             name: stage_on_disk.categories_of(
                 self._table(training, training_parts.vocabulary_of(self.name, name)), category, "users"
@@ -180,7 +186,10 @@ class Fit:
     def _whitening(
         self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
     ) -> tuple[NDArray[np.float64], float]:
-        """The matrix, and the norm of a typical whitened row: both follow from the released moments."""
+        """The matrix, and the norm of a typical whitened row: both follow from the released moments.
+
+        Columns whose moment is within its noise have no part in either.
+        """
         name = training_parts.moments_of(self.name)
         stage = self.stages[name]
         noise = self.drawing.noisy_sum(
@@ -197,8 +206,8 @@ class Fit:
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        width = moments.effective_width(noisy, sizes.users, noise.stddev)
-        return moments.whitening(noisy, sizes.users, noise.stddev), math.sqrt(max(width, 1.0))
+        seen = seen_columns.seen(noisy, sizes.users, noise.stddev)
+        return seen.whitening, seen.typical
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]
@@ -218,7 +227,15 @@ class Fit:
         return pa.table(columns)
 
 
-def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str], *, run: int | None = None) -> Fitted:
+def train(
+    plan: Plan,
+    name: str,
+    tables: Tables,
+    output: str | os.PathLike[str],
+    *,
+    run: int | None = None,
+    whole: Collection[str] = (),
+) -> Fitted:
     """Train a stage of a plan in one process, once, and write its files.
 
     For pipelines of your own; `dp-pipelines run` does the same with a ledger, from which a killed run can continue.
@@ -230,6 +247,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
             (`transforms.examples.BoundedExamples` writes such files, `training.examples.bounded_examples.tables` reads them).
         output: the folder to write, which must not exist.
         run: which run, if the plan is for several.
+        whole: the columns of features that hold whole numbers alone, as is publicly known: bins are cut between them.
 
     Raises:
         RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed,
@@ -254,6 +272,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
             key=plan.digest.encode(),
             salt=int(entropy.words(1)[0]),
             tell=lambda text: None,
+            whole=whole,
         )
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted

@@ -172,8 +172,8 @@ FAULTS = {
     ),
     "the true unit count in the whitening": Fault(
         f"{FIT}_whitening",
-        "moments.whitening(noisy, sizes.users",
-        "moments.whitening(noisy, examples.rows_for(stage).units",
+        "seen_columns.seen(noisy, sizes.users",
+        "seen_columns.seen(noisy, examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "second moments without noise": Fault(

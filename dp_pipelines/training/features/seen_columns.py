@@ -1,0 +1,88 @@
+"""Which columns of the features are told apart from nothing by their released moments; the others are dropped.
+
+In: released second moments, the released number of units, the known noise. Out: the columns that stand out; a whitening matrix
+that gives all others no weight. Holds: all of it is post-processing of the release; the
+constant stays. A column is dropped for all examples alike: no row decides what becomes of it. Not covered: the release, and
+how a matrix is whitened (`moments`).
+"""
+
+# The moment of a column of zeros and ones is the number of units that have it, in parts of their examples. Where it is within its
+# noise, hardly anybody does: of a bin that no value falls into, or a place for a category that was not found. The model would
+# give it a weight all the same, made of noise alone.
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.training.features import moments
+from dp_pipelines.training.kept_draws import Released
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+STANDS_OUT = 3.0
+"""Standard deviations of its noise above which a moment is one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SeenColumns:
+    """What released moments say of the columns.
+
+    Args:
+        columns: (width,) whether each stands out.
+        whitening: (width, width), symmetric, finite; zero in rows and columns of those that do not.
+        typical: the norm of a typical whitened row.
+    """
+
+    columns: Flags
+    whitening: Floats
+    typical: float
+
+
+def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
+    """Whether the moment of each column stands out of its noise. The constant always counts as if it did.
+
+    Args:
+        noisy: the release of `moments.clipped_moments`.
+        noise_stddev: of each of its coordinates.
+
+    >>> standing_out(np.array([400.0, 0.0, 2.0]), 1.0).tolist(), standing_out(np.array([400.0, 0.0, 2.0]), 0.5).tolist()
+    ([True, False], [True, True])
+    """
+    width = width_of(noisy)
+    rows, columns = np.triu_indices(width)
+    found: Flags = noisy[rows == columns] > STANDS_OUT * noise_stddev
+    found[0] = True
+    return found
+
+
+def seen(noisy: Floats, units: Released, noise_stddev: float) -> SeenColumns:
+    """The columns that stand out, and how they are whitened: as if the others did not exist.
+
+    Args:
+        noisy: the release of `moments.clipped_moments`.
+        units: the released number of units.
+        noise_stddev: of each coordinate of `noisy`.
+
+    >>> seen(np.array([400.0, 0.0, 0.0]), 100.0, 1.0).whitening[1].tolist()
+    [0.0, 0.0]
+    """
+    columns = standing_out(noisy, noise_stddev)
+    both = np.flatnonzero(columns)
+    rows, across = np.triu_indices(len(columns))
+    of_these = noisy[columns[rows] & columns[across]]
+    whitening = np.zeros((len(columns), len(columns)))
+    whitening[np.ix_(both, both)] = moments.whitening(of_these, units, noise_stddev)
+    width = moments.effective_width(of_these, units, noise_stddev)
+    return SeenColumns(columns=columns, whitening=whitening, typical=math.sqrt(max(width, 1.0)))
+
+
+def width_of(noisy: Floats) -> int:
+    """How many columns moments are of.
+
+    >>> width_of(np.zeros(6))
+    3
+    """
+    return (math.isqrt(8 * len(noisy) + 1) - 1) // 2
