@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import ClassLabel, TrainModel
 from dp_pipelines.training.evaluation_cells import kind_of
-from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point
+from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point, Threshold
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +52,9 @@ class Evaluation:
         roc: for a binary label, the shares of false and of true examples above each edge, from the highest edge down.
         confusion: counts, true by predicted.
         ties: for a binary label, the share of pairs of a true and a false example that share a bin: the measured AUC is
-            off by at most half of it, whatever the model is.
+            off by at most half of it, whatever the model is, and says so (`hidden`).
+        thresholds: for a binary label, what is found above each edge, from the highest down: recall, precision, lift.
+        baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the mean.
     """
 
     kind: str
@@ -66,6 +69,8 @@ class Evaluation:
     roc: tuple[tuple[EstimatedMeasure, EstimatedMeasure], ...] = ()
     confusion: tuple[tuple[EstimatedMeasure, ...], ...] = ()
     ties: float | None = None
+    thresholds: tuple[Threshold, ...] = ()
+    baselines: Mapping[str, Mapping[str, EstimatedMeasure]] = FrozenMapping({})
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, with everything that was released."""
@@ -83,6 +88,11 @@ class Evaluation:
             "roc": [{"false": false.to_json(), "true": true.to_json()} for false, true in self.roc],
             "confusion": [[count.to_json() for count in row] for row in self.confusion],
             "ties": self.ties,
+            "thresholds": [threshold.to_json() for threshold in self.thresholds],
+            "baselines": {
+                name: {measure: estimate.to_json() for measure, estimate in of.items()}
+                for name, of in self.baselines.items()
+            },
         }
 
     def text(self) -> str:
