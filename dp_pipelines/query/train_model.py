@@ -7,6 +7,7 @@ on data; what a `TrainModel` says is public, the number of columns that the mode
 
 import dataclasses
 import itertools
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -315,6 +316,15 @@ class Steps:
 
     def __post_init__(self) -> None:
         checks.declared(self)
+
+    @property
+    def averaged(self) -> int:
+        """How many of the last steps are averaged.
+
+        >>> Steps(steps=5).averaged, Steps(steps=5, average=0.0).averaged
+        (3, 1)
+        """
+        return min(self.steps, max(1, math.ceil(self.average * self.steps - 1e-6)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -346,23 +346,42 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
     if table.num_columns < 2 or table.column_names[0] != "feature" or table.num_rows < 2:
         return None
     names = [label(text(name)) for name in table.column(0).to_pylist()]
-    panels, several = [], table.num_columns > 2
+    weights = [name for name in table.column_names[1:] if not name.startswith("stddev")]
+    panels, several = [], len(weights) > 1
     most = min(MOST_WEIGHTS // 2 if several else MOST_WEIGHTS, table.num_rows - 1)
-    for column in table.column_names[1 : 1 + MOST_CLASSES]:
-        if not pa.types.is_floating(table.column(column).type) and not pa.types.is_integer(table.column(column).type):
+    known = True
+    for column in weights[:MOST_CLASSES]:
+        values, stddevs = _numbers(table, column), _numbers(table, column.replace("weight", "stddev", 1))
+        if values is None:
             return None
-        values = np.nan_to_num(
-            table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0
-        )
-        values = np.where(np.abs(values) < LARGEST, values, 0.0)
-        chosen = 1 + np.argsort(-np.abs(values[1:]), kind="stable")[:most]  # the first is the constant
-        listed = [names[at] for at in chosen]
-        notes = [f"{values[at]:.3g}" for at in chosen]
-        title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(listed[:3], notes[:3], strict=True))
-        bars = np.zeros(len(chosen))
-        svg = bar_chart(listed, values[chosen], bars, notes, label(title))
+        known = known and stddevs is not None
+        bars = np.zeros(len(values)) if stddevs is None else ERROR_BAR * stddevs
+        # The first is the constant. Where noise is known, a weight within it is none that says anything.
+        listed = 1 + np.argsort(-np.abs(values[1:]), kind="stable")
+        chosen = listed[(np.abs(values) > bars)[listed]][:most]
+        if not len(chosen):
+            panels.append({"name": label(column) if several else "", "svg": None})
+            continue
+        called = [names[at] for at in chosen]
+        notes = [
+            f"{values[at]:.3g}" if stddevs is None else with_error_bar(values[at], float(stddevs[at])) for at in chosen
+        ]
+        title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(called[:3], notes[:3], strict=True))
+        svg = bar_chart(called, values[chosen], bars[chosen], notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
-    return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name}
+    return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name, "known": known}
+
+
+def _numbers(table: pa.Table, column: str) -> Floats | None:
+    """A column of numbers that can be drawn; None where there is none."""
+    if column not in table.column_names:
+        return None
+    kind = table.column(column).type
+    if not pa.types.is_floating(kind) and not pa.types.is_integer(kind):
+        return None
+    values = np.nan_to_num(table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
+    found: Floats = np.where(np.abs(values) < LARGEST, values, 0.0)
+    return found
 
 
 def _array(values: Any) -> Floats:

@@ -54,7 +54,8 @@ class Evaluation:
         ties: for a binary label, the share of pairs of a true and a false example that share a bin: the measured AUC is
             off by at most half of it, whatever the model is, and says so (`hidden`).
         thresholds: for a binary label, what is found above each edge, from the highest down: recall, precision, lift.
-        baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the mean.
+        baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the
+            mean.
     """
 
     kind: str

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
@@ -29,7 +28,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer
+from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer, weight_errors
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
@@ -118,18 +117,22 @@ class Fit:
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
         examples = training.encoded(stage, self.folder, "encoded", encoder)
-        whitening, typical = None, encoder.row_norm
+        seen, typical = None, encoder.row_norm
         if self.task.whiten:
-            whitening, typical = self._whitening(encoder, examples, sizes)
-            examples = examples.times(self.folder, "whitened", whitening)
+            seen = self._whitening(encoder, examples, sizes)
+            typical = seen.typical
+            examples = examples.times(self.folder, "whitened", seen.whitening)
+        clip_norm = self.task.steps.clip_norm or CLIP * typical
+        multiplier = training_noise.multiplier(stage)
+        reach = 1.0 if self.task.whiten else encoder.row_norm**2
         trained = trainer.train(
             kernel,
             examples.rows_for(stage),
             self.task.steps,
-            clip_norm=self.task.steps.clip_norm or CLIP * typical,
-            multiplier=training_noise.multiplier(stage),
+            clip_norm=clip_norm,
+            multiplier=multiplier,
             divisor=sizes.examples,
-            reach=1.0 if self.task.whiten else encoder.row_norm**2,
+            reach=reach,
             draws=self.draws,
             name=self.name,
             tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
@@ -140,13 +143,26 @@ class Fit:
             task=self.task,
             encoder=encoder,
             parameters=trained.parameters,
-            whitening=whitening,
+            whitening=None if seen is None else seen.whitening,
             privacy=statement,
             preparation=preparation or Preparation(),
             path=trained.path,
         )
         self.tell(f"evaluating {self.name}")
-        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact, held_out))
+        found = self._evaluation(artefact, held_out)
+        if seen is not None:
+            stddevs = weight_errors.stddevs(
+                self.task,
+                trained.parameters,
+                seen,
+                found,
+                gradient_stddev=float(multiplier)
+                * clip_norm
+                / (max(1.0, sizes.examples) * self.task.steps.sampling_rate),
+                learning_rate=self.task.steps.learning_rate or trainer.default_rate(kernel, reach),
+            )
+            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
+        return Fitted(artefact=artefact, evaluation=found)
 
     def _divided(self) -> tuple[TrainingUnits, HeldOutUnits]:
         """The examples, by the group of their units."""
@@ -185,7 +201,7 @@ class Fit:
 
     def _whitening(
         self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
-    ) -> tuple[NDArray[np.float64], float]:
+    ) -> seen_columns.SeenColumns:
         """The matrix, and the norm of a typical whitened row: both follow from the released moments.
 
         Columns whose moment is within its noise have no part in either.
@@ -206,8 +222,7 @@ class Fit:
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        seen = seen_columns.seen(noisy, sizes.users, noise.stddev)
-        return seen.whitening, seen.typical
+        return seen_columns.seen(noisy, sizes.users, noise.stddev, encoder.one_of)
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]

@@ -39,7 +39,8 @@ class EstimatedMeasure:
         value: None if the counts do not tell.
         noise: the standard deviation due to the noise of the release.
         sampling: an upper bound on the standard deviation due to the choice of held-out units.
-        hidden: how far off the value may be at most beside these, since bins do not tell their scores apart; None: it is exact, or
+        hidden: how far off the value may be at most beside these, since bins do not tell their scores apart; None: it is exact,
+            or
             the bins are part of what it says.
     """
 

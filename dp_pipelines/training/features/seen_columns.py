@@ -12,6 +12,7 @@ how a matrix is whitened (`moments`).
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,16 @@ class SeenColumns:
     Args:
         columns: (width,) whether each stands out.
         whitening: (width, width), symmetric, finite; zero in rows and columns of those that do not.
+        moments: (width, width), symmetric: the mean of x x' over units, with the noise of the release; zero likewise.
         typical: the norm of a typical whitened row.
+        one_of: columns of which each row has exactly one.
     """
 
     columns: Flags
     whitening: Floats
+    moments: Floats
     typical: float
+    one_of: Sequence[Sequence[int]] = ()
 
 
 def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
@@ -58,25 +63,52 @@ def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
     return found
 
 
-def seen(noisy: Floats, units: Released, noise_stddev: float) -> SeenColumns:
+def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()) -> SeenColumns:
     """The columns that stand out, and how they are whitened: as if the others did not exist.
 
     Args:
         noisy: the release of `moments.clipped_moments`.
         units: the released number of units.
         noise_stddev: of each coordinate of `noisy`.
+        one_of: columns of which each row has exactly one, so that they add up to the constant: those of each feature. No example
+            tells what a weight more on all of them and less on the constant would do, and noise has no part in it either.
 
-    >>> seen(np.array([400.0, 0.0, 0.0]), 100.0, 1.0).whitening[1].tolist()
+    >>> seen(np.array([400.0, 0.0, 0.0]), Released(100.0), 1.0).whitening[1].tolist()
     [0.0, 0.0]
     """
     columns = standing_out(noisy, noise_stddev)
-    both = np.flatnonzero(columns)
+    kept = np.flatnonzero(columns)
     rows, across = np.triu_indices(len(columns))
     of_these = noisy[columns[rows] & columns[across]]
-    whitening = np.zeros((len(columns), len(columns)))
-    whitening[np.ix_(both, both)] = moments.whitening(of_these, units, noise_stddev)
+    near, far = np.triu_indices(len(kept))
+    root = np.where(near == far, 1.0, math.sqrt(2))  # off the diagonal, moments are released times sqrt(2)
+    means = np.zeros((len(kept), len(kept)))
+    means[near, far] = means[far, near] = of_these / root
+    told = _told_by_examples(columns, one_of)
+    means = told @ means @ told
+    of_these = means[near, far] * root
     width = moments.effective_width(of_these, units, noise_stddev)
-    return SeenColumns(columns=columns, whitening=whitening, typical=math.sqrt(max(width, 1.0)))
+    both = np.ix_(kept, kept)
+    whitening, matrix = np.zeros((2, len(columns), len(columns)))
+    whitening[both] = told @ moments.whitening(of_these, units, noise_stddev) @ told
+    matrix[both] = means / max(1.0, units)
+    typical = math.sqrt(max(width, 1.0))
+    return SeenColumns(columns=columns, whitening=whitening, moments=matrix, typical=typical, one_of=one_of)
+
+
+def _told_by_examples(columns: Flags, one_of: Sequence[Sequence[int]]) -> Floats:
+    """The projection, of the columns that stand out, on the directions in which examples can differ."""
+    apart = np.zeros((len(columns), len(one_of)))
+    apart[0] = 1.0
+    for place, listed in enumerate(one_of):
+        apart[list(listed), place] = -1.0
+    there = apart[columns][:, [bool(columns[list(listed)].any()) for listed in one_of]]
+    whole = np.eye(int(columns.sum()))
+    if not there.size:
+        return whole
+    basis, _ = np.linalg.qr(there)
+    result: Floats = whole - basis @ basis.T
+    return result
 
 
 def width_of(noisy: Floats) -> int:

@@ -47,6 +47,17 @@ def test_with_its_true_noise_hardly_any_empty_column_is_taken_for_one() -> None:
     assert seen_columns.standing_out(released(empty), STDDEV / 2)[1:].sum() > 5
 
 
+def test_noise_moves_no_weights_in_directions_that_no_example_tells_apart() -> None:
+    """More on both columns of a feature and less on the constant: the same score for every example."""
+    found = seen_columns.seen(released(columns()), Released(4000.0), STDDEV, [[1, 2, 3]])
+    assert found.whitening @ np.array([-1.0, 1.0, 1.0, 0.0]) == pytest.approx(np.zeros(4), abs=1e-12)
+    plain = seen_columns.seen(released(columns()), Released(4000.0), STDDEV)
+    assert np.abs(plain.whitening @ np.array([-1.0, 1.0, 1.0, 0.0])).max() > 1
+    # What examples tell apart is whitened as well as before.
+    rows = columns() @ found.whitening
+    assert np.linalg.eigvalsh(rows.T @ rows / 4000)[-2:] == pytest.approx([1.0, 1.0], abs=0.1)
+
+
 def test_the_constant_stays_whatever_the_noise_is() -> None:
     assert seen_columns.standing_out(np.full(6, -1e9), STDDEV).tolist() == [True, False, False]
     found = seen_columns.seen(np.full(6, -1e9), Released(0.0), STDDEV)
@@ -79,7 +90,9 @@ def test_of_a_trained_model_the_weights_of_empty_columns_are_zero(tmp_path: path
         salt=7,
         tell=lambda text: None,
     ).run(Statement(unit="who", epsilon=1.0, delta=1e-6, plan=""))
-    weights = dict(zip(*(column.to_pylist() for column in fitted.artefact.linear_table().columns), strict=True))
+    listed = fitted.artefact.linear_table()
+    weights = dict(zip(listed.column("feature").to_pylist(), listed.column("weight").to_pylist(), strict=True))
+    stddevs = dict(zip(listed.column("feature").to_pylist(), listed.column("stddev").to_pylist(), strict=True))
     empty = [
         "x in [50, 60)",
         "x in [60, 70)",
@@ -88,8 +101,9 @@ def test_of_a_trained_model_the_weights_of_empty_columns_are_zero(tmp_path: path
         "kind: free place 1",
         "kind is another or missing",
     ]
-    assert [weights[name] for name in empty] == [0.0] * len(empty)
-    assert all(abs(weights[name]) > 0 for name in ("constant", "x below 1", "x in [2, 50)", "kind = a"))
+    assert [weights[name] for name in empty] == [stddevs[name] for name in empty] == [0.0] * len(empty)
+    seen = ("constant", "x below 1", "x in [1, 2)", "x in [2, 50)", "kind = a", "kind = b")
+    assert all(abs(weights[name]) > 0 and stddevs[name] > 0 for name in seen)
 
 
 @pytest.mark.parametrize("width", [1, 2, 50])
