@@ -25,6 +25,8 @@ class Sharing:
         best: the weight of a stage that chooses the best partitions, where it declares none, beside 1 for others.
         bin_ranks: of a train stage, from quantiles of at most so many ranks are the bins of a feature made; 0: from those that
             divide it into bins, and no others.
+        caps_votes: whether a unit votes for no more values of a category than it may have examples.
+        units_count_once: whether each held-out unit counts once in the evaluation, where the job leaves that open.
     """
 
     number: int
@@ -34,6 +36,8 @@ class Sharing:
     training: FrozenMapping[float]
     best: float
     bin_ranks: int = 0
+    caps_votes: bool = False
+    units_count_once: bool = False
 
     def together(self, shares: Iterable[float]) -> float:
         """The share that costs as much as all of these."""
@@ -67,7 +71,7 @@ SECOND = Sharing(
 many. A histogram mostly has Laplace noise, so that a fiftieth of the budget, which would do for Gaussian noise, would give it
 five times the noise (docs/benchmarks/bounds.md)."""
 
-NOW = dataclasses.replace(SECOND, number=3, bin_ranks=100)
+NOW = dataclasses.replace(SECOND, number=3, bin_ranks=100, caps_votes=True, units_count_once=True)
 """The rule of plans that are made now: the same shares. More ranks of a tree of counts cost nothing more, and show which values
 many rows share (training.features.bin_edges)."""
 

@@ -197,6 +197,13 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
                 f"about {public_number(100 * part_out)}% of the units, chosen by a hash; the model never saw them",
             )
         )
+        counted = amount(task.get("evaluation_examples"))
+        once = task.get("weighting") == "units" or (task.get("weighting") is None and counted is None)
+        words = f"each {unit} once, with one of its examples"
+        if not once:
+            each = "several" if counted is None else public_number(counted)
+            words = f"examples, at most {each} of one {unit}: one with more of them counts more"
+        found.append(("Counted in the evaluation", words))
     return found
 
 

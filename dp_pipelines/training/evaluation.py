@@ -169,7 +169,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     sound = values.shape in ((used,), (training_parts.cell_count(task),)) and np.isfinite(values).all()
     if not sound or not 0 <= stddev < math.inf:
         raise RequestError(field="counts", message=f"must be {used} finite numbers with a standard deviation")
-    values, per_unit = values[:used], min(task.evaluation_examples, task.max_examples_per_unit)
+    values, per_unit = values[:used], task.counted_examples
     kind, bins = kind_of(task), np.array(edges(task))
     seen = Counts(values=np.clip(values, -MOST_COUNTED, MOST_COUNTED), stddev=float(stddev), per_unit=per_unit)
     with np.errstate(all="ignore"):  # anything but a number becomes None

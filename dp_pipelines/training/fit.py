@@ -125,13 +125,14 @@ class Fit:
         clip_norm = self.task.steps.clip_norm or CLIP * typical
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else encoder.row_norm**2
+        divisor = sizes.examples
         trained = trainer.train(
             kernel,
             examples.rows_for(stage),
             self.task.steps,
             clip_norm=clip_norm,
             multiplier=multiplier,
-            divisor=sizes.examples,
+            divisor=divisor,
             reach=reach,
             draws=self.draws,
             name=self.name,
@@ -151,15 +152,10 @@ class Fit:
         self.tell(f"evaluating {self.name}")
         found = self._evaluation(artefact, held_out)
         if seen is not None:
+            rate = self.task.steps.learning_rate or trainer.default_rate(kernel, reach)
+            of_gradient = float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps)
             stddevs = weight_errors.stddevs(
-                self.task,
-                trained.parameters,
-                seen,
-                found,
-                gradient_stddev=float(multiplier)
-                * clip_norm
-                / (max(1.0, sizes.examples) * self.task.steps.sampling_rate),
-                learning_rate=self.task.steps.learning_rate or trainer.default_rate(kernel, reach),
+                self.task, trained.parameters, seen, found, gradient_stddev=of_gradient, learning_rate=rate
             )
             artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
         return Fitted(artefact=artefact, evaluation=found)

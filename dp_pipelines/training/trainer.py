@@ -173,6 +173,11 @@ def default_rate(kernel: Kernel, reach: float) -> float:
     return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
 
 
+def scale_of(divisor: Released, steps: Steps) -> float:
+    """What sums of gradients are divided by: about how many examples are in one."""
+    return max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+
+
 def fit(
     kernel: Kernel,
     examples: Units,
@@ -185,7 +190,7 @@ def fit(
     tell: Callable[[int], None],
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
-    scale = max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+    scale = scale_of(divisor, steps)
     rate = steps.learning_rate or default_rate(kernel, 1.0)
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):

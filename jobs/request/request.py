@@ -29,7 +29,7 @@ from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
-from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.query.train_model import EVALUATED, TrainModel
 from dp_pipelines.release.shown_rows import ShownRows
 
 Result = TypeVar("Result")
@@ -70,6 +70,12 @@ class Request:
         """SHA-256 of everything that the job file asks for beside the budget: what the same run id must always mean."""
         # What has its default is left out, so that a later version, which knows more keys, sees the same run.
         job = self.file.job.model_dump(mode="json", exclude={"budget", "expect"}, exclude_defaults=True)
+        for stage in job.get("stages", {}).values():
+            evaluation = stage.get("evaluation", {})
+            if evaluation.get("max_examples_per_unit") == EVALUATED:  # the default of earlier versions
+                del evaluation["max_examples_per_unit"]
+                if not evaluation:
+                    del stage["evaluation"]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         return hashlib.sha256(json.dumps([job, given], sort_keys=True).encode()).hexdigest()
 
