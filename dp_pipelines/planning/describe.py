@@ -149,6 +149,24 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     return described
 
 
+def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | None:
+    """What it costs a train stage that a unit may have several examples; None where it may have one.
+
+    Args:
+        sizes: the stage that counts training units and their examples.
+        task: what is learnt.
+    """
+    most = task.max_examples_per_unit
+    (stddev,) = [n.stddev for s, n in zip(sizes.statistics, sizes.noises, strict=True) if s == ROWS and n is not None]
+    if most == 1:
+        return None
+    words = (
+        f"the number of examples has noise of {stddev:,.0f}, since a unit may have {most:,}; with max_examples_per_unit: 1 it "
+        f"would be {stddev / most:,.0f}: where units have few examples, lower it"
+    )
+    return {"stddev": stddev, "stddev_with_one": stddev / most, "words": words}
+
+
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:
     """A stage as `plan --json` shows it."""
     noises = {s.name: n for s, n in zip(stage.statistics, stage.noises, strict=True) if n is not None}

@@ -396,7 +396,11 @@ class Plan:
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
-            described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
+            task = self.trained.get(stage.name)
+            described = describe.sums_to_json(stage, share, task)
+            if task is not None:
+                sizes = self.stages[training_parts.users_of(stage.name)]
+                described["cost_of_examples"] = describe.cost_of_examples(sizes, task)
         else:
             expect = None if stage.query.is_total else self.expect  # which is about a group
             described = describe.stage_to_json(stage, share, expect)

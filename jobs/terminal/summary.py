@@ -90,6 +90,10 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
                 out.print(f"  [bold]warning:[/bold] {escape(shown(said['warning']))}")
         if stage.get("label"):
             out.print(f"  label {escape(shown(stage['label']))}")
+        if stage.get("weighting"):
+            out.print(f"  evaluation: {escape(shown(stage['weighting']))}")
+        if stage.get("cost_of_examples"):
+            out.print(f"  {escape(shown(stage['cost_of_examples']['words']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")

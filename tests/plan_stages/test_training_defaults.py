@@ -83,3 +83,13 @@ def test_with_one_example_a_category_needs_fewer_units() -> None:
     assert one is not None
     assert four is not None
     assert one < 0.5 * four
+
+
+def test_a_plan_says_what_it_costs_that_a_unit_may_have_many_examples() -> None:
+    few, many = (Plan(**BUDGET, stages=stages(max_examples_per_unit=most)).to_json()["stages"] for most in (1, 32))
+    (of_one,), (said,) = ([s["cost_of_examples"] for s in each if s["name"] == "m"] for each in (few, many))
+    assert of_one is None
+    counts = next(s for s in few if s["name"] == "m.users")["metrics"]["examples"]
+    assert said["stddev_with_one"] == pytest.approx(counts["stddev"], rel=0.05)
+    assert said["stddev"] == pytest.approx(32 * said["stddev_with_one"])
+    assert "max_examples_per_unit: 1" in said["words"]
