@@ -52,7 +52,7 @@ class Evaluation:
         roc: for a binary label, the shares of false and of true examples above each edge, from the highest edge down.
         confusion: counts, true by predicted.
         ties: for a binary label, the share of pairs of a true and a false example that share a bin: the measured AUC is
-            off by at most half of it, whatever the model is, and says so (`hidden`).
+            off by at most half of it, whatever the model is.
         thresholds: for a binary label, what is found above each edge, from the highest down: recall, precision, lift.
         baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the
             mean.

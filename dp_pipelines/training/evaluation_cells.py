@@ -95,7 +95,7 @@ class BinaryCells(CellKind):
         safe = np.clip(said, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
         loss = -np.where(true > 0, np.log(safe), np.log1p(-safe))
         right = (true == above).astype(float)
-        auc, ties = measures.auc(seen)
+        auc, ties = measures.auc(seen, bins)
         curve = []
         for edge in range(count - 1, 0, -1):
             over = np.tile((np.arange(count) >= edge).astype(float), 2)

@@ -12,7 +12,7 @@ is no value.
 # changes no measure here, so another choice of units moves it by the same derivatives: for independent examples the
 # variance is the sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. Both errors use
 # the counts in place of their expectations; the second counts negative ones as zero. What bins hide is a third one, of the AUC
-# alone: pairs of a true and a false example in one bin count half, and the model may rank all of them right, or none.
+# alone: pairs of a true and a false example in one bin count half, and the model may rank them better than that.
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ class EstimatedMeasure:
         value: None if the counts do not tell.
         noise: the standard deviation due to the noise of the release.
         sampling: an upper bound on the standard deviation due to the choice of held-out units.
-        hidden: how far off the value may be at most beside these, since bins do not tell their scores apart; None: it is exact,
+        hidden: how far off the value may be beside these, since bins do not tell their scores apart; None: it is exact,
             or
             the bins are part of what it says.
     """
@@ -141,13 +141,14 @@ class Counts:
         return self.ratio(above, below, low=0.0, high=1.0)
 
 
-def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
+def auc(seen: Counts, bins: Floats) -> tuple[EstimatedMeasure, float | None]:
     """The probability that a true example scores higher than a false one, with ties counted half; and the share of ties.
 
     Args:
         seen: counts of false examples by bin, then of true ones.
+        bins: the edges, in probabilities.
 
-    >>> auc(Counts(values=np.array([3.0, 1.0, 1.0, 3.0]), stddev=0.0, per_unit=1))[0].value
+    >>> auc(Counts(values=np.array([3.0, 1.0, 1.0, 3.0]), stddev=0.0, per_unit=1), np.array([0.0, 0.5, 1.0]))[0].value
     0.75
     """
     false, true = np.split(seen.values, 2)
@@ -159,11 +160,27 @@ def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
     above = 1 - (np.cumsum(true) - true / 2) / trues
     value = float(true @ below) / trues
     gradient = np.concatenate([(above - value) / falses, (below - value) / trues])
-    ties = float((np.maximum(false, 0) / falses) @ (np.maximum(true, 0) / trues))
+    tied = (np.maximum(false, 0) / falses) * (np.maximum(true, 0) / trues)
+    ties = float(tied.sum())
     found = seen.estimate(value, gradient, low=0.0, high=1.0)
     if found.value is None or not math.isfinite(ties):
         return found, None
-    return dataclasses.replace(found, hidden=min(ties, 1.0) / 2), min(ties, 1.0)
+    return dataclasses.replace(found, hidden=min(float(tied @ _ranked_inside(bins)) / 2, 0.5)), min(ties, 1.0)
+
+
+def _ranked_inside(bins: Floats) -> Floats:
+    """How much better than by chance examples of one bin may be ranked, for each bin: 1 is without an error.
+
+    Where the odds of a true example rise by a factor r^2 over a bin, the examples at its two ends are ranked by (r - 1) / (r + 1)
+    better than by chance, and no others are ranked better. The factor is the square of what the edges say, so that a model may be
+    half as sure as it should be. It is unbounded in the first and in the last bin.
+
+    >>> _ranked_inside(np.array([0.0, 0.5, 0.75, 1.0])).tolist()
+    [1.0, 0.5, 1.0]
+    """
+    low, high = bins[:-1], bins[1:]
+    rising: Floats = (high - low) / (high + low - 2 * low * high)
+    return rising
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -202,8 +202,8 @@ FAULTS = {
     ),
     "the multiplier of another stage": Fault(
         f"{FIT}run",
-        "multiplier=training_noise.multiplier(stage)",
-        "multiplier=training_noise.multiplier(stage) + examples.rows_for(stage).units",
+        "multiplier = training_noise.multiplier(stage)",
+        "multiplier = training_noise.multiplier(stage) + examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(

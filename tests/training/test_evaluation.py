@@ -146,6 +146,23 @@ def test_the_bar_of_the_auc_covers_what_its_bins_hide(base: float) -> None:
     assert auc.to_json()["hidden_by_bins"] == auc.hidden
 
 
+def test_what_bins_hide_is_little_where_they_tell_the_odds_apart() -> None:
+    """Scores around even odds: within a bin hardly anything is left to rank, and the bar says no more than that."""
+    asked = task(evaluation_cells=16)
+    scores, labels = examples(np.random.default_rng(24), 8000, 0.5)
+    found = summary(asked, counted(asked, scores, labels), 0.0)
+    auc = found.measures["auc"]
+    assert found.ties is not None
+    assert auc.value is not None
+    assert auc.hidden is not None
+    assert abs(auc.value - exact_auc(scores, labels)) <= auc.hidden < 0.3 * found.ties / 2
+    # Also of a model whose log odds are half of what they should be.
+    timid = summary(asked, counted(asked, scores / 2, labels), 0.0).measures["auc"]
+    assert timid.value is not None
+    assert timid.hidden is not None
+    assert abs(timid.value - exact_auc(scores, labels)) <= timid.hidden
+
+
 def test_of_thresholds_recall_precision_and_lift_are_those_of_the_definition() -> None:
     scores, labels = examples(np.random.default_rng(22), 4000)
     found = summary(task(), counted(task(), scores, labels), 0.0)
