@@ -10,7 +10,6 @@ it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). 
 
 import dataclasses
 import io
-import math
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Protocol, runtime_checkable
@@ -197,6 +196,11 @@ def default_rate(kernel: Kernel, reach: float) -> float:
     return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
 
 
+def scale_of(divisor: Released, steps: Steps) -> float:
+    """What sums of gradients are divided by: about how many examples are in one."""
+    return max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+
+
 def fit(
     kernel: Kernel,
     examples: Units,
@@ -209,21 +213,20 @@ def fit(
     tell: Callable[[int], None],
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
-    scale = max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+    scale = scale_of(divisor, steps)
     rate = steps.learning_rate or default_rate(kernel, 1.0)
-    averaged = min(steps.steps, max(1, math.ceil(steps.average * steps.steps - 1e-6)))
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):
         gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         state.parameters = _inside(state.parameters - rate * state.momentum)
-        if step > steps.steps - averaged:
+        if step > steps.steps - steps.averaged:
             state.summed = state.summed + state.parameters
         state.norms.append(float(np.linalg.norm(gradient)))
         if step in checkpoints(steps.steps):
             state = _keep(draws, f"{name}.step-{step}", state)
         tell(step)
-    return Trained(parameters=state.summed / averaged, path={"gradient_norm": tuple(state.norms)})
+    return Trained(parameters=state.summed / steps.averaged, path={"gradient_norm": tuple(state.norms)})
 
 
 def checkpoints(steps: int) -> range:

@@ -129,6 +129,16 @@ class Encoder:
         scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
         return math.nextafter(math.sqrt(1 + len(self.features) + scaled), math.inf)
 
+    @property
+    def one_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each feature the columns of which every row has exactly one; its scaled value is not among them."""
+        found, at = [], 1
+        for feature in self.features.values():
+            scaled = isinstance(feature, Number) and feature.scaled
+            found.append(tuple(range(at, at + feature.width - scaled)))
+            at += feature.width
+        return tuple(found)
+
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """A readable, unique name for each column."""
