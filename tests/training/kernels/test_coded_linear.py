@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, NumberLabel
 from dp_pipelines.training.examples.store import Chunk
-from dp_pipelines.training.features import moments
+from dp_pipelines.training.features import moments, seen_columns
+from dp_pipelines.training.kept_draws import Released
 from dp_pipelines.training.kernels import coded_linear, coded_loops, exponentials
 from dp_pipelines.training.kernels.coded_linear import CodedLinear
 from dp_pipelines.training.kernels.linear import LinearKernel
@@ -21,6 +22,9 @@ BINARY, CLASSES = BinaryLabel(column="y"), ClassLabel(column="y", classes=["a", 
 NUMBER = NumberLabel(column="y", min_value=-1, max_value=3)
 LABELS: list[Label] = [BINARY, CLASSES, NUMBER]
 WIDTH = LAYOUT.width
+FIRST = 1 + np.cumsum([0, *(hot + scaled for hot, scaled in zip(LAYOUT.hot, LAYOUT.scaled, strict=True))])[:-1]
+ONE_OF = [range(first, first + hot) for first, hot in zip(FIRST, LAYOUT.hot, strict=True)]
+"""The columns of each feature of which a row has exactly one."""
 
 
 def released(seed: int, least: float) -> np.ndarray:
@@ -33,11 +37,24 @@ def released(seed: int, least: float) -> np.ndarray:
     return moments.directions(noisy, 1.0, 0.0).whitening
 
 
+def with_dropped_columns(seed: int) -> np.ndarray:
+    """What `seen_columns` makes of released moments where a third of the columns is within its noise."""
+    made = np.random.default_rng(seed)
+    units = [unit(made, 1, [0.0]) for _ in range(2000)]
+    rows = dense(units) * np.where(np.arange(WIDTH) % 3 < 2, 1.0, 0.0)
+    rows[:, 0] = 1
+    upper, stddev = np.triu_indices(WIDTH), 2.0
+    weights = np.where(upper[0] == upper[1], 1, math.sqrt(2))
+    noisy = (rows.T @ rows)[upper] * weights + made.normal(0, stddev, len(upper[0]))
+    return seen_columns.seen(noisy, Released(2000.0), stddev, ONE_OF).whitening
+
+
 MATRICES: dict[str, np.ndarray | None] = {
     "as it is": None,
     "even": released(1, 1e-2),
     "uneven": released(2, 1e-9),
     "one direction": released(3, 1e-9) * 1e-6 + 1.0,
+    "dropped columns": with_dropped_columns(9),
 }
 
 
@@ -117,6 +134,22 @@ def test_what_one_unit_adds_is_never_longer_than_the_norm_exactly(
     parameters = some(made, size)
     for each in data.draw(adversarial(values(label), most=3)):
         assert squared_length(made, parameters, [each], norm) <= Fraction(norm) ** 2
+
+
+def test_units_whose_columns_were_all_dropped_give_less_than_the_norm_and_dropped_columns_get_no_weight() -> None:
+    """Rows and columns of zeros in the matrix: those columns' own length is zero, and no bound is made of them."""
+    made, matrix = kernel(CLASSES, "dropped columns"), MATRICES["dropped columns"]
+    assert matrix is not None
+    gone = np.flatnonzero(~matrix.any(axis=1))
+    assert len(gone) > WIDTH / 4
+    assert not matrix[:, gone].any()
+    assert not made.columns.lengths[gone].any()
+    assert not made.weights(some(made, 1e6))[gone].any()
+    first = np.array([next((column for column in own if column in gone), own[0]) for own in ONE_OF]) - FIRST
+    for rows in (1, 3, 33):
+        one = Coded(np.repeat(first[:, None], rows, axis=1), np.zeros((rows, 2), np.int32), np.zeros(rows))
+        for norm in (1e-50, 0.3, 8.0, 1e9):
+            assert 0 < squared_length(made, some(made), [one], norm) <= Fraction(norm) ** 2
 
 
 @pytest.mark.parametrize("matrix", sorted(MATRICES))
