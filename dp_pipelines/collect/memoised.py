@@ -91,3 +91,9 @@ class Memoised:
             stream.flush()
             os.fsync(stream.fileno())
         written.replace(self.file)
+        if os.name == "posix":  # or a power cut brings back the name's old file, and the answer is drawn again
+            folder = os.open(self.file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)

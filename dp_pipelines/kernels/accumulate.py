@@ -7,7 +7,7 @@ sum has proven headroom (stated where it is made); groups of the levels of a rol
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -67,13 +67,19 @@ def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], sa
 
 
 def partials_of_levels(
-    wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int, levels: Sequence[Sequence[int]]
+    wire: pa.Table,
+    layout: Layout,
+    statistics: Sequence[Statistic],
+    salt: int,
+    levels: Sequence[Sequence[int]],
+    counts: Callable[[pa.Table], Flags] | None = None,
 ) -> list[pa.Table]:
     """The statistics of one shard, per partition as `partials` gives them, then per group of each level above.
 
     Args:
         wire, layout, statistics, salt: as for `partials`.
         levels: for each the places of its columns among the partition columns.
+        counts: which partitions count in the levels above, by their keys alone; None: all.
     """
     kept = contributions.bound(wire, layout, salt)
     size = len(kept.partitions)
@@ -100,7 +106,11 @@ def partials_of_levels(
     place = np.zeros(size, np.int64)
     place[used] = np.arange(len(used))
     behind = KeptPairs(rows=place[codes[kept.bounded.starts]], first_of_unit=kept.bounded.first_of_unit)
-    return [finest, *(of_level(finest, places, statistics, behind) for places in levels)]
+    leaves = finest
+    if counts is not None:
+        stay = counts(finest)
+        leaves, behind = gather.filter_rows(finest, stay), behind.among(stay)
+    return [finest, *(of_level(leaves, places, statistics, behind) for places in levels)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,6 +124,18 @@ class KeptPairs:
 
     rows: Codes
     first_of_unit: Flags
+
+    def among(self, stay: Flags) -> "KeptPairs":
+        """Those of some of the partial aggregates, which are all that is left of these.
+
+        >>> pairs = KeptPairs(rows=np.array([0, 1, 0, 2]), first_of_unit=np.array([True, False, False, True]))
+        >>> left = pairs.among(np.array([False, True, True]))
+        >>> left.rows.tolist(), left.first_of_unit.tolist()
+        ([0, 1], [True, True])
+        """
+        left = stay[self.rows]
+        unit = np.cumsum(self.first_of_unit)[left]
+        return KeptPairs(rows=(np.cumsum(stay) - 1)[self.rows[left]], first_of_unit=np.diff(unit, prepend=0) > 0)
 
     def units_of(self, groups: Codes, size: int) -> Integers:
         """How many different units each group has.

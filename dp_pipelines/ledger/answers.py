@@ -5,9 +5,11 @@ another type than those of rows, and no sum has both; the same question costs no
 declared. Not covered: whether devices use the document that was charged, and how often they are asked (docs/collect.md).
 """
 
+import collections
 import dataclasses
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -45,6 +47,8 @@ KINDS = {
     SHUFFLED: AnswersKind("by devices and a shuffler together, of what the shuffler hands on", True),
 }
 """The kinds of account."""
+
+_PLAIN = re.compile(r"[0-9]{1,40}(\.[0-9]{1,1000})?", re.ASCII)
 
 MOST = 10**6
 """Questions, and answers to one, that an account may allow."""
@@ -131,6 +135,8 @@ class AskedQuestion:
         >>> AskedQuestion(name="q", document="", mechanism="d_ary", epsilon="0.1000000000001").cost
         100000000001
         """
+        if not _PLAIN.fullmatch(self.epsilon):  # an exponent could stand for a number that fills the memory
+            raise ValueError("epsilon is written without an exponent")
         return math.ceil(Fraction(Decimal(self.epsilon)) / units.EPSILON_UNIT)
 
 
@@ -215,6 +221,20 @@ class Asking:
         return found
 
 
+def answers_of(askings: Iterable[Asking]) -> dict[tuple[str, bool], int]:
+    """How many answers to each question (and whether they are remembered) a person gives who is asked all of these.
+
+    >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
+    >>> answers_of([Asking(questions=(age, age)), Asking(questions=(age,), answers=3)])
+    {('7d1f', False): 5}
+    """
+    found = collections.Counter[tuple[str, bool]]()
+    for asking in askings:
+        for asked in asking.questions:
+            found[asked.document, asked.memoised] += asking.answers
+    return dict(found)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnswersAccount:
     """One group of people whose devices answer, and what may be asked of each.
@@ -256,8 +276,15 @@ class AnswersAccount:
 
     def questions_with(self, askings: Iterable[Asking] = ()) -> set[tuple[str, bool]]:
         """The different questions of a person so far and with these: remembered and fresh answers to one are two."""
-        everything = [*self.asked.values(), *askings]
-        return {(asked.document, asked.memoised) for asking in everything for asked in asking.questions}
+        return set(answers_of([*self.asked.values(), *askings]))
+
+    def answers_with(self, askings: Iterable[Asking] = ()) -> dict[tuple[str, bool], int]:
+        """How many answers a person may give to each question, so far and with these: in all rows that a shuffler hands on."""
+        everything = dict(self.asked)
+        for asking in askings:
+            known = everything.get(asking.key)
+            everything[asking.key] = asking if known is None or known.answers < asking.answers else known
+        return answers_of(everything.values())
 
     def charged(self, asking: Asking) -> "AnswersAccount":
         """The account once it was asked.
@@ -273,7 +300,7 @@ class AnswersAccount:
             and cost != Cost()
             and spent.within(limits.cap)
             and len(self.questions_with([asking])) <= limits.questions
-            and asking.answers <= limits.answers
+            and max(self.answers_with([asking]).values()) <= limits.answers
             and all(asked.cost <= highest for asked in asking.questions)
             and not (asking.shuffling is not None and any(asked.memoised for asked in asking.questions))
         )

@@ -251,13 +251,16 @@ def refuse_above(account: AnswersAccount, askings: Sequence[Asking]) -> None:
             f"{epsilon_text(highest)} for one"
         )
         fits["--question-epsilon"] = dearest.epsilon
-    often = max(askings, key=lambda asking: asking.answers)
-    if often.answers > limits.answers:
-        what = "distinct values" if often.questions[0].memoised else "fresh answers of a person"
-        said.append(
-            f"{often.answers} {what} are declared for {often.questions[0].name!r}, and the account allows {limits.answers}"
-        )
-        fits["--answers"] = str(often.answers)
+    total = account.answers_with(askings)
+    often = max(
+        (asked for asking in askings for asked in asking.questions),
+        key=lambda asked: total[asked.document, asked.memoised],
+    )
+    answers = total[often.document, often.memoised]
+    if answers > limits.answers:
+        what = "distinct values" if often.memoised else "fresh answers of a person"
+        said.append(f"{answers} {what} are declared for {often.name!r}, and the account allows {limits.answers}")
+        fits["--answers"] = str(answers)
     before, after = account.questions_with(), account.questions_with(askings)
     if len(after) > limits.questions:
         everything = [asked for asking in askings for asked in asking.questions]

@@ -28,7 +28,7 @@ def absolute(pattern: str, folder: str) -> str:
     pattern = without_scheme(pattern)
     if "://" in pattern:
         return pattern
-    joined = os.path.normpath(os.path.join(folder, pattern))
+    joined = os.path.abspath(os.path.join(folder, pattern))
     fixed = re.split(r"[*?\[{]", joined, maxsplit=1)[0]
     parent = fixed if fixed == joined else os.path.dirname(fixed)
     return os.path.realpath(parent) + joined[len(parent) :]

@@ -23,9 +23,6 @@ from dp_pipelines.release.staging import sorted_by_key
 ENTRY = "shown"
 """Where a stage's entry in the manifest says which of its rows are published."""
 
-_ROW = "/row"
-"""The column that says which row of a table a chosen one is, while some are chosen."""
-
 LONGEST = 200
 """Characters of a condition that are repeated for readers."""
 
@@ -82,10 +79,12 @@ class ShownRows:
     ) -> tuple[pa.Table, dict[str, Any]]:
         """The same of a rollup: what is not shown of the finest partitions is in the rest of their group."""
         finest = leaves.leaves(table)
-        numbered = gather.filter_rows(table, finest).append_column(_ROW, pa.array(np.flatnonzero(finest)))
+        # Longer than the name of any other column.
+        row = "/" * (1 + max(map(len, table.column_names)))
+        numbered = gather.filter_rows(table, finest).append_column(row, pa.array(np.flatnonzero(finest)))
         passed, first = self._chosen(numbered, passes=bool(large))
         shown = np.zeros(table.num_rows, np.bool_)
-        shown[first.column(_ROW).to_numpy()] = True
+        shown[first.column(row).to_numpy()] = True
         groups = int(large["keys"]) if large else numbered.num_rows
         return leaves.without(table, shown), self.entry(groups, passed.num_rows, first.num_rows)
 

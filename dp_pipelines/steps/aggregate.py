@@ -14,6 +14,7 @@ from dp_pipelines.kernels.columns import gather
 from dp_pipelines.kernels.columns.key_file import KeyFile
 from dp_pipelines.kernels.columns.long_text import Texts, apart, restored, with_texts
 from dp_pipelines.kernels.keys import one_array
+from dp_pipelines.kernels.lattice import Flags
 from dp_pipelines.kernels.layout import LARGEST_BATCH, Layout
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.steps import row_bytes
@@ -87,8 +88,9 @@ class ToPartials(GroupStep):
         layout = self._stage.layout
         rows, texts = apart(element[1])
         above = [[layout.partitions.index(name) for name in level.layout.partitions] for level in self._stage.coarser]
+        counts = self._in_listed_groups if isinstance(layout.public, KeyFile) and above else None
         finest, *coarser = accumulate.partials_of_levels(
-            shard.joined(rows), layout, self._stage.statistics, self._salt, above
+            shard.joined(rows), layout, self._stage.statistics, self._salt, above, counts
         )
         cut = (
             self._by_bucket(finest, layout.public, first=element[0] == 0)
@@ -101,12 +103,21 @@ class ToPartials(GroupStep):
             cut += [(level * self._places + place, piece) for place, piece in dealt]
         return cut
 
+    def _in_listed_groups(self, leaves: pa.Table) -> Flags:
+        """Which partitions are in a listed group of the level next above: those of a `KeyFile` that count in the levels above.
+
+        Others, which its filter let through, would be in the total and in none of the groups that must add up to it.
+        """
+        above = self._stage.coarser[-1].layout
+        names = [f"p{self._stage.layout.partitions.index(name)}" for name in above.partitions] or ["p0"]
+        places, listed = above.public_places(leaves.select(names).rename_columns(above.partition_names))
+        found: Flags = places < listed
+        return found
+
     def _dealt(self, partial: pa.Table, layout: Layout, texts: Texts, *, first: bool) -> list[Sharded]:
         """The partial aggregates of one level, each with its place."""
         if layout.public is not None:
             partial = accumulate.by_public_index(partial, layout)
-            if isinstance(self._stage.layout.public, KeyFile):  # groups that only unlisted partitions are in
-                partial = gather.filter_rows(partial, partial.column("p0").to_numpy() < layout.listed)
             numbers = partial.column("p0").to_numpy() % self._places
             dealt = ((place, gather.filter_rows(partial, numbers == place)) for place in range(self._places))
             return [(place, piece) for place, rows in dealt for piece in shard.pieces(rows)]

@@ -9,12 +9,14 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.terminal.summary import left_number, spent_number
 from dp_pipelines.ledger import answers_export, sources
 from dp_pipelines.ledger.answers import KINDS, NEIGHBOURS, AnswerLimits
 from dp_pipelines.ledger.ledger import Ledger
+from dp_pipelines.report.key_text import visible
 
 OF_TABLES = ("unit", "unit_words", "window_column", "window_days")
 """Options that accounts of answers have no use for."""
@@ -88,8 +90,11 @@ def wanted(given: argparse.Namespace, file: CollectedFile | None) -> AskedAccoun
     patterns = [sources.absolute(pattern, ".") for pattern in given.source] or patterns
     limits = AnswerLimits(**said)
     _check_options(limits, kind)
+    name = given.dataset or (file.job.dataset if file is not None else "")
+    if not name:
+        raise RequestError(field="--dataset", message="must be a name", hint="write e.g. --dataset visits")
     return AskedAccount(
-        name=given.dataset or (file.job.dataset if file is not None else ""),
+        name=checks.plain(name, "--dataset"),
         kind=kind,
         limits=limits,
         patterns=patterns,
@@ -163,8 +168,8 @@ def lines_of(account: Mapping[str, Any]) -> Iterator[str]:
         for question in asking["questions"]:
             how = "distinct values remembered" if question["memoised"] else "answers"
             yield (
-                f"  {question['name']}: {question['mechanism']}, local epsilon {question['epsilon']}, {how}: "
-                f"{asking['answers']:,}, document {question['document'][:12]}"
+                f"  {visible(question['name'])}: {visible(question['mechanism'])}, local epsilon {question['epsilon']}, {how}: "
+                f"{asking['answers']:,}, document {visible(question['document'][:12])}"
             )
         cost, through = asking["cost"], asking["shuffling"]
         behind = (

@@ -306,7 +306,7 @@ def _show(given: argparse.Namespace) -> None:
             f"[bold]{_shown(account['account'])}[/bold] · kind {account['kind']} · neighbours: {account['neighbours']}"
         )
         for line in answers_commands.lines_of(account):
-            out.print(f"  {_shown(line)}", soft_wrap=True)
+            out.print(f"  {escape(line)}", soft_wrap=True)
     for name in others:
         out.print()
         out.print(f"[bold]{_shown(name)}[/bold] · no account yet")

@@ -24,7 +24,7 @@ from dp_pipelines.ledger.answers import NEIGHBOURS
 SHUFFLER_CONDITIONS = (
     "the shuffler strips names, addresses and times, and keeps one report a person",
     "the shuffler and the server do not work together",
-    "the declared number of people answer honestly",
+    "the declared number of people answer honestly in each batch that is shuffled by itself",
 )
 
 

@@ -23,6 +23,7 @@ from dp_pipelines.jobs.spec import job_parameters
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.kernels import keys
+from dp_pipelines.ledger import units
 from dp_pipelines.ledger.answers import AskedQuestion, Asking, Shuffling
 
 LARGEST_DOCUMENT = 64 * 2**20
@@ -94,7 +95,7 @@ def stages_of(file: CollectedFile) -> dict[str, CollectedStage]:
         except RequestError as error:
             raise file.error(("stages", name), error) from None
     _refuse_unlike(file, found)
-    behind_shuffler(file, found)
+    _refuse_no_promise(file, found)
     return found
 
 
@@ -236,13 +237,30 @@ def _refuse_unlike(file: CollectedFile, stages: Mapping[str, CollectedStage]) ->
             raise file.error(("stages", name), error)
 
 
+def _refuse_no_promise(file: CollectedFile, stages: Mapping[str, CollectedStage]) -> None:
+    """Refuse so many answers that no account can hold what they cost together."""
+    shuffler, batches = file.job.shuffler, batches_of(file, stages)
+    dearest = max(stages, key=lambda name: file.job.stages[name].answers)
+    behind_shuffler(file, stages)
+    if person_epsilon(file, stages) > units.LARGEST_EPSILON:
+        message = f"costs a person an epsilon above {units.LARGEST_EPSILON:,}, which promises nothing"
+    elif shuffler is not None and batches * units.written(shuffler.delta) >= 1:
+        message = f"needs {batches:,} batches, whose deltas add up to 1 or more, which promises nothing"
+    else:
+        return
+    error = RequestError(field="answers", message=message, hint="declare fewer")
+    raise file.error(("stages", dearest), error)
+
+
 def _refuse_more_columns(request: CollectedRequest) -> None:
     """Refuse what a shuffler has handed on beside the reports: who sees a row sees all of it."""
     others = sorted({*request.source.schema.names, *request.source.missing} - set(request.columns))
-    if others:
+    if others or request.source.undeclared:
+        # What `types` does not name is not repeated: without a header it is somebody's row.
+        named = f"column {others[0]!r}" if others else "columns without a type"
         problem = RequestError(
             field="source",
-            message=f"has column {others[0]!r} beside the reports of this job, and what a shuffler hands on must hold nothing "
+            message=f"has {named} beside the reports of this job, and what a shuffler hands on must hold nothing "
             "else: the promise is about whole rows",
             hint="have the shuffler drop it, or estimate every answer of a row in one job",
         )

@@ -265,7 +265,7 @@ def _joined(parts: Sequence[TableRows], join: JoinModel, types: Mapping[str, pa.
     left, right = parts
     same = {mine for mine, other in join.pairs if mine == other}
     of_right = {theirs: types[mine] for mine, theirs in join.pairs}
-    missing = {**right.source.missing, **left.source.missing}
+    missing = _missing(parts)
     fields = {field.name: types.get(field.name, keys.plain_type(field.type)) for field in left.schema}
     for field in right.schema:
         name = field.name
@@ -285,7 +285,7 @@ def _joined(parts: Sequence[TableRows], join: JoinModel, types: Mapping[str, pa.
 def _united(file: JobFile, parts: Sequence[TableRows], units: Mapping[str, pa.DataType]) -> Source:
     """The rows of all tables as a source: the columns that all of them have, with one type."""
     first, *others = parts
-    missing = {name: error for part in parts for name, error in part.source.missing.items()}
+    missing = _missing(parts)
     fields = {field.name: units.get(field.name, field.type) for field in first.schema}
     for part in parts:
         if part.explodes:
@@ -308,6 +308,16 @@ def _united(file: JobFile, parts: Sequence[TableRows], units: Mapping[str, pa.Da
             missing[name] = RequestError(field=f"column {name!r}", message=message, hint=hint)
             del fields[name]
     return _source(parts, fields, missing)
+
+
+def _missing(parts: Sequence[TableRows]) -> dict[str, RequestError]:
+    """What is wrong with names, by the first table that has them; those of the unit are the first table's, and right there."""
+    found: dict[str, RequestError] = {}
+    for part in parts:
+        for name, error in part.source.missing.items():
+            if name not in parts[0].unit:
+                found.setdefault(name, error)
+    return found
 
 
 def _source(

@@ -43,14 +43,16 @@ class DeltaDeletes:
     Args:
         table: the folder.
         version: the version.
+        of: the table's own id: another table may come into the folder, with a version of the same number.
     """
 
     table: str
     version: int
+    of: str
 
     def places(self, path: str, deletes: Sequence[str]) -> npt.NDArray[np.int64]:
         """See `Deletes`."""
-        return _vectors(self.table, self.version).get(path, np.empty(0, np.int64))
+        return _vectors(self.table, self.version, self.of).get(path, np.empty(0, np.int64))
 
 
 def look_at_delta(path: str, version: int | None) -> Source:
@@ -76,8 +78,9 @@ def look_at_delta(path: str, version: int | None) -> Source:
     physical = {field.name: str(field.metadata.get(_PHYSICAL_NAME, field.name)) for field in fields}
     number = int(table.version())
     files = _files(table, path, schema, physical, set(table.metadata().partition_columns))
-    deletes = DeltaDeletes(path, number) if DELETION_VECTORS in (protocol.reader_features or ()) else None
-    name = f"delta {table.metadata().id} version {number}"
+    known = str(table.metadata().id)
+    deletes = DeltaDeletes(path, number, known) if DELETION_VECTORS in (protocol.reader_features or ()) else None
+    name = f"delta {known} version {number}"
     return source_of(files, schema, name, lambda parts: SnapshotReader(parts, deletes))
 
 
@@ -140,18 +143,20 @@ def _text(value: Any, kind: pa.DataType) -> str | None:
 _one_at_a_time = threading.Lock()
 
 
-def _vectors(table: str, version: int) -> Mapping[str, npt.NDArray[np.int64]]:
+def _vectors(table: str, version: int, of: str) -> Mapping[str, npt.NDArray[np.int64]]:
     """The places of deleted rows, by path: read once in a process."""
     with _one_at_a_time:
-        return _read_vectors(table, version)
+        return _read_vectors(table, version, of)
 
 
 @functools.lru_cache(maxsize=2)
-def _read_vectors(table: str, version: int) -> Mapping[str, npt.NDArray[np.int64]]:
+def _read_vectors(table: str, version: int, of: str) -> Mapping[str, npt.NDArray[np.int64]]:
     import deltalake
 
     found = {}
     opened = deltalake.DeltaTable(table, version=version)
+    if str(opened.metadata().id) != of:
+        raise ValueError("of another table")
     known = {_place(path, table) for path in pa.table(opened.get_add_actions())["path"].to_pylist()}
     for batch in pa.RecordBatchReader.from_stream(opened.deletion_vectors()):
         paths = batch.column("filepath").to_pylist()

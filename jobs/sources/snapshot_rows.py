@@ -199,7 +199,8 @@ class ReadSnapshotRows(ReadRowGroups):
             kept = _without(table, deleted, first)
             for one in part.equality:
                 kept = _without_equal(kept, one, path)
-            yield self._shaped(kept, part)
+            if kept.num_rows:  # a table without rows stands for a file, in progress too
+                yield self._shaped(kept, part)
             first += table.num_rows
 
     def _shaped(self, table: pa.Table, part: DataFile) -> pa.Table:

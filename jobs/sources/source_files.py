@@ -58,6 +58,7 @@ class Source:
             seen, no message, figure or exit code.
         reader: reads the files.
         snapshot: names what was read of a table that changes: part of what a run id fixes; empty for mere files.
+        undeclared: whether some CSV file has columns that `types` does not name.
     """
 
     files: tuple[str, ...]
@@ -69,6 +70,7 @@ class Source:
     rows: int = 0
     reader: Reader = dataclasses.field(default_factory=ParquetReader)
     snapshot: str = ""
+    undeclared: bool = False
 
     def bytes_of(self, columns: Iterable[str]) -> int:
         """The size of some columns."""
@@ -232,6 +234,7 @@ def look_at_csv(
     """
     types, problems = _declared(declared)
     line_bytes: list[int] = []
+    undeclared = False
     for path, found in zip(files, each(lambda path: _header(path, form), files), strict=True):
         header, bytes_of_line = found or (None, 0)
         line_bytes.append(bytes_of_line)
@@ -243,6 +246,7 @@ def look_at_csv(
             continue
         doubled = [name for name in dict.fromkeys(header) if header.count(name) > 1 and name in types]
         absent = [name for name in types if name not in header]
+        undeclared = undeclared or len(header) > len(types)
         mark = csv_lines.other_separator(header, types)
         if mark:
             message = f"has a header of one column; its separator seems to be {SEPARATORS[mark]}"
@@ -265,7 +269,7 @@ def look_at_csv(
     raise_all(problems[:MOST_ERRORS])
     sizes = list(each(size_of, files))
     rows = sum(size // of_line for size, of_line in zip(sizes, line_bytes, strict=True))
-    return _of_lines(files, types, sum(sizes), rows, CsvReader(form))
+    return dataclasses.replace(_of_lines(files, types, sum(sizes), rows, CsvReader(form)), undeclared=undeclared)
 
 
 def look_at_json_lines(files: Sequence[str], declared: Mapping[str, str], form: CsvFormat = DEFAULT) -> Source:

@@ -69,6 +69,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {birth: "%d %b %Y"}
         """,
         '{csv: "orders/*.csv", types: {CUSTOMER_ID: string, AMOUNT: double}, quoted: false}',
+        '{jsonl: "visits/*.jsonl", types: {customer: string, day: date}}',
+        '{avro: "visits/*.avro"}',
+        "{delta: {path: tables/visits}}",
+        "{iceberg: {path: warehouse/shop/visits}}",
     ),
     "CollectedJob": (
         """

@@ -12,7 +12,8 @@ from tests.engines import cases, exact
 from tests.engines.cases import Case
 from tests.engines.conftest import Compute
 
-CASES: list[Case] = [case for case in cases.SMALL if case is not cases.examples_of_training]
+EXAMPLES = (cases.examples_of_training, cases.examples_of_a_join)
+CASES: list[Case] = [case for case in cases.SMALL if case not in EXAMPLES]
 LARGE = (cases.types, cases.unit_columns)
 
 

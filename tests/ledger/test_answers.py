@@ -257,6 +257,20 @@ def test_a_batch_more_is_charged_as_often_as_people_are_in_one(url: str) -> None
     assert account.spent == Cost(epsilon=600_000_000_000, delta=2 * units.delta_charge(1e-6))
 
 
+def test_another_declaration_or_row_does_not_pass_the_limit_of_answers(url: str) -> None:
+    ledger = opened(url, kind="shuffled", limits=dataclasses.replace(BEHIND, answers=1))
+    admit(ledger, "r", shuffled(question()))
+    fewer = dataclasses.replace(SHUFFLING, honest_reports=99_999)
+    for askings in (shuffled(question(), shuffling=fewer), shuffled(question(), question("age"))):
+        with pytest.raises(
+            BudgetError, match="^account 'visits': 2 fresh answers of a person are declared for 'visited'"
+        ):
+            admit(ledger, "s", askings)
+    with pytest.raises(BudgetError, match="^account 'visits': 2 fresh answers of a person are declared for 'age'"):
+        admit(ledger, "t", shuffled(question("age"), question("age")))
+    admit(ledger, "u", shuffled(question("age")))
+
+
 def test_two_processes_that_ask_at_once_never_ask_too_much(url: str) -> None:
     first, other = opened(url), Ledger.open(url)
     admit(first, "a", local(question("a", "2")))
@@ -364,6 +378,15 @@ IMPOSSIBLE = {
         events.PEOPLE_ASKED,
         {**ASKED, "asking": OF_A_SHUFFLER, "cost": shuffled(question())[0].each.to_json()},
     ),
+    "an epsilon that fills the memory": (
+        3,
+        events.PEOPLE_ASKED,
+        {
+            **ASKED,
+            "asking": local(question(epsilon="1"))[0].to_json()
+            | {"questions": [vars(question(epsilon="9e999999999"))]},
+        },
+    ),
     "an estimate of what nobody was asked": (3, events.ESTIMATE_ADMITTED, ADMITTED),
     "an estimate of more answers": (4, events.ESTIMATE_ADMITTED, {**ADMITTED, "askings": {KEY: 2}}),
     "an estimate of nothing": (4, events.ESTIMATE_ADMITTED, {**ADMITTED, "askings": {}}),
@@ -422,7 +445,7 @@ def test_an_account_holds_the_exact_sum_of_the_most_answers_to_each_question(
     limits = AnswerLimits(epsilon=1e5, questions=100, answers=5, question_epsilon=12.0)
     account, most = AnswersAccount(name="v", kind="local", limits=limits), dict[tuple[object, ...], int]()
     for name, epsilon, memoised, answers in asked:
-        (asking,) = local(question(str(name), str(epsilon), memoised=memoised), answers=answers)
+        (asking,) = local(question(str(name), f"{epsilon:f}", memoised=memoised), answers=answers)
         if account.cost_of(asking) != Cost():
             account = account.charged(asking)
         most[name, epsilon, memoised] = max(most.get((name, epsilon, memoised), 0), answers)

@@ -55,6 +55,17 @@ def test_patterns_become_absolute_and_follow_links(tmp_path: pathlib.Path) -> No
     assert sources.absolute(f"file://{tmp_path}/link/*.csv", "/") == f"{tmp_path}/real/*.csv"
 
 
+def test_a_pattern_of_the_folder_where_the_command_runs_is_one_of_this_folder(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    monkeypatch.chdir(tmp_path / "jobs")
+    for folder in ("", ".", str(tmp_path / "jobs")):
+        assert sources.absolute("r*.parquet", folder) == f"{tmp_path}/jobs/r*.parquet"
+        assert sources.absolute("{week}.parquet", folder) == f"{tmp_path}/jobs/{{week}}.parquet"
+        assert sources.absolute("../*.parquet", folder) == f"{tmp_path}/*.parquet"
+
+
 def test_a_file_under_another_name_is_the_same_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.csv").touch()

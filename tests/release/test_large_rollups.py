@@ -16,6 +16,7 @@ from dp_pipelines import Count
 from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.columns.key_file import KeyFile
+from dp_pipelines.metrics.base import UNITS
 from dp_pipelines.plan_stages import rollup_levels
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.large_list import Condition, LargeList
@@ -90,7 +91,7 @@ def sums_of(totals: list[Totals], stage: StagePlan, at: int) -> dict[object, int
 
 
 def test_groups_are_measured_from_the_rows_that_their_finest_partitions_keep(listed: KeyFile) -> None:
-    """Unlisted partitions that the filter lets pass are in both, and take part in groups that are listed alone."""
+    """Unlisted partitions that the filter lets pass are in both, those of groups that are not listed in none above."""
     stage = stage_of(listed)
     rows = rollups.visits(3, 4000)
     strangers = unlisted(listed, 40)
@@ -102,11 +103,32 @@ def test_groups_are_measured_from_the_rows_that_their_finest_partitions_keep(lis
             continue
         finest, middle = sums_of(leaves, stage, at), sums_of(by_region, stage, at)
         assert middle == {region: finest.get(region, 0) for region in REGIONS}
-        assert sum(sums_of(total, stage, at).values()) == sum(finest.values())
-    assert "stranger" in sums_of(leaves, stage, 0), "rows of a group that is not listed are in the total alone"
+        assert sum(sums_of(total, stage, at).values()) == sum(middle.values()), "the total is that of listed groups"
+    assert "stranger" in sums_of(leaves, stage, 0), "until the draw"
+    in_listed = {
+        *rows.column("who").to_pylist(),
+        *(9000 + i for i, (region, _) in enumerate(strangers) if region == "r1"),
+    }
+    assert sums_of(total, stage, stage.statistics.index(UNITS)).popitem()[1] == len(in_listed)
     table = rollups.released(stage, pa.concat_tables([rows, more]), 3)
     assert "stranger" not in table.column("region").to_pylist()
     assert set(table.column("week").to_pylist()) <= {None, *range(WEEKS)}
+
+
+def test_a_frequent_unlisted_partition_that_passes_the_filter_moves_no_listed_group(listed: KeyFile) -> None:
+    """It would be in the total and in no region, and least squares would give each region a part of it."""
+    stage, rows = stage_of(listed), rollups.visits(3, 4000)
+    (week,) = {week for region, week in unlisted(listed, 2) if region == "stranger"}
+    # Others, and those who are in listed regions too.
+    who = np.concatenate([np.arange(9000, 29_000), np.arange(400)])
+    more = pa.table({"who": who, "region": ["stranger"] * len(who), "week": [week] * len(who), "paid": [1.0] * len(who)},
+                    schema=rows.schema)  # fmt: skip
+    table = rollups.released(stage, pa.concat_tables([rows, more]), 3).to_pylist()
+    [region] = [row for row in table if row["region"] == "nobody's" and row["level"] == 1]
+    [total] = [row for row in table if row["level"] == 0]
+    assert region["moved_raw"] + 8 * region["moved_raw_stddev"] > 0
+    assert abs(region["moved"]) < 8 * region["moved_stddev"]
+    assert total["people_raw"] < 400 + 8 * total["people_raw_stddev"]
 
 
 def test_no_least_squares_over_noise_that_is_not_drawn(listed: KeyFile) -> None:

@@ -133,6 +133,18 @@ def test_conditions_and_limits_choose_among_the_finest_partitions_alone(stage: S
     assert wrong_sums(rows) == []
 
 
+@pytest.mark.parametrize("key", ["/row", "/", "//////////////////"])
+def test_keys_of_any_name_are_chosen_among(key: str) -> None:
+    bars = {"n_stddev": [1.0] * 3, "n_raw": [7.0, 4.0, 3.0], "n_raw_stddev": [1.0] * 3}
+    table = pa.table({"level": [0, 1, 1], key: [None, "a", "b"], "n": [7.0, 4.0, 3.0], **bars})
+    shown = ShownRows(
+        keys=("level", key), ranks=("level", key), order_by=(SortColumn(column="n"),), limit=1,
+        leaves=ShownLeaves(finest=1, columns=(key,), parents=(), sums=("n",)),
+    )  # fmt: skip
+    rows, _ = shown.of(table)
+    assert rows.column(key).to_pylist() == [None, "b", None]
+
+
 def test_nothing_of_hidden_partitions_stays_behind() -> None:
     table, left, stay = chosen(PUBLIC, 9, 0.0)
     weeks = set(table.column("week").to_pylist()) - {None}

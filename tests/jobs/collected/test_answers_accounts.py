@@ -285,6 +285,67 @@ def test_what_a_shuffler_hands_on_holds_nothing_but_the_reports_of_the_job(folde
     assert not (folder / DEFAULT_NAME).exists()
 
 
+def test_columns_of_csv_that_are_not_declared_are_columns_too(folder, capsys):
+    (folder / "batch1.csv").write_text("value,ann\n1,secret\n")
+    (folder / "job.yaml").write_text(
+        MIXED.replace('parquet: "batch*.parquet"', "csv: batch1.csv, types: {value: int64}")
+    )
+    assert run(folder) == 2
+    told = capsys.readouterr().err
+    assert "has columns without a type beside the reports of this job" in told
+    assert "ann" not in told
+    assert not (folder / DEFAULT_NAME).exists()
+    (folder / "batch1.csv").write_text("value\n1\n")
+    assert run(folder) == 0
+
+
+def test_behind_a_shuffler_every_answer_counts_against_the_limit(folder, capsys):
+    pq.write_table(ROWS.select(["value", "age"]), folder / "batch1.parquet")
+    stages = "{a: {kind: collected, question: visited.json, answers: 2}, "
+    stages += "b: {kind: collected, question: visited.json, columns: age, answers: 2}}"
+    (folder / "job.yaml").write_text(MIXED.replace("{visited: {kind: collected, question: visited.json}}", stages))
+    assert call(folder, "init", "--answers", "1") == 0
+    assert run(folder) == 3
+    assert "2 fresh answers of a person are declared for 'visited'" in capsys.readouterr().err
+    assert call(folder, "raise", "--answers", "2") == 0
+    assert run(folder) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("json}", "json, answers: 500001}", "costs a person an epsilon above 1,000,000"),
+        ("delta: 1.0e-6", "delta: 0.5", "deltas add up to 1 or more"),
+    ],
+)
+def test_answers_that_promise_nothing_together_are_refused_before_a_ledger_is_made(folder, capsys, old, new, message):
+    job = JOB if old in JOB and "epsilon" in message else MIXED.replace("json}", "json, answers: 2}")
+    (folder / "job.yaml").write_text(job.replace(old, new))
+    for command in (["plan"], ["run", "--output", str(folder / "out")]):
+        assert main([command[0], str(folder / "job.yaml"), *command[1:]]) == 2
+        assert message in capsys.readouterr().err
+    assert not (folder / DEFAULT_NAME).exists()
+
+
+def test_files_that_come_later_belong_to_the_account_of_a_job_that_ran_in_its_folder(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert main(["run", "job.yaml", "--output", "out"]) == 0
+    pq.write_table(ROWS.slice(0, 6), folder / "r2.parquet")
+    (folder / "job.yaml").write_text(JOB.replace("visits", "fresh").replace("r*.parquet", "r2.parquet"))
+    assert main(["run", "job.yaml", "--output", "other"]) == 2
+    assert "belongs to the account 'visits'" in capsys.readouterr().err
+    assert list(ledger(folder).state.answers["visits"].sources) == [f"{folder.resolve()}/r*.parquet"]
+
+
+def test_a_page_of_the_ledger_cuts_no_sentence(folder, capsys):
+    (folder / "job.yaml").write_text(MIXED)
+    assert run(folder) == 0
+    assert main(["ledger", "show", str(folder / "job.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "of what the shuffler hands on; never added to what tables cost\n" in shown
+    assert "…" not in shown
+
+
 def test_a_job_of_tables_never_names_an_account_of_answers_nor_the_other_way_round(folder, capsys):
     assert run(folder) == 0
     (folder / "tables.yaml").write_text(TABLES)
@@ -355,6 +416,7 @@ def test_an_account_is_opened_from_options_alone(folder, capsys):
         (["--delta", "1e-6"], "--delta: is 0 for accounts of kind local"),
         (["--questions", "0"], "--questions: must be a whole number"),
         (["--question-epsilon", "nan"], "--question-epsilon: must be"),
+        (["--dataset", "a\x1b"], "--dataset: must not contain"),
     ],
 )
 def test_options_that_make_no_account_of_answers_are_refused_before_a_ledger_is_made(folder, capsys, options, message):

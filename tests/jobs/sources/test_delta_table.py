@@ -3,6 +3,7 @@
 import json
 import pathlib
 import pickle
+import shutil
 from typing import Any
 
 import deltalake
@@ -78,6 +79,29 @@ def test_places_count_over_row_groups(tmp_path: pathlib.Path) -> None:
     deleted = [0, 8, 9, 50, 98, 99]
     delete_places(tmp_path / "t", {the_file(path): deleted})
     assert [row["who"] for row in rows(look_at_delta(path, None))] == [n for n in range(100) if n not in deleted]
+
+
+def test_deleted_rows_make_no_table_that_stands_for_a_file(tmp_path: pathlib.Path) -> None:
+    properties = deltalake.WriterProperties(max_row_group_size=9)
+    path = written(tmp_path / "t", configuration=VECTORS, writer_properties=properties)
+    delete_places(tmp_path / "t", {the_file(path): list(range(9, 40))})
+    source = look_at_delta(path, None)
+    reader = source.reader
+    assert isinstance(reader, SnapshotReader)
+    read = ReadSnapshotRows({"who": pa.int64()})
+    elements = SnapshotRowGroups(reader.deletes, together=1).process(
+        (source.files[0], reader.parts[source.files[0]].to_text())
+    )
+    sizes = [table.num_rows for element in elements for table in read.process(element)]
+    assert (sizes.count(0), sum(sizes)) == (1, 69)
+
+
+def test_another_table_in_the_same_folder_has_its_own_deleted_rows(tmp_path: pathlib.Path) -> None:
+    for deleted in ([1, 2, 3], [4]):
+        shutil.rmtree(tmp_path / "t", ignore_errors=True)
+        path = written(tmp_path / "t", configuration=VECTORS)
+        delete_places(tmp_path / "t", {the_file(path): deleted})
+        assert [row["who"] for row in rows(look_at_delta(path, None))] == [n for n in range(100) if n not in deleted]
 
 
 def test_partition_columns_have_their_values_back(tmp_path: pathlib.Path) -> None:

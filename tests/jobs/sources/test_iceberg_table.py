@@ -134,6 +134,23 @@ def test_partitions_are_all_read_and_files_need_not_hold_their_values(tmp_path: 
     assert sorted(found, key=lambda row: row["who"]) == both.to_pylist()
 
 
+def test_what_a_partition_is_called_decides_no_error(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    catalog = icebergs.InMemoryCatalog("test", warehouse=f"file://{folder}")
+    catalog.create_namespace("shop")
+    ids = catalog.create_table("shop.ids", schema=ROWS.schema).schema()
+    field = PartitionField(
+        source_id=ids.find_field("n").field_id, field_id=1000, transform=IdentityTransform(), name="n"
+    )
+    table = catalog.create_table("shop.orders", schema=ids, partition_spec=PartitionSpec(field))
+    named = ["a b", "x/y", "Å", "50%", "50%25", "p+q", "..", "#?"]
+    both = pa.table({"who": pa.array(range(len(named)), pa.int32()), "n": named})
+    table.append(both)
+    found = rows(look_at_iceberg(icebergs.metadata_of(table), None))
+    assert sorted(found, key=lambda row: row["who"]) == both.to_pylist()
+
+
 def test_a_table_without_snapshots_is_no_error(tmp_path: pathlib.Path) -> None:
     folder = tmp_path / "t"
     folder.mkdir()
