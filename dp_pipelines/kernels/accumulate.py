@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels import contributions, distinct, keys, moments, shard, sparse_counts, vectors
-from dp_pipelines.kernels.bounding import Bounded
+from dp_pipelines.kernels.bounding import Bounded, KeptPairs
 from dp_pipelines.kernels.cells import Cells
 from dp_pipelines.kernels.columns import gather, long_text
 from dp_pipelines.kernels.keys import Codes
@@ -44,9 +44,6 @@ EXACT_ROWS = 2**22
 """Integers of at most 2**30, added in float64 over so many rows, stay below 2**53 and are therefore exact."""
 
 LOW = np.int64(2**32 - 1)
-
-MARKS = 32
-"""Bytes for each kept pair that may be spent on marks."""
 
 
 def partials(wire: pa.Table, layout: Layout, statistics: Sequence[Statistic], salt: int) -> pa.Table:
@@ -111,52 +108,6 @@ def partials_of_levels(
         stay = counts(finest)
         leaves, behind = gather.filter_rows(finest, stay), behind.among(stay)
     return [finest, *(of_level(leaves, places, statistics, behind) for places in levels)]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class KeptPairs:
-    """The kept (unit, partition) pairs of a shard, those of a unit together.
-
-    Args:
-        rows: the row of the partial aggregates in which each pair's partition stands.
-        first_of_unit: whether a pair is the first of its unit.
-    """
-
-    rows: Codes
-    first_of_unit: Flags
-
-    def among(self, stay: Flags) -> "KeptPairs":
-        """Those of some of the partial aggregates, which are all that is left of these.
-
-        >>> pairs = KeptPairs(rows=np.array([0, 1, 0, 2]), first_of_unit=np.array([True, False, False, True]))
-        >>> left = pairs.among(np.array([False, True, True]))
-        >>> left.rows.tolist(), left.first_of_unit.tolist()
-        ([0, 1], [True, True])
-        """
-        left = stay[self.rows]
-        unit = np.cumsum(self.first_of_unit)[left]
-        return KeptPairs(rows=(np.cumsum(stay) - 1)[self.rows[left]], first_of_unit=np.diff(unit, prepend=0) > 0)
-
-    def units_of(self, groups: Codes, size: int) -> Integers:
-        """How many different units each group has.
-
-        Args:
-            groups: of each row of the partial aggregates.
-            size: how many groups there are.
-        """
-        if size == 1:
-            return np.array([np.count_nonzero(self.first_of_unit)])
-        unit, of_pairs = np.cumsum(self.first_of_unit) - 1, groups[self.rows]
-        units = int(unit[-1]) + 1 if len(unit) else 0
-        both = unit * np.int64(size) + of_pairs
-        if units * size <= MARKS * len(both):  # a mark for each unit and group is less work than an order of them
-            marked = np.zeros(units * size, np.bool_)
-            marked[both] = True
-            different = np.flatnonzero(marked)
-        else:
-            both.sort()
-            different = both[np.diff(both, prepend=-1) > 0]
-        return np.bincount(different % max(size, 1), minlength=size)
 
 
 def of_level(leaves: pa.Table, places: Sequence[int], statistics: Sequence[Statistic], pairs: KeptPairs) -> pa.Table:

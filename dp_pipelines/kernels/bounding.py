@@ -20,6 +20,9 @@ from dp_pipelines.kernels.keys import Codes, Keys
 Positions = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+MARKS = 32
+"""Bytes for each kept pair that may be spent on marks."""
+
 FEWEST_HASH_BITS = 20
 """The packed sort is used while at least so many bits of the hash fit beside unit and position."""
 
@@ -218,3 +221,49 @@ def _ranges(starts: Positions, sizes: Positions) -> Positions:
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeptPairs:
+    """The kept (unit, partition) pairs of a shard, those of a unit together.
+
+    Args:
+        rows: the row of the partial aggregates in which each pair's partition stands.
+        first_of_unit: whether a pair is the first of its unit.
+    """
+
+    rows: Codes
+    first_of_unit: Flags
+
+    def among(self, stay: Flags) -> "KeptPairs":
+        """Those of some of the partial aggregates, which are all that is left of these.
+
+        >>> pairs = KeptPairs(rows=np.array([0, 1, 0, 2]), first_of_unit=np.array([True, False, False, True]))
+        >>> left = pairs.among(np.array([False, True, True]))
+        >>> left.rows.tolist(), left.first_of_unit.tolist()
+        ([0, 1], [True, True])
+        """
+        left = stay[self.rows]
+        unit = np.cumsum(self.first_of_unit)[left]
+        return KeptPairs(rows=(np.cumsum(stay) - 1)[self.rows[left]], first_of_unit=np.diff(unit, prepend=0) > 0)
+
+    def units_of(self, groups: Codes, size: int) -> Positions:
+        """How many different units each group has.
+
+        Args:
+            groups: of each row of the partial aggregates.
+            size: how many groups there are.
+        """
+        if size == 1:
+            return np.array([np.count_nonzero(self.first_of_unit)])
+        unit, of_pairs = np.cumsum(self.first_of_unit) - 1, groups[self.rows]
+        units = int(unit[-1]) + 1 if len(unit) else 0
+        both = unit * np.int64(size) + of_pairs
+        if units * size <= MARKS * len(both):  # a mark for each unit and group is less work than an order of them
+            marked = np.zeros(units * size, np.bool_)
+            marked[both] = True
+            different = np.flatnonzero(marked)
+        else:
+            both.sort()
+            different = both[np.diff(both, prepend=-1) > 0]
+        return np.bincount(different % max(size, 1), minlength=size)

@@ -221,11 +221,11 @@ class Asking:
         return found
 
 
-def answers_of(askings: Iterable[Asking]) -> dict[tuple[str, bool], int]:
+def answers_by_question(askings: Iterable[Asking]) -> dict[tuple[str, bool], int]:
     """How many answers to each question (and whether they are remembered) a person gives who is asked all of these.
 
     >>> age = AskedQuestion(name="age", document="7d1f", mechanism="unary", epsilon="1")
-    >>> answers_of([Asking(questions=(age, age)), Asking(questions=(age,), answers=3)])
+    >>> answers_by_question([Asking(questions=(age, age)), Asking(questions=(age,), answers=3)])
     {('7d1f', False): 5}
     """
     found = collections.Counter[tuple[str, bool]]()
@@ -276,7 +276,7 @@ class AnswersAccount:
 
     def questions_with(self, askings: Iterable[Asking] = ()) -> set[tuple[str, bool]]:
         """The different questions of a person so far and with these: remembered and fresh answers to one are two."""
-        return set(answers_of([*self.asked.values(), *askings]))
+        return set(answers_by_question([*self.asked.values(), *askings]))
 
     def answers_with(self, askings: Iterable[Asking] = ()) -> dict[tuple[str, bool], int]:
         """How many answers a person may give to each question, so far and with these: in all rows that a shuffler hands on."""
@@ -284,7 +284,7 @@ class AnswersAccount:
         for asking in askings:
             known = everything.get(asking.key)
             everything[asking.key] = asking if known is None or known.answers < asking.answers else known
-        return answers_of(everything.values())
+        return answers_by_question(everything.values())
 
     def charged(self, asking: Asking) -> "AnswersAccount":
         """The account once it was asked.

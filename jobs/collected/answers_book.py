@@ -13,7 +13,7 @@ from typing import Any
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.collected.collected_request import CollectedRequest
 from dp_pipelines.ledger import answers_export, default_places, sources, units
-from dp_pipelines.ledger.answers import AnswerLimits, Asking, answers_of
+from dp_pipelines.ledger.answers import AnswerLimits, Asking, answers_by_question
 from dp_pipelines.ledger.answers_ledger import refuse_kind
 from dp_pipelines.ledger.entries import Cost
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -133,7 +133,7 @@ def limits_for(askings: tuple[Asking, ...]) -> AnswerLimits:
         epsilon=_at_least(total.epsilon, units.epsilon_of, units.epsilon_cap),
         delta=_at_least(total.delta, units.delta_of, units.delta_cap),
         questions=len(asked),
-        answers=max(answers_of(askings).values()),
+        answers=max(answers_by_question(askings).values()),
         question_epsilon=_at_least(max(asked.values()), units.epsilon_of, units.epsilon_cap),
     )
 

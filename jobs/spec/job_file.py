@@ -26,6 +26,7 @@ from dp_pipelines.jobs.spec.base_models import (
     Share,
     SortColumns,
 )
+from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
@@ -39,7 +40,6 @@ from dp_pipelines.jobs.spec.table_models import (
     unit_of_rows,
 )
 from dp_pipelines.jobs.spec.train_models import TrainStage
-from dp_pipelines.planning.rounds import Split
 from dp_pipelines.query.best import Best
 from dp_pipelines.query.compare import Compare
 from dp_pipelines.query.kept import Kept
@@ -47,28 +47,6 @@ from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Publ
 from dp_pipelines.query.rollup import Rollup
 
 LARGEST_FILE = 16 * 2**20
-
-
-class BudgetModel(JobModel):
-    """What all runs together may cost."""
-
-    epsilon: Annotated[Positive, Field(description="The privacy loss of one unit, in all runs together.")]
-    delta: Annotated[
-        float,
-        Field(ge=0, lt=1, allow_inf_nan=False, description="The probability that is left out of epsilon's promise."),
-    ]
-    runs: Annotated[int, Field(ge=1, le=10**6, description="How often this plan will be run under the budget.")] = 1
-    split: Annotated[Split, Field(description="How the runs share the budget: each as much, or later ones more.")] = (
-        "constant"
-    )
-
-
-class EventWindow(JobModel):
-    """Each run takes one window of event time, and protects one unit within it. The account has the same windows."""
-
-    column: Annotated[str, Field(description="A column of dates or timestamps of the source.")]
-    days: Annotated[int, Field(ge=1, le=36525, description="How many days a window has.")]
-    param: Annotated[str, Field(description="A parameter of type date: the first day of the run's window.")]
 
 
 @made_of(ContributionBounds)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dp_pipelines.kernels import accumulate, contributions
-from dp_pipelines.kernels.accumulate import KeptPairs
+from dp_pipelines.kernels import accumulate, bounding, contributions
+from dp_pipelines.kernels.bounding import KeptPairs
 from dp_pipelines.kernels.lattice import Lattice, SummandLattice
 from dp_pipelines.kernels.layout import Layout
 from dp_pipelines.kernels.statistics import ClippedUnitSum, RowCount, UnitCount, ValueSum
@@ -73,7 +73,7 @@ def test_sums_of_leaves_are_the_sums_of_their_groups(bounds: dict[str, int], see
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 200))
 def test_a_unit_counts_once_in_each_group(marks: int, seed: int, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accumulate, "MARKS", marks)
+        patch.setattr(bounding, "MARKS", marks)
         _check_units(seed, size)
 
 
@@ -97,7 +97,7 @@ def test_no_rows_are_no_groups() -> None:
 
 @pytest.mark.parametrize("marks", [0, 32], ids=["sorted", "marked"])
 def test_adding_up_the_units_of_leaves_would_count_them_twice(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accumulate, "MARKS", marks)
+    monkeypatch.setattr(bounding, "MARKS", marks)
     # Two units, of which one is in both leaves of the one group.
     pairs = KeptPairs(rows=np.array([0, 1, 0]), first_of_unit=np.array([True, False, True]))
     assert pairs.units_of(np.zeros(2, np.int64), 1).tolist() == [2]

@@ -1,8 +1,10 @@
 """What may happen to a run while a command waits for it, and to its files behind links."""
 
+import functools
 import json
 import pathlib
 import shutil
+import types
 from collections.abc import Callable
 
 import pytest
@@ -30,8 +32,8 @@ def test_a_run_that_is_abandoned_while_a_command_begins_with_it_is_refused_there
         other = ledger(shop)
         other.abandon(other.state.runs["shop", "one"])
         if admitted_again:
-            block = {"plan": work.plan, "asked": work.asked, "content": "another job", "params": {}}
-            other.admit("shop", "one", **block, records=lambda number: work.plan.round(number).mechanisms)
+            of_another_job = functools.partial(other.admit, content="another job")
+            work.admit(types.SimpleNamespace(admit=lambda *names, content, **given: of_another_job(*names, **given)))
         monkeypatch.setattr(ledgered_run, "_released", real)
         return real(book, run, work)
 

@@ -178,3 +178,11 @@ def test_a_step_of_avro_travels_to_workers(tmp_path: pathlib.Path) -> None:
     path = write(tmp_path / "a.avro", {"n": "long"}, [{"n": 1}])
     step = pickle.loads(pickle.dumps(ReadAvro({"n": pa.int64()})))
     assert pa.concat_tables(step.process(path)).num_rows == 1
+
+
+def test_a_block_that_says_it_has_more_rows_than_bytes_is_damaged_and_ends_no_process() -> None:
+    schema = {"type": "record", "name": "row", "fields": [{"name": "a", "type": "long"}]}
+    decoder = avro_files._Decoder(schema, avro_files.columns_of(schema), ["a"], True)
+    assert decoder.rows([(1, b"\x02")]).to_pydict() == {"a": [1]}
+    with pytest.raises(EOFError):
+        decoder.rows([(2**50, b"\x02")])
