@@ -23,6 +23,7 @@ from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
+from dp_pipelines.planning import limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -157,7 +158,10 @@ class Production:
         # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
-            content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
+            content["models"] = {
+                name: {"label": task.label.rule, "weighting": limits.weighting(task)}
+                for name, task in self.plan.trained.items()
+            }
         if ledger:
             content["ledger"] = dict(ledger)
         seen = looks.marks([*noted, *looks.of_job(job)])

@@ -307,7 +307,7 @@ PARTS: dict[str, tuple[str, ...]] = {
          max_noise_multiplier: 100}
         """,
     ),
-    "EvaluationModel": ("{cells: 32, max_examples_per_unit: 4}",),
+    "EvaluationModel": ("{cells: 32, weighting: examples, max_examples_per_unit: 4}",),
 }
 """By the name of a model, parts that it takes, in YAML."""
 

@@ -168,12 +168,12 @@ FAULTS = {
     ),
     "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
     "the true row count as divisor": Fault(
-        f"{FIT}run", "divisor=sizes.examples", "divisor=examples.rows_for(stage).rows", "follows from what was drawn"
+        f"{FIT}run", "divisor = sizes.examples", "divisor = examples.rows_for(stage).rows", "follows from what was drawn"
     ),
     "the true unit count in the whitening": Fault(
         f"{FIT}_whitening",
-        "moments.whitening(noisy, sizes.users",
-        "moments.whitening(noisy, examples.rows_for(stage).units",
+        "seen_columns.seen(noisy, sizes.users",
+        "seen_columns.seen(noisy, examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "second moments without noise": Fault(
@@ -202,8 +202,8 @@ FAULTS = {
     ),
     "the multiplier of another stage": Fault(
         f"{FIT}run",
-        "multiplier=training_noise.multiplier(stage)",
-        "multiplier=training_noise.multiplier(stage) + examples.rows_for(stage).units",
+        "multiplier = training_noise.multiplier(stage)",
+        "multiplier = training_noise.multiplier(stage) + examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(

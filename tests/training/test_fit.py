@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
+from dp_pipelines import BinaryLabel, Category, Number, NumberLabel, Plan, RequestError, Steps, TrainModel
 from dp_pipelines.audit import fitted as audited
 from dp_pipelines.planning.payment import refuse_paid
 from dp_pipelines.query.train_model import JaxModel
@@ -20,6 +20,7 @@ from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import COLUMN, split
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import InMemory
+from dp_pipelines.training.kernels import of_task
 
 STATEMENT = Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")
 
@@ -202,3 +203,29 @@ def test_samples_of_units_and_features_as_they_are_work_too(tmp_path: pathlib.Pa
     accuracy = found.evaluation.measures["accuracy"].value
     assert accuracy is not None
     assert accuracy > 0.75
+
+
+@pytest.mark.parametrize("label", ["binary", "number"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_models_are_trained_over_codes_and_without_a_compiler_over_columns_to_the_same_end(
+    whiten: bool, label: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before noise, at the draws of the first run, both read the same moments and the same sums of gradients."""
+    declared = BinaryLabel(column="y") if label == "binary" else NumberLabel(column="y", min_value=0, max_value=2)
+    features = {
+        "x": Number(column="x", min_value=0, max_value=1, bins=4, scaled=True),
+        "kind": Category(column="kind", most=3),
+    }
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": task(whiten=whiten, label=declared, features=features)})
+    over_codes = audited.Noting(plan.round(1).stages)
+    coded = fitted(examples(), tmp_path / "a", InMemory(), plan, over_codes)
+    assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".codes", ".scaled", ".labels", ".products"}
+    monkeypatch.setattr(of_task, "compiles", lambda: False)
+    over_columns = audited.Noting(plan.round(1).stages, over_codes.seen)
+    plain = fitted(examples(), tmp_path / "b", InMemory(), plan, over_columns)
+    assert ".rows" in {path.suffix for path in (tmp_path / "b").iterdir()}
+    assert coded.artefact.parameters.tolist() == plain.artefact.parameters.tolist()
+    assert over_codes.seen.given == over_columns.seen.given
+    for stage in ("model", *["model.moments"] * whiten):
+        for found, expected in zip(over_codes.seen.read[stage], over_columns.seen.read[stage], strict=True):
+            assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
