@@ -302,8 +302,8 @@ def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[E
     again = os.path.lexists(target)
     if again:
         _refuse_other_run(target, production.run_id, production.plan, request)
-    else:
-        unledgered_run.sweep(target, stop)
+    unledgered_run.sweep(target, stop)
+    if not again:
         with staging.staging_folder(target) as folder:
             note, whole = unledgered_run.Note(folder), folder / "whole"
             whole.mkdir(mode=0o700)
