@@ -182,7 +182,7 @@ def test_what_is_wrong_by_public_facts_is_refused_before_anything_is_noted(
     assert not looks(shop)
 
 
-def test_a_release_holds_no_private_folder(shop: Shop, call: Call) -> None:
+def test_a_release_holds_no_folder_of_a_check(shop: Shop, call: Call) -> None:
     assert call("run", shop.job, "--output", shop.folder / "out").code == 0
     said = checked(call, shop, output="out/checked")
     assert said.code == 2
