@@ -17,14 +17,14 @@ from tests.helpers.source import PACKAGE_FOLDERS, ROOT, imports, modules, script
 
 LAYERS = (
     "errors disk_errors checks frozen collect noise kernels selection accounting collected metrics mechanisms auto_bounds"
-    " query plan_stages sample_and_aggregate planning ledger release report training audit tuning steps"
+    " query plan_stages sample_and_aggregate planning ledger release report training audit tuning data_profile steps"
 )
 ORDER = (*LAYERS.split(), "")
 """The rooms of dp_pipelines from the bottom up; each may import itself and what stands before it. "" is `__init__`."""
 
 JOBS_ORDER = (
     *("select", "spec", "terminal", "sql", "sources", "outputs", "request", "predict", "runners", "run"),
-    *("session", "dataflow", "tune", "init", "collected", "beam_yaml", "cli"),
+    *("session", "dataflow", "tune", "check", "init", "collected", "beam_yaml", "cli"),
 )
 """The rooms of jobs/ from the bottom up, as in ORDER."""
 

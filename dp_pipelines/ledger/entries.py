@@ -12,6 +12,9 @@ from dp_pipelines.planning.plan import Plan
 RESERVED, FILTER = "reserved", "filter"
 RULES = (RESERVED, FILTER)
 
+TUNE, CHECK = "tune", "check"
+"""The commands that look at raw rows."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
@@ -205,17 +208,18 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """A look at the raw rows: `dp-pipelines tune`. It charges nothing, and no guarantee covers what is done with it.
+    """A look at the raw rows: `dp-pipelines tune` or `check`. It charges nothing, and no guarantee covers what is done with it.
 
     Args:
         account: the `dataset` of the job; it may have no account yet.
-        stage: which was tuned.
-        configurations: how many were compared.
+        stage: which was tuned; the names of all that were checked.
+        configurations: how many were compared; 1 of a check.
         content: digest of the job and the parameters.
-        grid: digest of the grid and the goal.
+        grid: digest of the grid and the goal; empty of a check.
         time: when it began.
         who: for the auditor.
         sources: patterns of the files that were looked at; none in events of version 0.1.0.
+        command: `tune` or `check`.
     """
 
     account: str
@@ -226,6 +230,7 @@ class Tuning:
     time: str
     who: str
     sources: tuple[str, ...] = ()
+    command: str = TUNE
 
 
 def frozen_body(account: str, window: str, asked: str, plan: Plan, cost: dict[str, str], who: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import BudgetError, LedgerError, RequestError
 from dp_pipelines.ledger import events, refusals, rules
 from dp_pipelines.ledger.answers_ledger import AnswersLedger
-from dp_pipelines.ledger.entries import RULES, Account, EngineJob, PlanBlock, Run, Window, frozen_body
+from dp_pipelines.ledger.entries import RULES, TUNE, Account, EngineJob, PlanBlock, Run, Window, frozen_body
 from dp_pipelines.ledger.journal import Adder
 from dp_pipelines.ledger.refusals import refuse_other as refuse_other
 from dp_pipelines.planning.plan import Plan
@@ -366,11 +366,13 @@ class Ledger(AnswersLedger):
 
     def note_tuning(
         self, account: str, *, stage: str, configurations: int, content: str, grid: str, who: str = "",
-        sources: Sequence[str] = (),
+        sources: Sequence[str] = (), command: str = TUNE,
     ) -> None:  # fmt: skip
-        """Note that somebody is about to look at the raw rows. This charges nothing. Arguments as for `state.Tuning`."""
+        """Note that somebody is about to look at the raw rows. This charges nothing. Arguments as for `entries.Tuning`."""
         body = {"account": account, "stage": stage, "configurations": configurations, "content": content}
         body |= {"grid": grid, "who": who, "sources": list(sources)}
+        if command != TUNE:  # versions that know no other command read the rest, and mark releases all the same
+            body["command"] = command
         self._write(lambda add: add(events.DATA_TUNED, body))
 
     def verify(self, *, accepted: bool = True) -> int:

@@ -14,9 +14,11 @@ from dp_pipelines.errors import LedgerError
 from dp_pipelines.ledger import events
 from dp_pipelines.ledger.answers import AnswerLimits, AnswersAccount, Asking
 from dp_pipelines.ledger.entries import (
+    CHECK,
     FILTER,
     RESERVED,
     RULES,
+    TUNE,
     Account,
     Attempt,
     Cost,
@@ -294,7 +296,12 @@ class State:
         fields = {name: str(body[name]) for name in ("account", "stage", "content", "grid", "who")}
         _need(body["configurations"] >= 1)
         patterns = tuple(str(pattern) for pattern in body.get("sources", ()))
-        self.tunings.append(Tuning(**fields, configurations=int(body["configurations"]), time=time, sources=patterns))
+        command = str(body.get("command", TUNE))
+        _need(command in (TUNE, CHECK))
+        configurations = int(body["configurations"])
+        self.tunings.append(
+            Tuning(**fields, configurations=configurations, time=time, sources=patterns, command=command)
+        )
 
     def _run(self, body: dict[str, Any]) -> Run:
         return self.runs[body["account"], body["run_id"]]

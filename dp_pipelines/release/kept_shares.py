@@ -21,6 +21,9 @@ from dp_pipelines.query.query import Query
 
 Floats = NDArray[np.float64]
 
+JOINED = "joined rows"
+"""What the figures are of, as a manifest says it, where a join has made the rows: those that met nothing are in none."""
+
 SEEN = 3.0
 """A number of units counts as seen from so many standard deviations of its noise on."""
 

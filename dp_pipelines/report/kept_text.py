@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.report.key_text import visible
 from dp_pipelines.report.numbers import ERROR_BAR
 
@@ -37,23 +38,23 @@ def lines(kept: object, unit: str) -> list[str]:
     if not isinstance(kept, Mapping):
         return []
     rows = _mapping(kept.get("rows"))
-    many = plural(unit)
+    many, row = plural(unit), "joined row" if kept.get("of") == JOINED else "row"
     about = "at most" if rows.get("at_most") is True else "about"
     said = [
         _sentence("about", _mapping(kept.get("whole")), f"of {many} fall wholly within the limits")
         + "; "
-        + _sentence(about, rows, "of rows are counted")
+        + _sentence(about, rows, f"of {row}s are counted")
     ]
     for entry in _mappings(kept.get("values")):
-        said.append(_of_values(entry, unit))
+        said.append(_of_values(entry, f"counted {row} of each {unit}"))
     facts = _mappings(kept.get("facts"))
     passed = [f"{percent(fact)} {SAID[name]}" for fact in facts if (name := fact.get("fact")) in SAID]
     if passed:
-        said.append(f"of one row of each {unit}, {' and '.join(passed)}")
+        said.append(f"of one {row} of each {unit}, {' and '.join(passed)}")
     columns = [fact for fact in facts if fact.get("fact") == "not_null"]
     if columns:
         listed = ", ".join(f"{_name(fact)} {percent(fact)}" for fact in columns)
-        said.append(f"of one row of each {unit}, not null: {listed}")
+        said.append(f"of one {row} of each {unit}, not null: {listed}")
     said += [f"{_name(fact)} looks wholly null: check its type and format" for fact in columns if _looks_empty(fact)]
     return said
 
@@ -95,13 +96,13 @@ def _sentence(about: str, known: Mapping[str, Any], what: str) -> str:
     return f"{about} {percent(known)} {what}" if _finite(known.get("share")) is not None else f"an unknown share {what}"
 
 
-def _of_values(entry: Mapping[str, Any], unit: str) -> str:
+def _of_values(entry: Mapping[str, Any], row: str) -> str:
     low, high = (_finite(entry.get(end)) for end in ("low", "high"))
     ends = {"below": low, "above": high}
     parts = [f"{percent(_mapping(entry.get('within')))} within its range"]
     for side, end in ends.items():
         parts.append(f"{percent(_mapping(entry.get(side)))} {side} {'its range' if end is None else f'{end:,.6g}'}")
-    return f"{_name(entry)} of one counted row of each {unit}: " + ", ".join(parts)
+    return f"{_name(entry)} of one {row}: " + ", ".join(parts)
 
 
 def _looks_empty(fact: Mapping[str, Any]) -> bool:

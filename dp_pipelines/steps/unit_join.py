@@ -18,7 +18,7 @@ from dp_pipelines.kernels import keys, shard
 from dp_pipelines.kernels.bounding import Positions, hash_pairs
 from dp_pipelines.kernels.columns import gather, hashing
 from dp_pipelines.kernels.columns.hashing import Words
-from dp_pipelines.kernels.columns.matches import matches
+from dp_pipelines.kernels.columns.matches import Matches, matches
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Step
 from dp_pipelines.steps.whole_units import PORTION, ToUnitShards, bounded, too_many
@@ -108,7 +108,9 @@ def is_nested(kind: pa.DataType) -> bool:
     return bool(pa.types.is_nested(kind) or pa.types.is_interval(kind))
 
 
-def joined_on_unit(left: Flow, right: Flow, join: UnitJoin, num_shards: int, salt: int) -> Flow:
+def joined_on_unit(
+    left: Flow, right: Flow, join: UnitJoin, num_shards: int, salt: int, pairing: "type[JoinRows] | None" = None
+) -> Flow:
     """The joined rows of two tables. NOT private: for what bounds them by unit, in the same trust boundary.
 
     Args:
@@ -116,11 +118,12 @@ def joined_on_unit(left: Flow, right: Flow, join: UnitJoin, num_shards: int, sal
         join: how they are joined.
         num_shards: into how many groups of units the data are cut.
         salt: a 64-bit number for the hashes of this run.
+        pairing: the step that pairs rows; left out, `JoinRows`.
     """
     rows = left.each("LeftToShards", SideToShards(join.left, num_shards, salt))
     others = right.each("RightToShards", SideToShards(join.right, num_shards, salt))
     both = rows.with_others("BothTables", others).by_key("ByShard")
-    return both.each("JoinRows", JoinRows(join, salt))
+    return both.each("JoinRows", (pairing or JoinRows)(join, salt))
 
 
 class SideToShards(ToUnitShards):
@@ -162,19 +165,24 @@ class JoinRows(Step):
             (left if join.left.is_of(table) else right).add(table)
         yield join.columns.empty_table()
         ours, theirs = left.rows(), right.rows()
+        found = None if ours is None or theirs is None else matches(_keys(ours, join.left), _keys(theirs, join.right))
+        yield from self.seen(ours, theirs, found)
         if ours is None:  # nobody's rows come from the right table alone
             return
-        if theirs is None:
+        if theirs is None or found is None:
             if join.keeps_unmatched:
                 yield from self._unmatched(ours, np.arange(ours.num_rows))
             return
-        found = matches(_keys(ours, join.left), _keys(theirs, join.right))
         told = (self._hashes(ours), self._hashes(theirs)) if join.pair_hash in join.columns.names else None
         for mine, others in found.pairs(MOST_PAIRS):
             hashes = None if told is None else hash_pairs(told[0][mine], told[1][others])
             yield self._table(ours, mine, theirs, others, hashes)
         if join.keeps_unmatched:
             yield from self._unmatched(ours, found.alone())
+
+    def seen(self, ours: pa.Table | None, theirs: pa.Table | None, found: Matches | None) -> Iterable[pa.Table]:
+        """Tables beside the joined rows, about the kept rows of both sides and which of them meet: none, but in subclasses."""
+        return ()
 
     def _unmatched(self, ours: pa.Table, alone: Positions) -> Iterator[pa.Table]:
         """Left rows that meet nothing, with nulls."""

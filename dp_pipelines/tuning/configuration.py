@@ -138,7 +138,7 @@ def configuration(number: int, query: Query, planned: StagePlan) -> Configuratio
         max_partitions=bounds.max_partitions,
         max_rows=bounds.max_rows_per_partition,
         estimates=tuple(estimates),
-        selects=_selects(planned),
+        selects=selects_of(planned),
     )
 
 
@@ -211,7 +211,8 @@ KINDS: Mapping[str, Callable[[str, Metric, Basis, Mapping[str, float]], Estimate
 """The prediction for a metric, by the name that it gives (`Metric.tuned_as`)."""
 
 
-def _selects(planned: StagePlan) -> Selects | None:
+def selects_of(planned: StagePlan) -> Selects | None:
+    """How a stage selects its partitions; None where they are public."""
     selection = planned.selection
     if selection is None:
         return None

@@ -47,7 +47,7 @@ def of_units(rows: pa.Table, layout: Layout, columns: int) -> pa.Table:
     """
     units = keys.dense([keys.one_array(rows.column(name)) for name in layout.unit_names])
     partitions = keys.dense([keys.one_array(rows.column(name)) for name in layout.partition_names])
-    order, codes = _sorted(units.codes * max(len(partitions), 1) + partitions.codes)
+    order, codes = sorted_codes(units.codes * max(len(partitions), 1) + partitions.codes)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     sizes = np.diff(np.append(starts, len(codes)))
     unit_of_pair, of_pair = np.divmod(codes[starts], max(len(partitions), 1))
@@ -95,7 +95,7 @@ def _numbers(table: pa.Table, columns: Sequence[str]) -> tuple[np.ndarray, dict[
     return rows, {column: found.flatten().to_numpy() for column, found in zip(columns, lists, strict=True)}
 
 
-def _sorted(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sorted_codes(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """An order that sorts codes, and the codes in it."""
     size = len(codes)
     bits = max(size - 1, 0).bit_length()

@@ -28,7 +28,7 @@ from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.terminal import output, summary
 from dp_pipelines.ledger import answers_export, default_places, export, sources
 from dp_pipelines.ledger.database import Database
-from dp_pipelines.ledger.entries import Account, EngineJob, Run, Window
+from dp_pipelines.ledger.entries import TUNE, Account, EngineJob, Run, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.ledger.pins import OtherAnchor
@@ -315,9 +315,12 @@ def _show(given: argparse.Namespace) -> None:
 
 def _show_tunings(out: Console, tunings: Sequence[dict[str, Any]]) -> None:
     for tuning in tunings:
+        tuned = tuning["command"] == TUNE
+        compared = f", {tuning['configurations']} configurations" if tuned else ""
         out.print(
-            f"  tuned on the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}, "
-            f"{tuning['configurations']} configurations; nothing was charged; no guarantee covers decisions based on it"
+            f"  {'tuned on' if tuned else 'checked'} the raw rows at {tuning['time']}: stage {_shown(tuning['stage'])}"
+            f"{compared}; "
+            "nothing was charged; no guarantee covers decisions based on it"
         )
 
 

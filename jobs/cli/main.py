@@ -6,16 +6,16 @@ messages are public. Slow modules are imported only by the command that needs th
 """
 
 import argparse
-import difflib
 import os
 import pathlib
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from dp_pipelines.disk_errors import NO_TMPDIR, DiskError, reason_of
-from dp_pipelines.errors import BudgetError, DpError, RequestError, nearest
+from dp_pipelines.errors import BudgetError, DpError, RequestError
+from dp_pipelines.jobs.cli.command_parser import CommandParser
 from dp_pipelines.jobs.cli.stoppable import Stoppable
 from dp_pipelines.jobs.runners import late_collection
 from dp_pipelines.jobs.terminal import output
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "tune")
-"""Commands that need Arrow."""
+ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
+"""Commands that take the options of a runner."""
 
-NEAR = 0.85
-"""How near an unknown option is to one of ours that was meant, from 0 to 1; no option of Beam is as near."""
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "check", "tune")
+"""Commands that need Arrow."""
 
 LOST = "its output could not be shown here"
 
@@ -38,6 +38,7 @@ DESCRIPTION = "Publish differentially private reports from tables of user events
 EPILOG = """examples:
   dp-pipelines init data/*.parquet --unit customer   a first job file, from names and types of columns
   dp-pipelines plan weekly.yaml                      noise, thresholds and errors, before a row is read
+  dp-pipelines check weekly.yaml --output checked    look at the rows, for your eyes only
   dp-pipelines run weekly.yaml --output out/weekly   read, release, publish
   dp-pipelines sql "SELECT ..." --dataset shop ...   the same for one statement, without a job file
   dp-pipelines report out/*/                         one page of several runs: trends
@@ -52,51 +53,14 @@ Source files are checked if they exist, but a plan does not need them. Standard 
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports an error in one line, and exits with 2. A misspelt name comes with the one that was meant."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        self.own: list[str] = []
-        self.commands: Mapping[str, _Parser] = {}
-        super().__init__(*given, **named)
-
-    def add_argument(self, *names: Any, **named: Any) -> argparse.Action:
-        self.own += [name for name in names if name.startswith("--")]
-        return super().add_argument(*names, **named)
-
-    def add_subparsers(self, **named: Any) -> Any:
-        made = super().add_subparsers(**named)
-        self.commands = made.choices
-        return made
-
-    def refuse_misspelt(self, arguments: Sequence[str]) -> None:
-        """End where a command or an option is not known and nearly one of ours: other options may be Beam's."""
-        for place, text in enumerate(arguments):
-            option = text.partition("=")[0]
-            if text == "--":
-                return
-            if option.startswith("--"):
-                meant = difflib.get_close_matches(option, self.own, n=1, cutoff=NEAR)
-                if meant and option not in self.own:
-                    self.error(f"unknown argument {option}; did you mean {meant[0]!r}?")
-            elif self.commands and not text.startswith("-"):
-                if text in self.commands:
-                    self.commands[text].refuse_misspelt(arguments[place + 1 :])
-                else:
-                    self.error(f"unknown command {text!r}; {nearest(text, self.commands, 'commands')}")
-                return
-
-    def error(self, message: str) -> NoReturn:
-        output.note(f"error: {message}; see `{self.prog} --help`")
-        sys.exit(WRONG)
-
-
-def parser() -> _Parser:
+def parser() -> CommandParser:
     """The commands and their options."""
     layout = argparse.RawDescriptionHelpFormatter
-    top = _Parser("dp-pipelines", description=DESCRIPTION, epilog=EPILOG, formatter_class=layout, allow_abbrev=False)
+    top = CommandParser(
+        "dp-pipelines", description=DESCRIPTION, epilog=EPILOG, formatter_class=layout, allow_abbrev=False
+    )
     top.add_argument("--version", action="store_true", help="print the version")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
 
     def command(name: str, help_text: str, epilog: str) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = commands.add_parser(
@@ -125,6 +89,7 @@ def parser() -> _Parser:
     )
     from dp_pipelines.jobs.cli import (
         audit_arguments,
+        check_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
@@ -138,7 +103,7 @@ def parser() -> _Parser:
     run_arguments.add(command)
     for room in (
         init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
-        tune_arguments, ledger_arguments,
+        check_arguments, tune_arguments, ledger_arguments,
     ):  # fmt: skip
         room.add(command)
     command(
@@ -195,7 +160,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         top.refuse_misspelt(arguments)
         given, rest = top.parse_known_args(arguments)
     given.as_command = as_command
-    if given.command in ("run", "sql", "doctor", "tune"):
+    if given.command in ON_ENGINES:
         from dp_pipelines.jobs.cli import runner_arguments
 
         rest += runner_arguments.passed_on(given)
@@ -216,12 +181,13 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "runs": _runs,
         "predict": _predict,
         "report": _report,
+        "check": _check,
         "tune": _tune,
         "schema": _schema,
     }
     if given.command is None:
         top.error("missing command; choose one of " + ", ".join(commands))
-    if rest and given.command not in ("run", "sql", "doctor", "tune"):
+    if rest and given.command not in ON_ENGINES:
         top.error(f"unknown argument {rest[0]}")
     if as_command and given.command in ("plan", "run", "sql"):
         late_collection.put_off()
@@ -297,12 +263,24 @@ def _report(given: argparse.Namespace, rest: list[str]) -> int:
     return DONE
 
 
+def _check(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.check import check
+
+    return _looked(check.check, given, rest)
+
+
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.terminal import summary
     from dp_pipelines.jobs.tune import tune
 
+    return _looked(tune.tune, given, rest)
+
+
+def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argparse.Namespace, rest: list[str]) -> int:
+    """Look at raw rows, and say where what was seen lies."""
+    from dp_pipelines.jobs.terminal import summary
+
     with Stoppable(to_the_end=given.as_command):
-        done = tune.tune(given, rest)
+        done = look(given, rest)
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE

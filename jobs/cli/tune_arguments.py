@@ -50,7 +50,10 @@ def add(make: MakeParser) -> None:
     parser.add_argument(
         "--sample",
         metavar="FILES",
-        help="public rows to read instead of the job's: a name or a glob, in the format of the source",
+        action="append",
+        default=[],
+        help="public rows to read instead of the job's: a name or a glob, in the format of the source; NAME=FILES for each of "
+        "several tables",
     )
     _add_synthetic(parser)
     parser.add_argument(

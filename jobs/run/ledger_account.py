@@ -16,7 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.request.request import Request
 from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.ledger import default_places, sources
-from dp_pipelines.ledger.entries import Account, Window
+from dp_pipelines.ledger.entries import TUNE, Account, Window
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
 from dp_pipelines.ledger.patience import A_MINUTE, Patience
 from dp_pipelines.release.manifest import unit_in_words
@@ -131,8 +131,14 @@ class Book:
             account = f"{shlex.quote(str(file.path))}{named}"
         return f"dp-pipelines ledger raise {account} --epsilon E --delta D"
 
-    def note_tuning(self, *, stage: str, configurations: int, grid: str, who: str) -> None:
+    def note_look(self, *, stage: str, who: str, configurations: int = 1, grid: str = "", command: str = TUNE) -> None:
         """Note that the rows are about to be looked at. The ledger is made where none was named and there is none; no account is.
+
+        Args:
+            stage: which is tuned, or all that are checked.
+            who: for the auditor.
+            configurations, grid: how many are compared, and their digest.
+            command: `tune` or `check`.
 
         Raises:
             RequestError: the files belong to another account, where nobody would look for the note.
@@ -146,7 +152,7 @@ class Book:
             seen += [pattern, *sources.behind_links(pattern, files)]
         self._ledger.note_tuning(
             job.dataset, stage=stage, configurations=configurations, content=self._request.content,
-            grid=grid, who=who, sources=seen,
+            grid=grid, who=who, sources=seen, command=command,
         )  # fmt: skip
 
     def _sources(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -1,4 +1,4 @@
-"""Looks at the raw rows (`dp-pipelines tune`) that may have influenced the parameters of a release.
+"""Looks at the raw rows (`dp-pipelines tune` and `check`) that may have influenced the parameters of a release.
 
 In: a run, its ledger, its job file. Out: the looks that its manifest and report must name. Holds: a look counts for each run that
 was admitted after it, by the name of its account or by its files; a job file that `tune` wrote names its look itself, so that a
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dp_pipelines.jobs.spec.job_file import Job
 from dp_pipelines.ledger import sources
-from dp_pipelines.ledger.entries import Run, Tuning
+from dp_pipelines.ledger.entries import TUNE, Run, Tuning
 
 if TYPE_CHECKING:
     from dp_pipelines.ledger.ledger import Ledger
@@ -24,21 +24,28 @@ class Look:
 
     Args:
         date: its day.
-        stage: which was tuned.
+        stage: which was tuned, or the names of all that were checked.
         after_plan: whether the plan was frozen already, so that the look did not choose its parameters.
+        command: `tune` or `check`.
     """
 
     date: str
     stage: str
     after_plan: bool = False
+    command: str = TUNE
 
     @property
     def words(self) -> str:
         """What a release says of it."""
         if self.after_plan:
             return (
-                f"raw rows were looked at with `tune` on {self.date}, after the plan was frozen: what was chosen by that look, "
-                "such as a filter of rows, is not covered by epsilon"
+                f"raw rows were looked at with `{self.command}` on {self.date}, after the plan was frozen: what was chosen by "
+                "that look, such as a filter of rows, is not covered by epsilon"
+            )
+        if self.command != TUNE:
+            return (
+                f"raw rows were looked at with `{self.command}` on {self.date}: what was chosen by that look, such as a bound or "
+                "a filter of rows, is not covered by epsilon"
             )
         return (
             f"its parameters were chosen by looking at raw rows with `tune` on {self.date}: that choice is not covered by "
@@ -61,7 +68,7 @@ def of_ledger(ledger: "Ledger", run: Run, files: Sequence[str]) -> list[Look]:
     frozen = block.looks if block is not None else run.looks
     noted = enumerate(ledger.state.tunings[: run.looks])
     return [
-        Look(date=look.time[:10], stage=look.stage, after_plan=number >= frozen)
+        Look(date=look.time[:10], stage=look.stage, after_plan=number >= frozen, command=look.command)
         for number, look in noted
         if _same_rows(look, run.account, files)
     ]

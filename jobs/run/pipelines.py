@@ -234,7 +234,13 @@ def public_part(
                 return DamagedInputError(f"{message}; nothing was published")
     where = ""
     for name in stages:
-        labels = (name, *(f"{label} {name}" for label in ("Release", "Stage", "Examples of", "Units of", "Tune")))
+        labels = (
+            name,
+            *(
+                f"{label} {name}"
+                for label in ("Release", "Stage", "Examples of", "Units of", "Tune", "Profile", "Rows for", "Count")
+            ),
+        )
         if any(f"while running '{label}/" in told for label in labels):
             where = f" in stage {name!r}"
     if lack is not None:

@@ -28,6 +28,7 @@ from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.release import manifest, shown_rows, staging, verdicts
+from dp_pipelines.release.kept_shares import JOINED
 from dp_pipelines.training.kept_draws import Draws
 
 SHOWN = f"shown{staging.UNFINISHED}"
@@ -146,7 +147,7 @@ class Production:
             if described["name"] in compared:
                 described["compare"] = compared[described["name"]]
             if described["name"] in kept:
-                described["kept"] = kept[described["name"]]
+                described["kept"] = kept[described["name"]] | ({"of": JOINED} if job.join is not None else {})
             if described["name"] in self.plan.auto_partitions:
                 described["max_partitions_contributed"] = published[described["name"]].query.bounds.max_partitions
             for name in _auto(self.plan, described["name"]):

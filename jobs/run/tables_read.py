@@ -5,7 +5,7 @@ and `lookup` of a table apply before its rows are capped; rows of all tables nam
 the rows afterwards (`build`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from dp_pipelines.jobs.sql.row_expressions import RowExpressions
 from dp_pipelines.jobs.terminal.progress import file_opened
 from dp_pipelines.steps.flow import Flow
 from dp_pipelines.steps.step import Step
-from dp_pipelines.steps.unit_join import joined_on_unit
+from dp_pipelines.steps.unit_join import JoinRows, joined_on_unit
 
 
 class ShapeRows(Step):
@@ -73,7 +73,15 @@ class AsFirstTable(Step):
         yield pa.table(columns)
 
 
-def as_one(start: Flow, tables: Tables, num_shards: int, salt: int) -> Flow:
+def as_one(
+    start: Flow,
+    tables: Tables,
+    num_shards: int,
+    salt: int,
+    *,
+    shape: Callable[[Flow, TableRows], Flow] | None = None,
+    pairing: type[JoinRows] = JoinRows,
+) -> Flow:
     """The rows that several tables become.
 
     Args:
@@ -81,10 +89,17 @@ def as_one(start: Flow, tables: Tables, num_shards: int, salt: int) -> Flow:
         tables: what is read of them.
         num_shards: into how many groups of units they are cut where they are joined.
         salt: a 64-bit number for the hashes of this run.
+        shape: from the rows of a table as they are read to those that meet others; left out, as `ShapeRows` does.
+        pairing: the step that joins rows.
     """
-    rows = [start.inside(part.name, lambda begin, part=part: _of_table(begin, part)) for part in tables.parts]
+
+    def of_table(begin: Flow, part: TableRows) -> Flow:
+        read = rows_of(begin, part.source, part.columns, part.shuffled).each("CountFiles", CountFiles())
+        return _shaped(read, part) if shape is None else shape(read, part)
+
+    rows = [start.inside(part.name, lambda begin, part=part: of_table(begin, part)) for part in tables.parts]
     if tables.united is not None:
-        return joined_on_unit(rows[0], rows[1], tables.united, num_shards, salt)
+        return joined_on_unit(rows[0], rows[1], tables.united, num_shards, salt, pairing)
     first, alike = tables.parts[0], []
     for part, found in zip(tables.parts, rows, strict=True):
         names = {**dict(zip(first.unit, part.unit, strict=True)), **{n: n for n in first.reads if n not in first.unit}}
@@ -92,7 +107,6 @@ def as_one(start: Flow, tables: Tables, num_shards: int, salt: int) -> Flow:
     return alike[0].with_others("Union", *alike[1:])
 
 
-def _of_table(start: Flow, part: TableRows) -> Flow:
+def _shaped(read: Flow, part: TableRows) -> Flow:
     """The rows of one table, shaped."""
-    read = rows_of(start, part.source, part.columns, part.shuffled)
-    return read.each("CountFiles", CountFiles()).each("ShapeRows", ShapeRows(None, part.rows, part.lookup, part.reads))
+    return read.each("ShapeRows", ShapeRows(None, part.rows, part.lookup, part.reads))

@@ -282,10 +282,6 @@ class Job(DeclaredFields):
             if table.max_rows_per_key > 1 and self.join is not None:
                 message, hint = "makes several rows of a joined one", "write the lookup into one of the tables"
                 raise RequestError(field=self.place_of_lookup(number), message=message, hint=hint)
-        for name, stage in self.stages.items():
-            if self.join is not None and isinstance(stage, Stage) and stage.kept is not None:
-                message, hint = "does not know what a join leaves out", "drop it, or use a job with source:"
-                raise RequestError(field=f"stages.{name}.kept", message=message, hint=hint)
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of the dataclass."""

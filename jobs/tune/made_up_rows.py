@@ -48,7 +48,7 @@ def refuse_alone(given: argparse.Namespace) -> None:
     Raises:
         RequestError: two sources of rows, or assumptions without rows that they are about.
     """
-    if given.synthetic and given.sample is not None:
+    if given.synthetic and given.sample:
         raise RequestError(
             field="--synthetic", message="cannot be combined with --sample", hint="give only one of the two"
         )

@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -27,27 +26,23 @@ from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.run import ledger_account
 from dp_pipelines.jobs.run.pipelines import quoting_nothing, run_tuning
 from dp_pipelines.jobs.run.run import NO_LEDGER
-from dp_pipelines.jobs.runners import doctor, processes, runner_rules
-from dp_pipelines.jobs.sources import source_files
-from dp_pipelines.jobs.spec import job_file, validation_errors
+from dp_pipelines.jobs.runners import doctor, processes
+from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile, Stage
 from dp_pipelines.jobs.spec.validation_errors import nearest
 from dp_pipelines.jobs.terminal import silence
 from dp_pipelines.jobs.terminal.progress import Progress
-from dp_pipelines.jobs.tune import made_up_rows, plans, suggested_job, tune_grid
+from dp_pipelines.jobs.tune import made_up_rows, plans, private_folder, public_sample, suggested_job, tune_grid
+from dp_pipelines.jobs.tune.private_folder import PRIVATE
 from dp_pipelines.jobs.tune.tune_grid import Option
-from dp_pipelines.ledger import sources as registered
 from dp_pipelines.ledger.journal import now
 from dp_pipelines.query.large_list import LargeList
-from dp_pipelines.release import manifest, staging
+from dp_pipelines.release import staging
 from dp_pipelines.tuning import goal as goals
 from dp_pipelines.tuning import page
 from dp_pipelines.tuning.configuration import Configuration, supported
 from dp_pipelines.tuning.goal import Goal, Recommendation, Results
-
-PRIVATE = "PRIVATE-"
-"""The prefix of all file names whose content was computed from raw rows."""
 
 WARNING = [
     "PRIVATE: the values that differ from the job were chosen by looking at the raw rows, without privacy. The guarantee of a",
@@ -112,20 +107,19 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
     """
     made_up_rows.refuse_alone(given)
     own = job_file.load(given.job)
-    if given.sample is not None or given.synthetic:
+    if given.synthetic:
         own.job.one_source("these rows would stand for one")
-    request = check(own, given.param) if given.sample is None else _over_sample(own, given.sample, given.param)
+    request = public_sample.over(own, given.sample, given.param) if given.sample else check(own, given.param)
     name = _stage(request, given.stage)
     grid = tune_grid.read(given.grid)
     options = tune_grid.options(request, name, grid)
     assumed = made_up_rows.assumptions(given, request, name) if given.synthetic else None
-    private = given.sample is None and assumed is None
+    private = not given.sample and assumed is None
     predicted = [key for key, metric in request.queries[name].metrics.items() if supported(metric)]
     goal = goals.read(given.goal, predicted)
-    target = _target(given.output)
-    if runner_rules.check_name(given.runner) == "dataflow":
-        hint = "tune on a machine that can read the rows, or use a public sample with --sample"
-        raise RequestError(field="--runner dataflow", message="cannot keep private output on your machine", hint=hint)
+    target = private_folder.target(given.output)
+    hint = "tune on a machine that can read the rows, or use a public sample with --sample"
+    private_folder.refuse_dataflow(given.runner, hint)
     with silence.silence() as stream, Progress(stream) as progress, contextlib.ExitStack() as until_the_end:
         configurations, stage = plans.configurations(request, name, options, progress.show)
         progress.show("loading")
@@ -138,7 +132,7 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
             noted, today = private and given.ledger != NO_LEDGER, now()[:10]
             if noted:
                 with ledger_account.Book(request, given.ledger, tell, anchor=given.anchor) as book:
-                    book.note_tuning(
+                    book.note_look(
                         stage=name, configurations=len(options), grid=_digest(grid, goal), who=processes.who()
                     )
             sums = folder / "sums.parquet"
@@ -154,47 +148,11 @@ def tune(given: argparse.Namespace, arguments: Sequence[str]) -> Tuned:
                 private=private, assumed=assumed.words if assumed is not None else (), date=today,
             )  # fmt: skip
             made.write(sums, whole)
-            _keep(whole, target)
+            private_folder.give_name(whole, target)
     return Tuned(
         folder=target, stage=name, configurations=len(options), private=private, noted=noted,
         synthetic=assumed is not None,
     )  # fmt: skip
-
-
-def _over_sample(file: JobFile, sample: str, given: Sequence[str]) -> Request:
-    """The job over other rows, of the same format, checked.
-
-    Raises:
-        RequestError: there is no such sample, it is the job's own rows, or the job does not fit it.
-    """
-    pattern = sample if "://" in sample else str(source_files.glob_under(pathlib.Path.cwd(), sample))
-    if "://" not in sample:
-        _refuse_own_rows(file, sample, pattern)
-    source = file.job.one_source("tune reads one")
-    update = {source.format_of_files: pattern}
-    if not isinstance(getattr(source, source.format_of_files), str):
-        message = "is for jobs over files, and this one reads a table"
-        raise RequestError(field="--sample", message=message, hint="tune a copy of the job over Parquet files")
-    other = file.job.model_copy(update={"source": source.model_copy(update=update)})
-    try:
-        return check(JobFile(file.path, other, file.document), given)
-    except RequestError as error:
-        validation_errors.raise_within(f"--sample {sample}", error)
-
-
-def _refuse_own_rows(file: JobFile, sample: str, pattern: str) -> None:
-    """Refuse a sample that cannot be public: the rows that the job protects."""
-    field = f"--sample {sample}"
-    try:
-        files = source_files.find(pattern, pathlib.Path.cwd(), "--sample")
-    except RequestError as error:
-        hint = "name a file, or a glob in quotes; it is relative to the folder you are in"
-        raise RequestError(field=field, message=error.message, hint=hint) from None
-    own = registered.absolute(file.job.one_source("tune reads one").pattern, str(file.path.parent))
-    real = {os.path.realpath(path) for path in registered.matching(own)}
-    if registered.first_match(own, files) or real & {os.path.realpath(path) for path in files}:
-        message = "names files of the job's own source, whose rows are private"
-        raise RequestError(field=field, message=message, hint="leave out --sample: the ledger then records the look")
 
 
 def _stage(request: Request, given: str | None) -> str:
@@ -225,35 +183,8 @@ def _stage(request: Request, given: str | None) -> str:
     return name
 
 
-def _target(output: str) -> pathlib.Path:
-    """The folder to be made, which does not exist and lies in no release.
-
-    Raises:
-        RequestError: it does.
-    """
-    target = staging.local_path(output)
-    staging.refuse_existing(target)
-    real = pathlib.Path(os.path.realpath(target))  # a link on the way may lead into a release
-    inside = next((parent for parent in real.parents if manifest.read_manifest(parent) is not None), None)
-    if inside is not None:
-        message = f"is inside a release, {str(inside)!r}, but the output is private"
-        raise RequestError(field=f"output {str(target)!r}", message=message, hint="choose a folder outside it")
-    return target
-
-
 def _digest(grid: Sequence[Sequence[tune_grid.GridSetting]], goal: Goal) -> str:
     return hashlib.sha256(json.dumps([grid, goal.words]).encode()).hexdigest()
-
-
-def _keep(folder: pathlib.Path, target: pathlib.Path) -> None:
-    """Give a complete folder its name; nobody but its owner can read it.
-
-    Raises:
-        PublishError: something stands in the way.
-    """
-    for path in folder.iterdir():
-        path.chmod(0o600)
-    staging.give_name(folder, target)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

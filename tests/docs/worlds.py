@@ -162,6 +162,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/ledger.md": weekly,
     "docs/schedule.md": weekly,
     "docs/tune.md": weekly,
+    "docs/check.md": weekly,
     "docs/session.md": shop,
     "docs/sql.md": shop,
     "docs/outputs.md": shop,

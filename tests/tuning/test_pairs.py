@@ -85,6 +85,6 @@ def test_without_numbers_rows_are_counted() -> None:
 
 def test_codes_too_large_for_a_packed_sort_are_sorted_all_the_same() -> None:
     codes = np.array([2**62, 5, 2**62, 1], np.int64)
-    order, ordered = pairs._sorted(codes)
+    order, ordered = pairs.sorted_codes(codes)
     assert order.tolist() == [3, 1, 0, 2]
     assert ordered.tolist() == sorted(codes.tolist())

@@ -52,7 +52,9 @@ sys.meta_path.insert(0, Asked())
 SLOW = ("apache_beam", "duckdb", "flint", "jax", "jinja2", "matplotlib", "numba", "pandas", "scipy", "sqlalchemy")
 OTHERS = (
     "dp_pipelines.tuning",
+    "dp_pipelines.data_profile",
     "dp_pipelines.jobs.tune",
+    "dp_pipelines.jobs.check",
     "dp_pipelines.jobs.dataflow",
     "dp_pipelines.jobs.sql.windows",
 )
@@ -152,8 +154,9 @@ def test_whatever_a_job_asks_for_it_loads_neither_beam_nor_pandas(shop: Shop, fo
 @pytest.mark.slow
 def test_looks_at_rows_load_neither_beam_nor_pandas(shop: Shop) -> None:
     grid = ("--grid", "bounds.max_partitions_contributed=1,2")
-    found = loaded(shop.folder, "tune", shop.job, *grid, "--output", shop.folder / "tuned")
-    assert not of(found, "apache_beam", "pandas", "dp_pipelines.transforms")
+    for command in (("tune", shop.job, *grid), ("check", shop.job)):
+        found = loaded(shop.folder, *command, "--output", shop.folder / command[0])
+        assert not of(found, "apache_beam", "pandas", "dp_pipelines.transforms")
 
 
 @pytest.mark.slow

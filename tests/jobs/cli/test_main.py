@@ -289,6 +289,6 @@ def test_no_option_of_beam_is_taken_for_a_misspelt_one_of_ours() -> None:
     options = [name for action in beams._actions for name in action.option_strings if name.startswith("--")]
     assert len(options) > 100
     top = main.parser()
-    for command in ("run", "sql", "doctor", "tune"):
+    for command in ("run", "sql", "doctor", "check", "tune"):
         for name in options:
             top.refuse_misspelt([command, name])

@@ -364,10 +364,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"window": {"column": "day", "days": 7, "param": "week"}, "params": {"week": {"type": "date"}}},
         "window: cannot be combined with tables:",
     ),
-    "what bounds leave": (
-        {"stages": {"s": {**ONE_STAGE, "metrics": {"n": {"kind": "privacy_id_count"}}, "kept": {"share": 0.1}}}},
-        "stages.s.kept: does not know what a join leaves out",
-    ),
     "a lookup of several rows over a join": (
         {"lookup": {"parquet": "tags.parquet", "on": "store", "max_rows_per_key": 2}},
         "lookup: makes several rows of a joined one; write the lookup into one of the tables",

@@ -49,6 +49,7 @@ LASTING = {
     "predict": ("predict model data/part-0.parquet --output scores.parquet", "scores.parquet"),
     "report": (f"report {RELEASE} --output page.html", "page.html"),
     "tune": ("tune job.yaml --output tuning --grid bounds.max_partitions_contributed=1,2", "tuning"),
+    "check": ("check job.yaml --output checked", "checked"),
     "ledger init": (
         "ledger init --ledger new.sqlite --dataset shop --unit customer --epsilon 1 --delta 1e-6",
         "new.sqlite",
@@ -58,7 +59,7 @@ LASTING = {
 }
 """Commands that leave something, with what they leave."""
 
-SLOW = {"run", "sql", "tune", "doctor", "audit"}
+SLOW = {"run", "sql", "check", "tune", "doctor", "audit"}
 
 
 def marked(commands: dict[str, object]) -> list[object]:

@@ -1,0 +1,1 @@
+"""`dp-pipelines check`: what the rows of a job are like, on a private page."""

@@ -1,0 +1,22 @@
+"""The chance that a uniform choice without replacement takes some of a few things: counted exactly."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dp_pipelines.data_profile.chances import some_kept
+
+
+@given(st.integers(1, 60), st.integers(1, 80), st.data())
+def test_it_is_one_less_the_share_of_choices_that_take_none(total: int, kept: int, data: st.DataObject) -> None:
+    of = data.draw(st.integers(1, total))
+    chosen = min(kept, total)
+    none = math.comb(total - of, chosen) / math.comb(total, chosen)
+    assert math.isclose(some_kept(total, kept, of).item(), 1 - none, abs_tol=1e-9)
+
+
+def test_units_with_millions_of_rows_overflow_nothing() -> None:
+    found = some_kept([10_000_000, 10_000_000], [2, 2], [1, 5_000_000])
+    assert np.allclose(found, [2e-7, 0.75], rtol=1e-5)
