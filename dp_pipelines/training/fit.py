@@ -28,7 +28,7 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer, weight_errors
+from dp_pipelines.training import counted_examples, evaluation, scoring, stage_on_disk, trainer, weight_errors
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
@@ -46,6 +46,9 @@ that pull in one direction count in full. On Ta Feng, half or twice this value l
 (docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
+
+FEATURES = b"2"
+"""How features follow from releases: kept as `name.features` before the first of them. Version 0.1.0 kept none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +115,8 @@ class Fit:
         """
         kernel = kernel_of(self.task, self.key)  # refuses, before the first release, a task that cannot be trained here
         training, held_out = self._divided()
-        encoder = self._encoder(training)
+        formerly = self._begun_formerly()
+        encoder = self._encoder(training, formerly)
         sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
@@ -120,7 +124,7 @@ class Fit:
         examples = encoded(stage, self.folder, "encoded", encoder)
         seen, typical = None, encoder.row_norm
         if self.task.whiten:
-            seen = self._whitening(encoder, examples, sizes)
+            seen = self._whitening(encoder, examples, sizes, formerly)
             typical = seen.typical
         whitening = None if seen is None else seen.whitening
         if isinstance(kernel, trainer.CodedKernel):
@@ -171,13 +175,31 @@ class Fit:
         everybody = AllUnits(tables=self.tables, unit=self.task.unit_columns, key=self.key, held_out=self.task.held_out)
         return everybody.divided()
 
-    def _encoder(self, training: TrainingUnits) -> Encoder:
+    def _begun_formerly(self) -> bool:
+        """Whether a version has begun this run that cut all bins at quantiles and whitened all columns.
+
+        What that version has kept is about these: moments of its columns, parameters of its directions.
+        """
+        marker = f"{self.name}.features"
+        if self.draws.get(marker) is not None:
+            return False
+        parts = [name for name in self.stages if name.startswith(f"{self.name}.")]
+        if any(self.draws.get(part) is not None for part in parts):
+            return True
+        self.draws.keep(marker, FEATURES)
+        return False
+
+    def _encoder(self, training: TrainingUnits, formerly: bool) -> Encoder:
         numbers, categories = training_parts.binned(self.task), training_parts.chosen(self.task)
         edges: dict[str, tuple[float, ...]] = {}
         if numbers:
             released = self._table(training, training_parts.bins_of(self.name))
             edges = {
-                name: stage_on_disk.edges_of(released, name, number, whole=number.column in self.whole)
+                name: (
+                    stage_on_disk.former_edges_of(released, name, number)
+                    if formerly
+                    else stage_on_disk.edges_of(released, name, number, whole=number.column in self.whole)
+                )
                 for name, number in numbers.items()
             }
         vocabulary = {
@@ -202,11 +224,11 @@ class Fit:
         return pyarrow.parquet.read_table(io.BytesIO(kept))
 
     def _whitening(
-        self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
+        self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes, formerly: bool
     ) -> seen_columns.SeenColumns:
         """The matrix, and the norm of a typical whitened row: both follow from the released moments.
 
-        Columns whose moment is within its noise have no part in either.
+        Columns whose moment is within its noise have no part in either, unless the run was begun formerly.
         """
         name = training_parts.moments_of(self.name)
         stage = self.stages[name]
@@ -224,17 +246,20 @@ class Fit:
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        return seen_columns.seen(noisy, sizes.users, noise.stddev, encoder.one_of)
+        whitened = seen_columns.all_columns if formerly else seen_columns.seen
+        return whitened(noisy, sizes.users, noise.stddev, encoder.one_of)
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]
-        counted = (self._counted(artefact, table) for table in held_out.rows_for(stage))
+        unit, most = self.task.unit_columns, self.task.counted_examples
+        celled = (self._celled(artefact, table) for table in held_out.rows_for(stage))
+        counted = (counted_examples.counted(table, unit, most, self.salt) for table in celled)
         released = stage_on_disk.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
         return evaluation.summary(self.task, counts, stddevs[0])
 
-    def _counted(self, artefact: Artefact, table: pa.Table) -> pa.Table:
-        """Held-out examples, each with the cell in which it counts."""
+    def _celled(self, artefact: Artefact, table: pa.Table) -> pa.Table:
+        """Held-out examples, each with the cell in which it would count."""
         labels = artefact.encoder.labels(table)
         model = self.task.model
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate
@@ -102,6 +103,21 @@ def edges_of(released: pa.Table, metric: str, number: Number, *, whole: bool = F
     (found,) = released.column(metric).to_pylist()
     low, high = number.min_value, number.max_value
     return cut_points(found, number.cells, low=low, high=high, leaves=quantiles.LEAVES, whole=whole)
+
+
+def former_edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:
+    """The cut points as version 0.1.0 made them: the quantiles themselves, whatever values share.
+
+    Args:
+        released, metric, number: as for `edges_of`.
+
+    >>> number = Number(column="visits", min_value=0, max_value=60, bins=3)
+    >>> former_edges_of(pa.table({"visits": [[5.0, 4.0]]}), "visits", number)
+    (5.0, 5.0)
+    """
+    (found,) = released.column(metric).to_pylist()
+    rising = np.maximum.accumulate(np.clip(np.array(found, float), number.min_value, number.max_value))
+    return tuple(float(cut) + 0.0 for cut in rising)
 
 
 def categories_of(released: pa.Table, category: Category, metric: str) -> tuple[Any, ...]:

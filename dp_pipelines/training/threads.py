@@ -13,6 +13,9 @@ from typing import TypeVar
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
+MOST = 16
+"""Threads: each has a part in memory, which may be all examples of a shard."""
+
 
 def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int | None = None) -> Iterator[Result]:
     """The result of `of` for each part, in order, with a few parts in work at a time.
@@ -20,12 +23,12 @@ def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int |
     Args:
         of: called in several threads.
         parts: iterated in this thread.
-        threads: how many; left out, as many as the machine has processors.
+        threads: how many; left out, one for each processor that this process may use, and at most `MOST`.
 
     >>> list(in_order(lambda number: number * number, iter(range(5)), threads=2))
     [0, 1, 4, 9, 16]
     """
-    threads = threads or os.cpu_count() or 1
+    threads = threads or min(MOST, _processors())
     if threads == 1:
         yield from map(of, parts)
         return
@@ -37,3 +40,7 @@ def in_order(of: Callable[[Part], Result], parts: Iterator[Part], threads: int |
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -26,6 +26,9 @@ Floats = NDArray[np.float64]
 MOST_STEPS = 20_000
 """Of more steps nothing is said: their shares would be computed one by one."""
 
+BLOCK = 2**22
+"""How many numbers are in memory at a time: directions times steps. Each direction is computed by itself."""
+
 LEAST_CURVATURE = 1e-3
 """Of a loss, where counts say less."""
 
@@ -89,6 +92,13 @@ def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floa
     >>> noise_shares(still, 1.0, np.array([0.0])).tolist()
     [3.0]
     """
+    block = max(1, BLOCK // (steps.steps + 1))
+    begins = range(0, len(curvatures), block)
+    return np.concatenate([_shares(steps, learning_rate, curvatures[begin : begin + block]) for begin in begins])
+
+
+def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
+    """Those of some directions."""
     count = steps.averaged
     # By how many steps before the end a noise came: where it has moved the parameter to, added up over the steps since.
     moved, momentum = np.zeros(len(curvatures)), np.ones(len(curvatures))

@@ -172,8 +172,8 @@ FAULTS = {
     ),
     "the true unit count in the whitening": Fault(
         f"{FIT}_whitening",
-        "seen_columns.seen(noisy, sizes.users",
-        "seen_columns.seen(noisy, examples.rows_for(stage).units",
+        "whitened(noisy, sizes.users",
+        "whitened(noisy, examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "second moments without noise": Fault(
@@ -186,7 +186,7 @@ FAULTS = {
         "follows from what was drawn",
     ),
     "scores that depend on other rows": Fault(
-        f"{FIT}_counted", "alone=True)", "alone=True) * (1 - 2 * (len(table) % 2))", f"{OF_MODEL}.evaluation"
+        f"{FIT}_celled", "alone=True)", "alone=True) * (1 - 2 * (len(table) % 2))", f"{OF_MODEL}.evaluation"
     ),
     "a split by row instead of by unit": Fault(
         "dp_pipelines.training.examples.split:split",

@@ -119,3 +119,16 @@ def test_of_what_is_not_known_nothing_is_said() -> None:
     assert weight_errors.stddevs(many, np.zeros(WIDTH), seen, empty, **known) is None
     # Of a linear model there is a number even where no example was counted.
     assert weight_errors.stddevs(task("binary"), np.zeros(WIDTH), seen, empty, **known) is not None
+
+
+def test_each_direction_is_computed_by_itself_in_blocks_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, curvatures = Steps(steps=30), np.linspace(0.0, 1.0, 50)
+    whole = weight_errors.noise_shares(steps, 0.7, curvatures)
+    seen = list[int]()
+    shares = weight_errors._shares
+    monkeypatch.setattr(weight_errors, "BLOCK", 31 * 7)
+    monkeypatch.setattr(
+        weight_errors, "_shares", lambda steps, rate, part: seen.append(len(part)) or shares(steps, rate, part)
+    )
+    assert weight_errors.noise_shares(steps, 0.7, curvatures) == pytest.approx(whole, rel=1e-12)
+    assert seen == [7] * 7 + [1]

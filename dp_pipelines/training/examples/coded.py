@@ -24,7 +24,8 @@ from dp_pipelines.training.features.code_layout import CodeLayout, Codes, Steps
 Singles = NDArray[np.float32]
 
 MOST_KEPT = 32
-"""The most rows of a unit whose products with each other are kept; of longer units the length is computed each time."""
+"""The most rows of a unit whose products with each other are kept; of longer units the length is computed each time. Lemma 10 of
+docs/proofs/training_coded.md needs no more than these."""
 
 UNITS = 2**12
 """Units of a chunk whose products are computed at a time. It changes no result."""

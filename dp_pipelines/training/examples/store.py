@@ -80,6 +80,7 @@ class Mapped:
 
     def __init__(self, path: pathlib.Path, kind: type, shape: tuple[int, ...]) -> None:
         self.array: NDArray[Any] = np.empty(shape, kind)
+        self.array.flags.writeable = False  # as those of files: loops are compiled for one kind
         self._path = path
         self._map: mmap.mmap | None = None
         if math.prod(shape):

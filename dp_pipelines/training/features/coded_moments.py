@@ -47,6 +47,9 @@ def sums_of(examples: HasCodedChunks) -> list[tuple[Whole, Whole]]:
         for own, more in zip(total, found, strict=True):
             for mine, theirs in zip(own, more, strict=True):
                 mine += theirs
+            high, low = own
+            high += low >> 32
+            low &= LOW_HALF
     return total
 
 
@@ -70,6 +73,6 @@ def matrix_of(examples: HasCodedChunks) -> Floats:
 
 
 def _floats(high: Whole, low: Whole) -> Floats:
-    """Two halves as one number, rounded once. The high half is below 2**53, and so exact."""
+    """Two halves as one number, rounded once: the high one is below 2**53 and the low one below 2**32, and so both are exact."""
     result: Floats = high.astype(np.float64) * 2.0**32 + low
     return result

@@ -202,11 +202,13 @@ class Encoder:
             (rows, outputs).
         """
         total, at = np.repeat(weights[:1], table.num_rows, axis=0), 1
-        for feature, (places, steps) in zip(self.features.values(), self._found(table), strict=True):
-            total += weights[at + places]
-            at += feature.width
-            if steps is not None:
-                total += (steps / STEPS)[:, None] * weights[at - 1]
+        found = self._found(table)
+        with np.errstate(all="ignore"):  # weights may be infinite: no row may decide whether a warning is printed
+            for feature, (places, steps) in zip(self.features.values(), found, strict=True):
+                total += weights[at + places]
+                at += feature.width
+                if steps is not None:
+                    total += (steps / STEPS)[:, None] * weights[at - 1]
         return total
 
     def _found(self, table: pa.Table) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:

@@ -96,6 +96,28 @@ def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[S
     return SeenColumns(columns=columns, whitening=whitening, moments=matrix, typical=typical, one_of=one_of)
 
 
+def all_columns(
+    noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()
+) -> SeenColumns:
+    """All columns, whether they stand out or not, whitened as version 0.1.0 did. Arguments as for `seen`.
+
+    >>> all_columns(np.array([400.0, 0.0, 100.0]), Released(100.0), 0.0).whitening.round(6).tolist()
+    [[0.5, 0.0], [0.0, 1.0]]
+    """
+    found = moments.directions(noisy, units, noise_stddev)
+    width = width_of(noisy)
+    near, far = np.triu_indices(width)
+    matrix = np.zeros((width, width))
+    matrix[near, far] = matrix[far, near] = noisy / np.where(near == far, 1.0, math.sqrt(2)) / max(1.0, units)
+    return SeenColumns(
+        columns=np.ones(width, np.bool_),
+        whitening=found.whitening,
+        moments=matrix,
+        typical=math.sqrt(max(found.effective_width, 1.0)),
+        one_of=one_of,
+    )
+
+
 def _told_by_examples(columns: Flags, one_of: Sequence[Sequence[int]]) -> Floats:
     """The projection, of the columns that stand out, on the directions in which examples can differ."""
     apart = np.zeros((len(columns), len(one_of)))

@@ -10,6 +10,7 @@ covered: the accuracy of a gradient, on which the guarantee does not depend.
 import dataclasses
 import functools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,27 @@ class CodedLinear:
         """The same model of rows times a matrix."""
         return dataclasses.replace(self, whitening=matrix)
 
+    def compile(self, *, sampled: bool) -> None:
+        """Compile what a training calls: no unit may decide whether that succeeds.
+
+        Args:
+            sampled: whether steps take samples of units, which are copies; what is read from a file cannot be written to.
+        """
+        layout, starts = self.layout, np.array([0, 1])
+        values, width = len(layout.scaled_columns), self.width
+        row = np.zeros((1, layout.bytes), np.uint8), np.zeros((1, values), np.int32), np.zeros(1)
+        codes, scaled, labels = _as_in_a_file(row)
+        chunk = CodedChunk.of(codes, scaled, labels, starts, self.multiply)
+        sums = [
+            np.zeros(shape, np.int64)
+            for shape in ((width + 1, width + 1), (values, width + 1), *[(values, values)] * 2)
+        ]
+        coded_loops.add_moments(codes, scaled, starts, *self._layout, 1, *sums)
+        arrays = codes, scaled, labels, chunk.products
+        codes, scaled, labels, products = map(np.copy, arrays) if sampled else _as_in_a_file(arrays)
+        taken = dataclasses.replace(chunk, codes=codes, scaled=scaled, labels=labels, products=products)
+        self.step(self.initial(), 1.0).of(taken)
+
     def multiply(self, chunk: CodedChunk) -> tuple[Singles, Singles]:
         """The products of the whitened rows of each unit, and bounds on their lengths: for `with_products`."""
         starts = product_starts(chunk.starts)
@@ -197,27 +219,27 @@ class CodedStep:
 
     def of(self, chunk: CodedChunk) -> "CodeSums":
         """What the units of a chunk give, added up. Several threads may call this."""
-        sums, residuals = CodeSums.none(self.kernel), self._residuals(chunk)
+        sums = CodeSums.none(self.kernel)
         for first, last in _runs(chunk.starts):
-            self._add(chunk, residuals, first, last, sums)
+            self._add(chunk, first, last, sums)
         return sums
 
     def total(self) -> "CodedTotal":
         """To add up what chunks give."""
         return CodedTotal(self)
 
-    def _residuals(self, chunk: CodedChunk) -> Floats:
+    def _residuals(self, codes: NDArray[np.uint8], scaled: NDArray[np.int32], labels: Floats) -> Floats:
         kernel, layout = self.kernel, self.kernel.layout
-        found = np.empty((len(chunk.labels), kernel.outputs))
+        found = np.empty((len(labels), kernel.outputs))
         slopes = self.weights[layout.scaled_columns] * 2.0**-FEATURE_BITS
-        coded_loops.scores(chunk.codes, chunk.scaled, self._table, self.weights[0], slopes, found)
+        coded_loops.scores(codes, scaled, self._table, self.weights[0], slopes, found)
         if isinstance(kernel.label, BinaryLabel):
-            coded_loops.logistic(found, chunk.labels)
+            coded_loops.logistic(found, labels)
         elif isinstance(kernel.label, ClassLabel):
-            coded_loops.softmax(found, chunk.labels)
+            coded_loops.softmax(found, labels)
         else:
             low, high = kernel.label.min_value, kernel.label.max_value
-            coded_loops.differences(found, (chunk.labels - low) / (high - low))
+            coded_loops.differences(found, (labels - low) / (high - low))
         coded_loops.clamp(found, 2.0**self.reach)
         return found
 
@@ -225,11 +247,11 @@ class CodedStep:
     def _table(self) -> Floats:
         return self.kernel.layout.tables(self.weights)
 
-    def _add(self, chunk: CodedChunk, residuals: Floats, first: int, last: int, sums: "CodeSums") -> None:
+    def _add(self, chunk: CodedChunk, first: int, last: int, sums: "CodeSums") -> None:
         kernel, begin, end = self.kernel, int(chunk.starts[first]), int(chunk.starts[last])
-        added = sums.fresh()
+        added, codes, scaled = sums.fresh(), chunk.codes[begin:end], chunk.scaled[begin:end]
         coded_loops.add_units(
-            residuals[begin:end], chunk.codes[begin:end], chunk.scaled[begin:end], chunk.starts[first : last + 1] - begin,
+            self._residuals(codes, scaled, chunk.labels[begin:end]), codes, scaled, chunk.starts[first : last + 1] - begin,
             chunk.products, chunk.product_starts[first : last + 1], chunk.bounds[first:last],
             *kernel._layout, kernel.columns.matrix,
             self.norm * SAFETY, 2.0 ** (self.exponent - 1) * math.sqrt(kernel.outputs) * (1 + 2.0**-40),
@@ -244,7 +266,7 @@ class CodeSums:
 
     Args:
         high, low: of the values of bytes, of scaled values, of the constant; the low halves are below 2**32 times what was
-            added up.
+            folded in since sums were merged last.
     """
 
     def __init__(self, high: list[Whole], low: list[Whole]) -> None:
@@ -271,10 +293,13 @@ class CodeSums:
             low += own & LOW_HALF
 
     def merge(self, other: "CodeSums") -> None:
-        """Add other sums."""
+        """Add other sums. The low halves are below 2**32 again, however many are merged."""
         for mine, theirs in ((self.high, other.high), (self.low, other.low)):
             for own, more in zip(mine, theirs, strict=True):
                 own += more
+        for high, low in zip(self.high, self.low, strict=True):
+            high += low >> 32
+            low &= LOW_HALF
 
 
 class CodedTotal:
@@ -303,6 +328,14 @@ class CodedTotal:
         whole = (kernel.columns.objects.T @ self.exact()).T.ravel()
         exponent = self._step.exponent - FEATURE_BITS - kernel.columns.exponent
         return np.array([math.ldexp(float(number), exponent) for number in whole], np.float64)
+
+
+def _as_in_a_file(arrays: Iterable[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+    """Copies that cannot be written to."""
+    copies = tuple(array.copy() for array in arrays)
+    for copy in copies:
+        copy.flags.writeable = False
+    return copies
 
 
 def _runs(starts: Whole) -> list[tuple[int, int]]:

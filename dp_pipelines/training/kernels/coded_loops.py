@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dp_pipelines.training.examples.coded import MOST_KEPT
 from dp_pipelines.training.features.code_layout import CODES
 from dp_pipelines.training.kernels.compiled import compiled
 
@@ -157,7 +156,7 @@ def add_units(
             for row in range(begin, end):
                 spread += abs(residuals[row, output])
             part = 0.0
-            if rows <= MOST_KEPT:
+            if product_starts[unit + 1] > product_starts[unit]:
                 at = product_starts[unit]
                 for row in range(rows):
                     line = 0.0
@@ -215,14 +214,18 @@ def multiply(
         byte_of, columns_of, scaled_columns: of the layout.
         squares: (width + 1, width + 1), the products of the whitened columns; the last are zero.
         lengths: (width + 1,), of the whitened columns, rounded up; the last is zero.
-        products: row by row, up to the diagonal: written for units with at most MOST_KEPT rows.
+        products: row by row, up to the diagonal: written for units that have places there.
         bounds: (units,): written, at least the length of each whitened row.
     """
     pieces, values = len(byte_of), scaled.shape[1]
-    line, columns = np.empty(len(lengths)), np.empty((MOST_KEPT, pieces), np.int64)
+    most = 1
+    for unit in range(len(starts) - 1):
+        if product_starts[unit + 1] > product_starts[unit]:
+            most = max(most, starts[unit + 1] - starts[unit])
+    line, columns = np.empty(len(lengths)), np.empty((most, pieces), np.int64)
     for unit in range(len(starts) - 1):
         begin, end = starts[unit], starts[unit + 1]
-        kept = end - begin <= MOST_KEPT
+        kept = product_starts[unit + 1] > product_starts[unit]
         at, longest = product_starts[unit], 0.0
         for row in range(begin, end):
             own = columns[row - begin if kept else 0]

@@ -31,11 +31,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
-        if not compiles():
-            return LinearKernel(width=task.width, label=task.label)
-        from dp_pipelines.training.kernels.coded_linear import CodedLinear
-
-        return CodedLinear(layout=layout_of(task.features), label=task.label)
+        return _coded(task) if compiles() else LinearKernel(width=task.width, label=task.label)
     refuse_missing(task.model)
     if isinstance(task.model, MLP):
         from dp_pipelines.training.kernels.mlp import MLPKernel
@@ -52,3 +48,14 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     for alone in (True, False):
         scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
     return other
+
+
+def _coded(task: TrainModel) -> "Kernel":
+    """A linear model over codes; over columns where Numba is installed and does not fit the other libraries."""
+    try:
+        from dp_pipelines.training.kernels.coded_linear import CodedLinear
+    except ImportError:
+        return LinearKernel(width=task.width, label=task.label)
+    linear = CodedLinear(layout=layout_of(task.features), label=task.label)
+    linear.compile(sampled=task.steps.sampling_rate < 1)
+    return linear

@@ -2,6 +2,7 @@
 
 import pathlib
 import stat
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -114,3 +115,12 @@ def test_no_units_are_no_chunks(tmp_path: pathlib.Path) -> None:
     assert (none.units, none.rows, list(none.chunks(5))) == (0, 0, [])
     empty = none.with_products(tmp_path, "products", KERNEL.multiply)
     assert empty.take(np.zeros(0, np.int64)).units == 0
+
+
+def test_weights_that_are_infinite_make_no_row_print_a_warning() -> None:
+    """A column with infinity and one with minus infinity: the row that has both has no score, and nobody hears of it."""
+    weights = np.zeros((ENCODER.width, 1))
+    weights[1], weights[5:] = np.inf, -np.inf
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(ENCODER.products(tables()[0], weights)).any()

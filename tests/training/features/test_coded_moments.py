@@ -67,3 +67,14 @@ def test_chunks_and_the_order_of_units_change_no_bit(monkeypatch: pytest.MonkeyP
 
 def test_no_units_have_no_moments() -> None:
     assert not coded_moments.matrix_of(few([])).any()
+
+
+def test_low_halves_stay_low_however_many_chunks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So they never overflow, and float64 holds them exactly: the rows of a training set may be any number."""
+    made = np.random.default_rng(4)
+    units = [unit(made, int(rows), [0.0]) for rows in made.integers(1, 9, 60)]
+    whole = coded_moments.matrix_of(few(units))
+    monkeypatch.setattr(coded_moments, "UNITS", 1)
+    for _, low in coded_moments.sums_of(few(units)):
+        assert ((low >= 0) & (low < 2**32)).all()
+    assert coded_moments.matrix_of(few(units)).tobytes() == whole.tobytes()

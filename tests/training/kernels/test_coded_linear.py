@@ -1,5 +1,6 @@
 """Linear models over codes: what the dense kernel computes, and each unit's own whole numbers of bounded length, exactly."""
 
+import dataclasses
 import math
 from fractions import Fraction
 from typing import Any
@@ -245,3 +246,50 @@ def test_a_matrix_that_no_release_leads_to_is_refused() -> None:
     for factor in (2.0**-60, 2.0**60):
         with pytest.raises(ValueError, match="matrix"):
             CodedLinear(layout=LAYOUT, label=BINARY).whitened(np.eye(WIDTH) * factor).step(np.zeros(WIDTH), 1.0)
+
+
+def test_low_halves_stay_low_however_many_chunks_are_merged() -> None:
+    made, generator = kernel(CLASSES), np.random.default_rng(11)
+    units = [unit(generator, int(rows), values(CLASSES)) for rows in generator.integers(1, 40, 40)]
+    step = made.step(some(made), 3.0)
+    total = step.total()
+    for each in units:
+        total.add(step.of(chunk_of([each], made.multiply)))
+    for low in total._sums.low:
+        assert ((low >= 0) & (low < 2**32)).all()
+    assert (total.exact() == exact(made, some(made), units, 3.0)).all()
+
+
+def test_derivatives_of_few_rows_are_in_memory_at_a_time_however_many_a_chunk_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So no unit's rows decide whether memory is enough."""
+    made, generator, seen = kernel(CLASSES), np.random.default_rng(12), list[int]()
+    clamp = coded_loops.clamp
+    monkeypatch.setattr(coded_linear, "MOST_ROWS", 64)
+    monkeypatch.setattr(coded_loops, "clamp", lambda found, most: seen.append(len(found)) or clamp(found, most))
+    units = [unit(generator, 30, values(CLASSES)) for _ in range(20)]
+    made.clipped_sum(some(made), chunk_of(units, made.multiply), 3.0)
+    assert seen == [60] * 10
+
+
+def test_products_that_are_there_are_read_and_no_others() -> None:
+    """A bound on kept products that another version has compiled into the loops would let them read past the end."""
+    made, generator = kernel(BINARY), np.random.default_rng(13)
+    units = [unit(generator, rows, [0.0, 1.0]) for rows in (3, 20)]
+    chunk = chunk_of(units, made.multiply)
+    step = made.step(some(made), 3.0)
+    # As if products were kept of shorter units alone: the long one is measured by its columns.
+    fewer = dataclasses.replace(chunk, products=chunk.products[:6], product_starts=np.array([0, 6, 6]))
+    bounds = np.empty(2, np.float32)
+    products = np.full(6, np.nan, np.float32)
+    coded_loops.multiply(
+        fewer.codes, fewer.scaled, fewer.starts, fewer.product_starts, *made._layout,
+        made.columns.squares, made.columns.lengths, products, bounds,
+    )  # fmt: skip
+    assert products.tolist() == chunk.products[:6].tolist()
+    assert bounds.tolist() == chunk.bounds.tolist()
+    kept, measured = (step.total(), step.total())
+    kept.add(step.of(chunk))
+    measured.add(step.of(fewer))
+    assert measured.value() == pytest.approx(kept.value(), rel=1e-4, abs=1e-6)
