@@ -22,7 +22,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, json_digest, power, rounds, usefulness
+from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
@@ -396,9 +396,9 @@ class Plan:
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
-            task = self.trained.get(stage.name)
+            task = training_parts.all_fits(self.trained).get(stage.name)
             described = describe.sums_to_json(stage, share, task)
-            if task is not None:
+            if task is not None and stage.name in self.trained:
                 sizes = self.stages[training_parts.users_of(stage.name)]
                 described["cost_of_examples"] = describe.cost_of_examples(sizes, task)
         else:
@@ -408,6 +408,7 @@ class Plan:
                 described["compare"] = power.of_stage(stage, self.queries[stage.reads.of], self.expect)
             if stage.name in self._asked:
                 usefulness.add_to(described, stage, expect)
+        fit_choice.add_to(described, stage, self.trained)
         if stage.query.group is not None and stage.name not in self.trained:
             del described["share"]
         return described
