@@ -51,7 +51,7 @@ def _candidate(number: int, task: TrainModel) -> dict[str, Any]:
     count = len(fit_candidates.settings(task.steps))
     assert task.steps.candidates is not None
     given = task.steps.candidates[number - 1].given
-    said = ", ".join(f"{name} {value:g}" for name, value in given.items()) or "as the others' common settings say"
+    said = ", ".join(f"{name} {value:g}" for name, value in given.items()) or "settings as they stand beside the list"
     words = f"candidate {number} of {count}: {said}; all are charged, so each has about {math.sqrt(count):.2g} times the noise"
     return {"number": number, "of": count, "settings": given, "words": f"{words} of one alone"}
 
