@@ -267,6 +267,25 @@ def test_a_fault_of_one_line_in_the_choice_of_a_candidate_is_found(fault: str, m
     assert FAULTS_OF_CHOICE[fault].found in wrong(plan)
 
 
+def test_candidates_and_their_choice_are_replayed_and_agree_with_their_records() -> None:
+    found = audit.audit(planned(steps=CANDIDATES), replays=1000, false_alarms=1e-10)
+    assert found.agrees
+    assert {line.name for line in found.lines} >= {"model", "model.candidate2", "model.candidate3", "model.choice"}
+    assert {line.group for line in found.lines if line.name == "model.choice"} == {"held out"}
+
+
+def test_a_choice_that_is_surer_than_its_record_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(steps=CANDIDATES)
+    plant(
+        monkeypatch,
+        "dp_pipelines.mechanisms.best_choice:BestChoice.record",
+        'kind="bounded_range", epsilon=epsilon',
+        'kind="bounded_range", epsilon=epsilon / 2',
+    )
+    faulty = Plan.restore(plan.frozen(), epsilon=8, delta=1e-5, stages={"model": model(steps=CANDIDATES)})
+    assert ("model.choice", "record of best") in broken(audit.audit(faulty, replays=1000, false_alarms=1e-10))
+
+
 def test_candidates_with_more_steps_than_the_audit_takes_are_shortened_and_stay_different() -> None:
     candidates = [FitCandidate(steps=steps) for steps in (10**6, 10**5)]
     plan = planned(steps=Steps(sampling_rate=0.01, candidates=candidates))

@@ -58,6 +58,41 @@ def test_a_run_publishes_the_chosen_candidate_and_says_that_it_looks_slightly_to
     assert 8 - 1e-2 < manifest["accounted"]["epsilon"] <= 8
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"label": {"kind": "classes", "column": "store", "classes": [1, 2, 3]}, "whiten": False},
+        {"label": {"kind": "number", "column": "price", "min_value": 0, "max_value": 20}},
+        {"model": {"kind": "mlp", "hidden": [4]}, "evaluation": {"weighting": "examples"}},
+    ],
+    ids=["classes", "number", "network"],
+)
+def test_candidates_of_every_kind_of_label_and_of_networks_are_chosen_among(
+    shop: Shop, call: Call, changes: dict[str, Any]
+) -> None:
+    job(shop, features={"product": {"kind": "category", "most": 5}}, **changes)
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert (said.code, said.err) == (0, "")
+    chosen = json.loads((shop.folder / "out" / "manifest.json").read_text())["models"]["dear"]["chosen"]
+    assert chosen["candidate"] in (1, 2, 3)
+    steps = [4, 6, 3][chosen["candidate"] - 1]
+    assert len(artefact.load(shop.folder / "out" / "dear").path["gradient_norm"]) == steps
+
+
+def test_a_model_of_made_up_rows_is_chosen_too(shop: Shop, call: Call) -> None:
+    job(shop)
+    said = call("run", shop.job, "--synthetic", "--output", shop.folder / "out")
+    assert (said.code, said.err) == (0, "")
+    assert "slightly too good" in (shop.folder / "out" / "report.html").read_text()
+
+
+def test_rows_decide_nothing_but_what_is_released(shop: Shop, call: Call) -> None:
+    """One class, one value, nobody held out: the run goes on, and says what any run says."""
+    job(shop, where="before >= 0 AND customer = 1")
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert (said.code, said.err) == (0, "")
+
+
 def test_the_plan_tells_what_each_candidate_is_what_the_choice_costs_and_what_it_can_see(
     shop: Shop, call: Call
 ) -> None:
