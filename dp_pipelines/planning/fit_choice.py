@@ -10,6 +10,7 @@ from typing import Any
 
 from dp_pipelines.accounting.shown_costs import spent_number
 from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning import describe
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query import fit_candidates
@@ -17,6 +18,9 @@ from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, Numbe
 
 HELD_OUT_UNITS = (1_000, 10_000, 100_000)
 """Numbers of held-out units for which it is said what a choice can see."""
+
+SAID_OF_EACH = ("clip_norm", "held_out", "features")
+"""What is said of the steps of each candidate, besides what is said of any sums."""
 
 SCORES: Mapping[type[Label], str] = {
     BinaryLabel: "1 less the squared distance of the probability from the outcome",
@@ -37,12 +41,12 @@ def add_to(described: dict[str, Any], stage: StagePlan, trained: Mapping[str, Tr
     for name, task in trained.items():
         if task.steps.candidates is None:
             continue
-        fits = list(training_parts.candidate_fits(name, task))
+        fits = training_parts.candidate_fits(name, task)
         if stage.name in fits:
-            described["candidate"] = _candidate(fits.index(stage.name) + 1, task)
-        if stage.name in fits[1:]:  # said of the first
-            for said in ("label", "weighting", "limits"):
-                del described[said]
+            # What is the same for all is said of the first.
+            own = describe.sums_to_json(stage, described["share"], fits[stage.name])
+            described |= {key: value for key, value in own.items() if key in described or key in SAID_OF_EACH}
+            described["candidate"] = _candidate(list(fits).index(stage.name) + 1, task)
         if stage.name == training_parts.choice_of(name):
             described["choice"] = _choice(stage, task)
 

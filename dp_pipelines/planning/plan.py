@@ -396,9 +396,9 @@ class Plan:
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
-            task = training_parts.all_fits(self.trained).get(stage.name)
+            task = self.trained.get(stage.name)
             described = describe.sums_to_json(stage, share, task)
-            if task is not None and stage.name in self.trained:
+            if task is not None:
                 sizes = self.stages[training_parts.users_of(stage.name)]
                 described["cost_of_examples"] = describe.cost_of_examples(sizes, task)
         else:

@@ -220,9 +220,9 @@ class Steps:
 
     Args:
         steps: how many.
-        sampling_rate: each step takes each training unit with this probability; 1 takes all.
         candidates: settings to choose among, at most 8. All are trained and charged; the one that predicts held-out units best is
             published. Each says what it does otherwise than it stands beside this list.
+        sampling_rate: each step takes each training unit with this probability; 1 takes all.
         clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: one and a half times the norm of a typical
             row of features, as the released moments have it (or, where features are not whitened, as their encoding bounds it).
         learning_rate: of the mean gradient of examples. Left out: the inverse of how far the loss can bend (training.trainer).
@@ -232,8 +232,8 @@ class Steps:
     """
 
     steps: Annotated[int, checks.Whole(low=1, high=10**6)] = 40
-    sampling_rate: Annotated[float, checks.Real(above=1e-12, below=1, also=(1,))] = 1.0
     candidates: Sequence[FitCandidate] | None = None
+    sampling_rate: Annotated[float, checks.Real(above=1e-12, below=1, also=(1,))] = 1.0
     clip_norm: PositiveNumber | None = None
     learning_rate: PositiveNumber | None = None
     momentum: Annotated[float, checks.Real(above=0, below=1, also=(0,))] = 0.8

@@ -228,7 +228,9 @@ def _chosen(chosen: Mapping[str, Any]) -> dict[str, str] | None:
     number, listed = amount(chosen.get("candidate")), mappings(chosen.get("candidates"))
     if number is None or number not in range(1, len(listed) + 1):
         return None
-    settings = ", ".join(f"{label(text(name))} {public_number(value)}" for name, value in listed[int(number) - 1].items())
+    settings = ", ".join(
+        f"{label(text(name))} {public_number(value)}" for name, value in listed[int(number) - 1].items()
+    )
     return {
         "which": f"Candidate {int(number)} of {len(listed)}" + (f" ({settings})" if settings else ""),
         "words": text(chosen.get("words")),
