@@ -22,6 +22,7 @@ from dp_pipelines.audit import fitted, records, replay
 from dp_pipelines.audit.divergence import EPSILONS, Divergence, compare
 from dp_pipelines.audit.replay import Finding, Replayed
 from dp_pipelines.errors import RequestError
+from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning import resolve
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -133,8 +134,9 @@ def audit(
     """
     ready = {name: _ready(stage) for name, stage in plan.round(1).stages.items()}
     stages = {name: several[0] for name, several in ready.items()}
+    fits = training_parts.all_fits(plan.trained)
     if replays is None:
-        draws = sum(replay.cost(stage, plan.trained.get(name)) for name, stage in stages.items())
+        draws = sum(replay.cost(stage, fits.get(name)) for name, stage in stages.items())
         replays = max(FEWEST, min(REPLAYS, MOST_DRAWS // max(1, draws)))
     replays = checks.whole(replays, "replays", low=FEWEST, high=10**8)
     checks.number(false_alarms, "false_alarms", above=0, below=1)
@@ -144,7 +146,7 @@ def audit(
     for name, stage in stages.items():
         tell(f"replaying {name}")
         own = [record for record in carried if record.stage == name]
-        replayed[name] = replay.replay(stage, plan.stages[name], own, plan.trained.get(name), replays)
+        replayed[name] = replay.replay(stage, plan.stages[name], own, fits.get(name), replays)
     notes += [note for one in replayed.values() for note in one.notes]
     lines = [_line(n, stages[n].query.group, [one], carried, certain[n] + one.findings) for n, one in replayed.items()]
     for name, (_, *smallest) in ready.items():

@@ -34,6 +34,8 @@ from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query import fit_candidates
+from dp_pipelines.query.fit_candidates import FitCandidate
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.training import fit, scoring
 from dp_pipelines.training.description import Statement
@@ -214,9 +216,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
     steps.kernel_for(task)
     scoring.own_code(task, task.model.name if isinstance(task.model, JaxModel) else None, "model")
     parts = list(training_parts.parts(name, task, 1.0))
-    short = max(1, MOST_NUMBERS // task.size)
-    if task.steps.steps > short:
-        task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, steps=short))
+    task = _shortened(task, max(1, MOST_NUMBERS // task.size))
     try:
         looked = _Looked.at(stages, name, task)
     except (AssertionError, DpError, ValueError, LookupError, TypeError) as error:
@@ -229,6 +229,22 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
         for other in sorted(set(looked.first.seen.read) - set(parts))
     ]
     return {part: tuple(each) for part, each in found.items()}
+
+
+def _shortened(task: TrainModel, most: int) -> TrainModel:
+    """The same task with no more steps than these; candidates that only their steps told apart get a momentum each."""
+    steps, settings = task.steps, fit_candidates.settings(task.steps)
+    if max(each.steps for each in settings) <= most:
+        return task
+    candidates = None
+    if steps.candidates is not None:
+        numbered = enumerate(settings)
+        candidates = [
+            FitCandidate(steps=min(each.steps, most), momentum=number / len(settings)) for number, each in numbered
+        ]
+    return dataclasses.replace(
+        task, steps=dataclasses.replace(steps, steps=min(steps.steps, most), candidates=candidates)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -293,7 +309,8 @@ class _Looked:
 
     def draws_of(self, part: str) -> Finding:
         """Whether a part is drawn as often as it is paid for."""
-        wanted = self.task.steps.steps if part == self.name else 1
+        fits = training_parts.candidate_fits(self.name, self.task)
+        wanted = fits[part].steps.steps if part in fits else 1
         drawn = len(self.first.seen.read.get(part, []))
         found = f"{drawn} of {wanted} that the plan pays for"
         return Finding(what=f"draws of {part}", found=found, evidence=0.0 if drawn == wanted else math.inf)

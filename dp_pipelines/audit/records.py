@@ -54,17 +54,16 @@ NO_LESS = ("l2_squared", "linf", "l0", "l1", "epsilon", "delta")
 
 def group_of(plan: Plan, name: str) -> str | None:
     """The group of units that a stage reads."""
-    for trained, task in plan.trained.items():
-        if name in training_parts.parts(trained, task, 1.0):
-            return training_parts.HELD_OUT if name == training_parts.evaluation_of(trained) else training_parts.TRAINING
-    return None
+    groups = [training_parts.meets(trained, task) for trained, task in plan.trained.items()]
+    return next((of[name] for of in groups if name in of), None)
 
 
 def sums_of(plan: Plan, name: str) -> ClippedVectors | None:
     """The sums of vectors that `fit` releases for a stage: how many, how long, over which share of the units."""
+    fitted = training_parts.all_fits(plan.trained).get(name)
+    if fitted is not None:
+        return ClippedVectors(size=fitted.size, times=fitted.steps.steps, rate=fitted.steps.sampling_rate)
     for trained, task in plan.trained.items():
-        if name == trained:
-            return ClippedVectors(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
         if name == training_parts.moments_of(trained):
             return ClippedVectors(size=moments.size(task.width), times=1, rate=1.0)
     return None

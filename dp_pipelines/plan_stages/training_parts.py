@@ -15,9 +15,13 @@ from dp_pipelines.metrics.clipped_sums import ClippedSums
 from dp_pipelines.metrics.counts import Count, PrivacyIdCount
 from dp_pipelines.metrics.histogram import Histogram
 from dp_pipelines.metrics.quantiles import Quantiles
+from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.plan_stages import one_partition, sharing
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, Top
+from dp_pipelines.query import fit_candidates
+from dp_pipelines.query.best import Best
+from dp_pipelines.query.fit_candidates import CANDIDATE, SCORE
+from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, PublicPartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
 from dp_pipelines.query.train_model import EVALUATED, Category, Number, NumberLabel, TrainModel
 
@@ -29,6 +33,11 @@ BIN_EXAMPLES = 8
 
 VOCABULARY = 4
 """Values of a category that one unit may vote for, where it may have as many examples."""
+
+CHOICE, BESIDE_CHOICE = 0.4, 0.5
+"""The weights of a choice among candidates and of the evaluation beside it, as parts of what all that training releases has: each
+then costs held-out units about half of what training costs the others, so that both groups pay nearly the same. Plans that a
+ledger has frozen keep their shares, so that other numbers would be another rule (plan_stages.sharing)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +71,40 @@ def moments_of(name: str) -> str:
 def evaluation_of(name: str) -> str:
     """The name of the stage that counts held-out examples by label and score."""
     return f"{name}.evaluation"
+
+
+def steps_of(name: str, candidate: int) -> str:
+    """The name of the stage with the steps of a candidate, counted from 1: the first has that of the train stage itself."""
+    return name if candidate == 1 else f"{name}.candidate{candidate}"
+
+
+def choice_of(name: str) -> str:
+    """The name of the stage that chooses one of the candidates."""
+    return f"{name}.choice"
+
+
+def candidate_fits(name: str, task: TrainModel) -> dict[str, TrainModel]:
+    """By stage that releases sums of gradients, the model as it is fitted there: one for each candidate.
+
+    Args:
+        name: of the train stage.
+        task: what is learnt.
+    """
+    if task.steps.candidates is None:
+        return {name: task}
+    settings = enumerate(fit_candidates.settings(task.steps), 1)
+    return {steps_of(name, number): dataclasses.replace(task, steps=steps) for number, steps in settings}
+
+
+def all_fits(tasks: Mapping[str, TrainModel]) -> dict[str, TrainModel]:
+    """The same of all train stages of a plan."""
+    return {stage: fitted for name, task in tasks.items() for stage, fitted in candidate_fits(name, task).items()}
+
+
+def meets(name: str, task: TrainModel) -> dict[str, str]:
+    """The group of units that each part reads, by part."""
+    held_out = (choice_of(name), evaluation_of(name))
+    return {part: HELD_OUT if part in held_out else TRAINING for part in parts(name, task, 1.0)}
 
 
 def binned(task: TrainModel) -> dict[str, Number]:
@@ -152,16 +195,21 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
         wanted.append(
             (share * rule.training["moments"], moments_of(name), _over_all(task, {"moments": ClippedSums(size=size)}))
         )
-    steps = ClippedSums(size=task.size, times=task.steps.steps, rate=task.steps.sampling_rate)
-    wanted.append((share * rule.training["steps"], name, _over_all(task, {"steps": steps})))
+    fitted = candidate_fits(name, task)
+    for stage, of in fitted.items():
+        steps = ClippedSums(size=of.size, times=of.steps.steps, rate=of.steps.sampling_rate)
+        wanted.append((share * rule.training["steps"] / len(fitted), stage, _over_all(task, {"steps": steps})))
     queries = {stage: query for _, stage, query in wanted}
     effective = {stage: part for part, stage, _ in wanted}
     if rule.power == 1:
         whole = math.fsum(effective.values())
         effective = {stage: share * part / whole for stage, part in effective.items()}
-    # Held-out units meet this part alone, so that it may cost what all others together do.
+    # Held-out units meet this part alone, so that it may cost what all others together do; beside a choice, half of it.
+    together = rule.together(effective.values())
+    if len(fitted) > 1:
+        queries[choice_of(name)], effective[choice_of(name)] = choice_query(task), CHOICE * together
     queries[evaluation_of(name)] = evaluation_query(task)
-    effective[evaluation_of(name)] = rule.together(effective.values())
+    effective[evaluation_of(name)] = together if len(fitted) == 1 else BESIDE_CHOICE * together
     made = {
         stage: Part(query=query, share=rule.of_statistics(effective[stage], _statistics(query)))
         for stage, query in queries.items()
@@ -182,6 +230,24 @@ def evaluation_query(task: TrainModel) -> Query:
     edges = [float(cell) for cell in range(cell_count(task) + 1)]
     counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
     return _over_all(task, counts, task.counted_examples, HELD_OUT)
+
+
+def choice_query(task: TrainModel) -> Query:
+    """The choice of one candidate by the sum over held-out units of how well each is predicted, from 0 to 1.
+
+    Its table has the unit's columns, the number of the candidate and that score: a row for each unit and candidate.
+    """
+    count = len(fit_candidates.settings(task.steps))
+    return Query(
+        privacy_unit=task.unit_columns,
+        partition_by=CANDIDATE,
+        bounds=ContributionBounds(max_partitions_contributed=count),
+        partitions=PublicPartitions(keys=[(number,) for number in range(1, count + 1)]),
+        # Clipped by unit, so that nobody adds more than 1. At one price beside Gaussian noise, the exponential mechanism decides
+        # more sharply than permute-and-flip, whose record does not say that its range is bounded.
+        best=Best(by=Sum(SCORE, min_sum_per_partition=0, max_sum_per_partition=1), mechanism="exponential"),
+        group=HELD_OUT,
+    )
 
 
 def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> None:

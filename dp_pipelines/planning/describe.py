@@ -111,6 +111,8 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
     kinds = [type(part).__name__ for part in (task.label, task.model)]
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
+    if task.steps.candidates is None:  # plans without it keep their digests
+        del fields["steps"]["candidates"]
     if task.weighting is None:  # plans without it keep their digests
         del fields["weighting"]
     fields["features"] = [

@@ -22,7 +22,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, json_digest, power, rounds, usefulness
+from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
@@ -408,6 +408,7 @@ class Plan:
                 described["compare"] = power.of_stage(stage, self.queries[stage.reads.of], self.expect)
             if stage.name in self._asked:
                 usefulness.add_to(described, stage, expect)
+        fit_choice.add_to(described, stage, self.trained)
         if stage.query.group is not None and stage.name not in self.trained:
             del described["share"]
         return described

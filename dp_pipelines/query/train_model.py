@@ -8,7 +8,6 @@ on data; what a `TrainModel` says is public, the number of columns that the mode
 import dataclasses
 import itertools
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,13 @@ from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.query import fit_candidates
+from dp_pipelines.query.fit_candidates import FitCandidate as FitCandidate
+from dp_pipelines.query.labels import BinaryLabel as BinaryLabel
+from dp_pipelines.query.labels import ClassLabel as ClassLabel
+from dp_pipelines.query.labels import Label as Label
+from dp_pipelines.query.labels import NumberLabel as NumberLabel
+from dp_pipelines.query.labels import distinct
 
 MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
@@ -34,9 +40,6 @@ MOST_EXAMPLES = 2**16
 
 EVALUATED = 8
 """Examples of one held-out unit that are counted by examples, where no number is given; earlier versions had no other way."""
-
-LEFT_OUT = "is left out of training and evaluation"
-"""What becomes of a row without a label."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,7 @@ class Category:
             return
         if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
             raise RequestError(field="categories", message="must be a list")
-        _distinct(self.categories, "categories", 1)
+        distinct(self.categories, "categories", 1)
         object.__setattr__(self, "categories", tuple(self.categories))
 
     @property
@@ -147,89 +150,6 @@ class Category:
 
 
 Feature = Number | Category
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BinaryLabel:
-    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out.
-
-    Args:
-        column: the column.
-    """
-
-    column: str
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-
-    outputs = 1
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words: public, whatever the column's type is."""
-        return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassLabel:
-    """One of the declared classes: the model gives the probability of each. An example with another value is left out.
-
-    Args:
-        column: the column.
-        classes: what stands in it: 2 to 500 different plain values.
-    """
-
-    column: str
-    classes: Sequence[Any]
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-        if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
-            raise RequestError(field="classes", message="must be a list")
-        _distinct(self.classes, "classes", 2)
-        object.__setattr__(self, "classes", tuple(self.classes))
-
-    @property
-    def outputs(self) -> int:
-        """The number of classes."""
-        return len(self.classes)
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words."""
-        return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NumberLabel:
-    """A number: the model gives its expected value. Values outside of the range count as its ends.
-
-    Args:
-        column: the column.
-        min_value, max_value: the declared range.
-    """
-
-    column: str
-    min_value: float
-    max_value: float
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-        low = checks.number(self.min_value, "min_value", above=-1e300, below=1e300)
-        high = checks.number(self.max_value, "max_value", above=-1e300, below=1e300)
-        if not low < high:
-            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
-
-    outputs = 1
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words."""
-        ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
-        return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
-
-
-Label = BinaryLabel | ClassLabel | NumberLabel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -300,6 +220,8 @@ class Steps:
 
     Args:
         steps: how many.
+        candidates: settings to choose among, at most 8. All are trained and charged; the one that predicts held-out units best is
+            published. Each says what it does otherwise than it stands beside this list.
         sampling_rate: each step takes each training unit with this probability; 1 takes all.
         clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: one and a half times the norm of a typical
             row of features, as the released moments have it (or, where features are not whitened, as their encoding bounds it).
@@ -310,6 +232,7 @@ class Steps:
     """
 
     steps: Annotated[int, checks.Whole(low=1, high=10**6)] = 40
+    candidates: Sequence[FitCandidate] | None = None
     sampling_rate: Annotated[float, checks.Real(above=1e-12, below=1, also=(1,))] = 1.0
     clip_norm: PositiveNumber | None = None
     learning_rate: PositiveNumber | None = None
@@ -318,6 +241,8 @@ class Steps:
     max_noise_multiplier: PositiveNumber | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "candidates", fit_candidates.checked(self.candidates))
+        fit_candidates.refuse_equal(fit_candidates.settings(self))
         checks.declared(self)
 
     @property
@@ -395,6 +320,8 @@ class TrainModel:
             raise RequestError(field="model", message="must be a LinearModel, MLP or JaxModel")
         if not isinstance(self.steps, Steps):
             raise RequestError(field="steps", message="must be Steps")
+        if self.steps.candidates is not None:
+            fit_candidates.refuse_columns(self.privacy_unit)
         if not isinstance(self.whiten, bool):
             raise RequestError(field="whiten", message="must be true or false")
         checks.declared(self)
@@ -439,12 +366,3 @@ class TrainModel:
     def size(self) -> int:
         """The number of the model's parameters."""
         return self.model.size(self.width, self.label.outputs)
-
-
-def _distinct(values: Sequence[Any], field: str, least: int) -> None:
-    plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
-    if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
-        raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
-    if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
-        hint = "leave it out: no text column can hold it"
-        raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)

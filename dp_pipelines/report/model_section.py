@@ -119,6 +119,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "privacy": _privacy(content),
             "measures": _measures(evaluation),
             "examples": _shown(mapping(evaluation.get("examples"))),
+            "chosen": _chosen(mapping(evaluation.get("chosen"))),
             "curves": _curves(evaluation),
             "confusion": _confusion(evaluation),
             "learning": _learning(content),
@@ -215,6 +216,24 @@ def _privacy(content: Mapping[str, Any]) -> dict[str, Any]:
         "delta": cost_number(said.get("delta")),
         "plan": text(said.get("plan")),
         "not_covered": [text(item) for item in sequence(said.get("not_covered"))],
+    }
+
+
+def _chosen(chosen: Mapping[str, Any]) -> dict[str, str] | None:
+    """Which of several candidates the model is, and what its measures are for that reason; None where none was chosen.
+
+    >>> _chosen({"candidate": 2, "candidates": [{}, {"steps": 20}], "words": "slightly too good"})
+    {'which': 'Candidate 2 of 2 (steps 20)', 'words': 'slightly too good'}
+    """
+    number, listed = amount(chosen.get("candidate")), mappings(chosen.get("candidates"))
+    if number is None or number not in range(1, len(listed) + 1):
+        return None
+    settings = ", ".join(
+        f"{label(text(name))} {public_number(value)}" for name, value in listed[int(number) - 1].items()
+    )
+    return {
+        "which": f"Candidate {int(number)} of {len(listed)}" + (f" ({settings})" if settings else ""),
+        "words": text(chosen.get("words")),
     }
 
 

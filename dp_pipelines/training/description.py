@@ -182,7 +182,9 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     return {
         "privacy_unit": list(task.unit_columns),
         "model": {"kind": kind, **_plain(task.model)},
-        "steps": _plain(task.steps),
+        "steps": {
+            name: value for name, value in _plain(task.steps).items() if name != "candidates"
+        },  # it is one of them
         **{name: getattr(task, name) for name in _PLAIN},
         **({} if task.weighting is None else {"weighting": task.weighting}),
     }

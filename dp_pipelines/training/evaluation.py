@@ -21,6 +21,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import ClassLabel, TrainModel
+from dp_pipelines.training.candidate_choice import ChosenCandidate
 from dp_pipelines.training.evaluation_cells import kind_of
 from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point, Threshold
 
@@ -46,6 +47,7 @@ class Evaluation:
         examples_per_unit: the most examples of one unit that were counted.
         edges: of the bins: probabilities, or values of the label.
         classes: the declared classes, if the label has any.
+        chosen: which candidate this is, if it was chosen among several on these units, so that measures are slightly too good.
         examples: the number of examples.
         measures: by name: `auc`, `accuracy`, `log_loss`, `brier`, `base_rate`; `balanced_accuracy`; `rmse`, `mae`, `r2`.
         calibration: predicted and observed values, by range of the prediction.
@@ -64,6 +66,7 @@ class Evaluation:
     examples_per_unit: int
     edges: tuple[float, ...]
     classes: tuple[Any, ...] = ()
+    chosen: ChosenCandidate | None = None
     examples: EstimatedMeasure
     measures: Mapping[str, EstimatedMeasure]
     calibration: tuple[Point, ...] = ()
@@ -83,6 +86,7 @@ class Evaluation:
             "examples_per_unit": self.examples_per_unit,
             "edges": list(self.edges),
             "classes": list(self.classes),
+            **({} if self.chosen is None else {"chosen": self.chosen.to_json()}),
             "examples": self.examples.to_json(),
             "measures": {name: estimate.to_json() for name, estimate in self.measures.items()},
             "calibration": [point.to_json() for point in self.calibration],

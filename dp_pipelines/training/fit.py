@@ -28,15 +28,24 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import counted_examples, evaluation, scoring, stage_on_disk, trainer, weight_errors
+from dp_pipelines.training import (
+    candidate_choice,
+    counted_examples,
+    evaluation,
+    scoring,
+    stage_on_disk,
+    trainer,
+    weight_errors,
+)
 from dp_pipelines.training.artefact import Artefact
+from dp_pipelines.training.candidate_choice import ChosenCandidate
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
 from dp_pipelines.training.examples.split import refuse_foreign
 from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
-from dp_pipelines.training.kept_draws import Draws, InMemory
+from dp_pipelines.training.kept_draws import Draws, InMemory, Released
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
 
@@ -59,6 +68,29 @@ class Fitted:
     evaluation: evaluation.Evaluation
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Prepared:
+    """What the steps begin with: the same for all candidates."""
+
+    kernel: trainer.Kernel
+    examples: TrainingExamples
+    encoder: Encoder
+    seen: seen_columns.SeenColumns | None
+    typical: float
+    divisor: Released
+    statement: Statement
+    preparation: Preparation
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class _Trained:
+    """A model that the steps have led to, and what the error bars of its weights follow from."""
+
+    artefact: Artefact
+    learning_rate: float
+    gradient_stddev: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
     """One run of a train stage.
@@ -77,6 +109,7 @@ class Fit:
             none
             without examples.
         drawing: draws; INTERNAL, for the audit and tests.
+        candidate: which of several candidates this is the fit of, from 1; INTERNAL, `run` makes one for each.
     """
 
     name: str
@@ -90,6 +123,7 @@ class Fit:
     tell: Callable[[str], None]
     whole: Collection[str] = ()
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
+    candidate: int = 1
 
     def refuse_unfit(self) -> None:
         """Refuse a task or tables that public facts show to be impossible, before anything is paid for.
@@ -132,43 +166,109 @@ class Fit:
             examples = examples.with_products(self.folder, "whitened", kernel.multiply)
         elif whitening is not None:
             examples = examples.times(self.folder, "whitened", whitening)
-        clip_norm = self.task.steps.clip_norm or CLIP * typical
+        of = _Prepared(
+            kernel=kernel,
+            examples=examples,
+            encoder=encoder,
+            seen=seen,
+            typical=typical,
+            divisor=sizes.examples,
+            statement=statement,
+            preparation=preparation or Preparation(),
+        )
+        one, chosen = self._chosen(of, held_out)
+        trained = one._trained(of)
+        self.tell(f"evaluating {self.name}")
+        artefact = trained.artefact
+        found = self._evaluation(artefact, held_out)
+        if seen is not None:
+            stddevs = weight_errors.stddevs(
+                artefact.task,
+                artefact.parameters,
+                seen,
+                found,
+                gradient_stddev=trained.gradient_stddev,
+                learning_rate=trained.learning_rate,
+            )
+            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
+        return Fitted(artefact=artefact, evaluation=dataclasses.replace(found, chosen=chosen))
+
+    def _trained(self, of: "_Prepared") -> "_Trained":
+        """The model of one candidate: where there are several, each is trained from the same examples."""
+        stage = self.stages[self.part]
+        clip_norm = self.task.steps.clip_norm or CLIP * of.typical
         multiplier = training_noise.multiplier(stage)
-        reach = 1.0 if self.task.whiten else encoder.row_norm**2
-        divisor = sizes.examples
+        reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
         trained = trainer.train(
-            kernel,
-            examples.rows_for(stage),
+            of.kernel,
+            of.examples.rows_for(stage),
             self.task.steps,
             clip_norm=clip_norm,
             multiplier=multiplier,
-            divisor=divisor,
+            divisor=of.divisor,
             reach=reach,
             draws=self.draws,
-            name=self.name,
-            tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
+            name=self.part,
+            tell=lambda step: self.tell(f"training {self.part}: step {step} of {self.task.steps.steps}"),
             noisy_sum=functools.partial(self.drawing.noisy_sum, stage),
             sampler=functools.partial(self.drawing.sampler, stage),
         )
         artefact = Artefact(
             task=self.task,
-            encoder=encoder,
+            encoder=of.encoder,
             parameters=trained.parameters,
-            whitening=whitening,
-            privacy=statement,
-            preparation=preparation or Preparation(),
+            whitening=None if of.seen is None else of.seen.whitening,
+            privacy=of.statement,
+            preparation=of.preparation,
             path=trained.path,
         )
-        self.tell(f"evaluating {self.name}")
-        found = self._evaluation(artefact, held_out)
-        if seen is not None:
-            rate = self.task.steps.learning_rate or trainer.default_rate(kernel, reach)
-            of_gradient = float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps)
-            stddevs = weight_errors.stddevs(
-                self.task, trained.parameters, seen, found, gradient_stddev=of_gradient, learning_rate=rate
-            )
-            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
-        return Fitted(artefact=artefact, evaluation=found)
+        return _Trained(
+            artefact=artefact,
+            learning_rate=self.task.steps.learning_rate or trainer.default_rate(of.kernel, reach),
+            gradient_stddev=float(multiplier) * clip_norm / trainer.scale_of(of.divisor, self.task.steps),
+        )
+
+    def _chosen(self, of: "_Prepared", held_out: HeldOutUnits) -> "tuple[Fit, ChosenCandidate | None]":
+        """The fit of the candidate that is released, drawn once; where there are none, this one.
+
+        Of the others nothing is kept: an attempt that ends before the choice trains all of them again, and nobody saw the first.
+        What is kept is the choice together with the model, so that no later attempt makes either of them anew.
+        """
+        candidates = self.task.steps.candidates
+        if candidates is None:
+            return self, None
+        tasks = training_parts.candidate_fits(self.name, self.task).values()
+        fits = [
+            dataclasses.replace(self, task=task, candidate=number, draws=InMemory())
+            for number, task in enumerate(tasks, 1)
+        ]
+        stage = self.stages[training_parts.choice_of(self.name)]
+        if self.draws.get(stage.name) is None:
+            models = [one._trained(of).artefact for one in fits]
+            self.tell(f"choosing among the candidates of {self.name}")
+            number = candidate_choice.choose(stage, models, held_out, self.salt, self.drawing.table)
+            self.draws.keep(stage.name, candidate_choice.to_bytes(number, fits[number - 1]._last_state()))
+        kept = self.draws.get(stage.name)
+        assert kept is not None
+        number, state = candidate_choice.from_bytes(kept)
+        one = dataclasses.replace(fits[number - 1], draws=InMemory())
+        one.draws.keep(one._last, state)
+        return one, ChosenCandidate(number=number, candidates=candidates)
+
+    @property
+    def part(self) -> str:
+        """The name of the stage with the steps of this fit."""
+        return training_parts.steps_of(self.name, self.candidate)
+
+    @property
+    def _last(self) -> str:
+        """The name under which the state after the last step is kept."""
+        return f"{self.part}.step-{self.task.steps.steps}"
+
+    def _last_state(self) -> bytes:
+        state = self.draws.get(self._last)
+        assert state is not None
+        return state
 
     def _divided(self) -> tuple[TrainingUnits, HeldOutUnits]:
         """The examples, by the group of their units."""

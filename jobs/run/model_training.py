@@ -7,6 +7,7 @@ and how (`dp_pipelines.training`).
 """
 
 import dataclasses
+import json
 import pathlib
 import shutil
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from dp_pipelines.kernels.columns.csv_format import DEFAULT
 from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.plan import Plan
+from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.release.manifest import MADE_UP
 from dp_pipelines.release.staging import UNFINISHED
 from dp_pipelines.training.description import NOT_COVERED, Preparation, Statement
@@ -96,6 +98,20 @@ def run_training(
         written = fit.write(fitted, target)
         files |= {f"{name}/{file}": path for file, path in written.items()}
     return files
+
+
+def chosen_of(task: TrainModel, folder: pathlib.Path) -> dict[str, Any]:
+    """What a manifest says of the candidate that was chosen; nothing where the task has none.
+
+    Args:
+        task: what was learnt.
+        folder: with the staged files of the model.
+    """
+    if task.steps.candidates is None:
+        return {}
+    from dp_pipelines.training import fit
+
+    return {"chosen": json.loads((folder / fit.EVALUATION).read_text(encoding="utf-8"))["chosen"]}
 
 
 def _salt(draws: Draws, name: str) -> int:

@@ -160,8 +160,11 @@ class Production:
         # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
+            from dp_pipelines.jobs.run import model_training
+
             content["models"] = {
                 name: {"label": task.label.rule, "weighting": limits.weighting(task)}
+                | model_training.chosen_of(task, folder / name)
                 for name, task in self.plan.trained.items()
             }
         if ledger:

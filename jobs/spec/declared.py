@@ -209,6 +209,8 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 def _built(value: Any) -> Any:
     if isinstance(value, DeclaredModel):
         return value.build()
+    if isinstance(value, list):
+        return [_built(held) for held in value]
     return {key: _built(held) for key, held in value.items()} if isinstance(value, dict) else value
 
 

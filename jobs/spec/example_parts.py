@@ -308,7 +308,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         {steps: 60, sampling_rate: 0.2, clip_norm: 1.5, learning_rate: 0.5, momentum: 0.9, average: 0.25,
          max_noise_multiplier: 100}
         """,
+        "{candidates: [{learning_rate: 1}, {learning_rate: 4, steps: 20}, {learning_rate: 4, steps: 40}]}",
     ),
+    "CandidateModel": ("{steps: 20, clip_norm: 1.5, learning_rate: 4, momentum: 0.9, average: 0.25}",),
     "EvaluationModel": ("{cells: 32, weighting: examples, max_examples_per_unit: 4}",),
 }
 """By the name of a model, parts that it takes, in YAML."""

@@ -62,6 +62,11 @@ class Network(DeclaredModel[train_model.MLP]):
     """A network of dense layers."""
 
 
+@made_of(train_model.FitCandidate)
+class CandidateModel(DeclaredModel[train_model.FitCandidate]):
+    """Settings of one candidate; what is left out is as beside the list."""
+
+
 @made_of(train_model.Steps)
 class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""

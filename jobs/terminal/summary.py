@@ -82,7 +82,13 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             out.print(f"  {escape(shown(sentence))}")
         for line in _clamps(stage):
             out.print(f"  {line}")
+        if stage.get("choice"):
+            for sentence in stage["choice"]["words"]:
+                out.print(f"  {escape(shown(sentence))}")
+            continue
         out.print("  " + (_sums(stage) if "noise_multiplier" in stage else _selection(stage.get("selection") or {})))
+        if stage.get("candidate"):
+            out.print(f"  {escape(shown(stage['candidate']['words']))}")
         if stage.get("listed"):
             said = stage["listed"]
             out.print(f"  {escape(shown(said['words']))}")
@@ -327,7 +333,8 @@ MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced
 
 def _print_model(path: pathlib.Path, out: Console) -> None:
     """Prints the measures of a model on its held-out units, with joint error bars for noise, sampling and what bins hide."""
-    measures = json.loads(path.read_text(encoding="utf-8"))["measures"]
+    evaluation = json.loads(path.read_text(encoding="utf-8"))
+    measures, chosen = evaluation["measures"], evaluation.get("chosen")
     listed = []
     for name, words in MEASURES.items():
         estimate = measures.get(name) or {}
@@ -337,6 +344,7 @@ def _print_model(path: pathlib.Path, out: Console) -> None:
             listed.append(f"{words} {with_error_bar(estimate['value'], bars)}")
     out.print(
         f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {', '.join(listed) or 'too few to tell'}"
+        + (f"; {escape(shown(chosen['words']))}" if chosen else "")
     )
     out.print()
 

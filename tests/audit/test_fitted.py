@@ -14,11 +14,13 @@ import pytest
 
 from dp_pipelines import Plan
 from dp_pipelines.audit import audit, fitted, made_up
+from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
     Category,
     ClassLabel,
+    FitCandidate,
     JaxModel,
     Number,
     NumberLabel,
@@ -78,6 +80,12 @@ def wrong(plan: Plan) -> dict[str, str]:
             }
         },
         {"model": MLP(hidden=(4,))},
+        {"steps": Steps(steps=4, candidates=[FitCandidate(), FitCandidate(learning_rate=0.5), FitCandidate(steps=2)])},
+        {
+            "steps": Steps(candidates=[FitCandidate(steps=1), FitCandidate(steps=3)], sampling_rate=0.5),
+            "label": NumberLabel(column="y", min_value=-3, max_value=9),
+            "privacy_unit": ("who", "where"),
+        },
     ],
     ids=lambda changes: ",".join(changes) or "plain",
 )
@@ -168,7 +176,7 @@ FAULTS = {
     ),
     "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
     "the true row count as divisor": Fault(
-        f"{FIT}run", "divisor = sizes.examples", "divisor = examples.rows_for(stage).rows", "follows from what was drawn"
+        f"{FIT}run", "divisor=sizes.examples", "divisor=examples.rows_for(stage).rows", "follows from what was drawn"
     ),
     "the true unit count in the whitening": Fault(
         f"{FIT}_whitening",
@@ -201,9 +209,9 @@ FAULTS = {
         "draws of model",
     ),
     "the multiplier of another stage": Fault(
-        f"{FIT}run",
+        f"{FIT}_trained",
         "multiplier = training_noise.multiplier(stage)",
-        "multiplier = training_noise.multiplier(stage) + examples.rows_for(stage).units",
+        "multiplier = training_noise.multiplier(stage) + of.examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(
@@ -220,6 +228,69 @@ def test_a_fault_of_one_line_is_found(fault: str, monkeypatch: pytest.MonkeyPatc
     plan = planned()
     plant(monkeypatch, *FAULTS[fault][:3])
     assert FAULTS[fault].found in wrong(plan)
+
+
+CHOICE = "dp_pipelines.training.candidate_choice:"
+CANDIDATES = Steps(steps=4, candidates=[FitCandidate(), FitCandidate(learning_rate=0.5), FitCandidate(steps=2)])
+
+FAULTS_OF_CHOICE = {
+    "choosing by training units": Fault(f"{FIT}run", "self._chosen(of, held_out)", "self._chosen(of, training)", "fit"),
+    "choosing by all units": Fault(
+        f"{CHOICE}choose", "held_out.rows_for(stage)", "held_out._all.tables()", f"{OF_MODEL}.choice"
+    ),
+    "a choice from another door": Fault(f"{CHOICE}choose", "salt, draw)", "salt)", "draws of model.choice"),
+    "two choices": Fault(
+        f"{FIT}_chosen", "if self.draws.get(stage.name) is None:", "for _ in range(2):", "draws of model.choice"
+    ),
+    "scores that depend on other units": Fault(
+        f"{CHOICE}scores_of_units", "// counts if", "// counts.max() if", f"{OF_MODEL}.choice"
+    ),
+    "a choice by the number of rows": Fault(
+        f"{FIT}_chosen",
+        "candidate_choice.to_bytes(number,",
+        "candidate_choice.to_bytes(1 + of.examples.rows_for(self.stages[self.name]).rows % 2,",
+        "follows from what was drawn",
+    ),
+    "a candidate with the noise of another": Fault(
+        f"{FIT}_trained",
+        "stage = self.stages[self.part]",
+        "stage = self.stages[self.name]",
+        "draws of model.candidate2",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_CHOICE)
+def test_a_fault_of_one_line_in_the_choice_of_a_candidate_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(steps=CANDIDATES)
+    plant(monkeypatch, *FAULTS_OF_CHOICE[fault][:3])
+    assert FAULTS_OF_CHOICE[fault].found in wrong(plan)
+
+
+def test_candidates_and_their_choice_are_replayed_and_agree_with_their_records() -> None:
+    found = audit.audit(planned(steps=CANDIDATES), replays=1000, false_alarms=1e-10)
+    assert found.agrees
+    assert {line.name for line in found.lines} >= {"model", "model.candidate2", "model.candidate3", "model.choice"}
+    assert {line.group for line in found.lines if line.name == "model.choice"} == {"held out"}
+
+
+def test_a_choice_that_is_surer_than_its_record_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(steps=CANDIDATES)
+    plant(
+        monkeypatch,
+        "dp_pipelines.mechanisms.best_choice:BestChoice.record",
+        'kind="bounded_range", epsilon=epsilon',
+        'kind="bounded_range", epsilon=epsilon / 2',
+    )
+    faulty = Plan.restore(plan.frozen(), epsilon=8, delta=1e-5, stages={"model": model(steps=CANDIDATES)})
+    assert ("model.choice", "record of best") in broken(audit.audit(faulty, replays=1000, false_alarms=1e-10))
+
+
+def test_candidates_with_more_steps_than_the_audit_takes_are_shortened_and_stay_different() -> None:
+    candidates = [FitCandidate(steps=steps) for steps in (10**6, 10**5)]
+    plan = planned(steps=Steps(sampling_rate=0.01, candidates=candidates))
+    short = fitted._shortened(plan.trained["model"], 7)
+    assert [of.steps.steps for of in training_parts.candidate_fits("model", short).values()] == [7, 7]
 
 
 def test_a_fault_in_fit_makes_the_audit_disagree(monkeypatch: pytest.MonkeyPatch) -> None:

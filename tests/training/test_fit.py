@@ -5,6 +5,7 @@ line (`tests/jobs/run/test_model_training.py`).
 """
 
 import io
+import json
 import pathlib
 import sys
 
@@ -14,10 +15,14 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines import BinaryLabel, Category, Number, NumberLabel, Plan, RequestError, Steps, TrainModel
+from dp_pipelines.accounting import accountant
 from dp_pipelines.audit import fitted as audited
-from dp_pipelines.plan_stages import sharing
+from dp_pipelines.kernels.accumulate import Totals
+from dp_pipelines.plan_stages import sharing, training_parts
+from dp_pipelines.planning.noise_levels import training_noise
 from dp_pipelines.planning.payment import refuse_paid
-from dp_pipelines.query.train_model import JaxModel
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.train_model import FitCandidate, JaxModel
 from dp_pipelines.training import artefact, fit
 from dp_pipelines.training.description import Statement
 from dp_pipelines.training.drawing import Drawing
@@ -306,3 +311,115 @@ def test_a_compiler_that_does_not_fit_the_other_libraries_is_as_good_as_none(mon
     """Numba refuses to be imported beside a NumPy that is too new for it."""
     monkeypatch.setitem(sys.modules, "dp_pipelines.training.kernels.coded_linear", None)
     assert isinstance(of_task.kernel_of(task(), b"key"), LinearKernel)
+
+
+STEPS = Steps(
+    steps=6, candidates=[FitCandidate(learning_rate=1e-9), FitCandidate(), FitCandidate(steps=4, momentum=0.0)]
+)
+
+
+def planned_with_candidates(epsilon: float = 30) -> Plan:
+    """A plan with three candidates, of which the first learns nothing."""
+    return Plan(epsilon=epsilon, delta=1e-5, stages={"model": task(steps=STEPS)})
+
+
+class Noted(Drawing):
+    """Draws, and remembers of which stages tables were drawn."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def table(self, stage: StagePlan, totals: Totals) -> pa.Table:
+        self.stages.append(stage.name)
+        return super().table(stage, totals)
+
+
+def test_of_candidates_one_that_has_learnt_something_is_published_as_if_it_were_alone(tmp_path: pathlib.Path) -> None:
+    plan, draws = planned_with_candidates(), InMemory()
+    found = fitted(examples(4000), tmp_path / "a", draws, plan)
+    chosen = found.evaluation.chosen
+    assert chosen is not None
+    assert chosen.number in (2, 3)
+    of_chosen = list(training_parts.candidate_fits("model", plan.trained["model"]).values())[chosen.number - 1]
+    assert found.artefact.task == of_chosen
+    assert found.artefact.task.steps.candidates is None
+    assert len(found.artefact.path["gradient_norm"]) == of_chosen.steps.steps
+    said = json.loads(found.evaluation.text())["chosen"]
+    assert said["candidate"] == chosen.number
+    assert said["candidates"] == [{"learning_rate": 1e-9}, {}, {"steps": 4, "momentum": 0.0}]
+    assert "slightly too good" in said["words"]
+
+
+def test_a_choice_that_is_kept_is_neither_drawn_nor_trained_again(tmp_path: pathlib.Path) -> None:
+    plan, draws = planned_with_candidates(), InMemory()
+    first, noted = fitted(examples(), tmp_path / "a", draws, plan), Noted()
+    again = fitted(examples(), tmp_path / "b", draws, plan, noted)
+    assert np.array_equal(first.artefact.parameters, again.artefact.parameters)
+    assert first.evaluation.chosen == again.evaluation.chosen
+    assert noted.stages == ["model.evaluation"]  # which nobody has seen, and nothing later depends on
+
+
+def test_a_kill_before_the_choice_leaves_nothing_of_any_candidate(tmp_path: pathlib.Path) -> None:
+    class Killed(Drawing):
+        def table(self, stage: StagePlan, totals: Totals) -> pa.Table:
+            if stage.name == "model.choice":
+                raise KeyboardInterrupt
+            return super().table(stage, totals)
+
+    plan, draws = planned_with_candidates(), InMemory()
+    with pytest.raises(KeyboardInterrupt):
+        fitted(examples(), tmp_path / "a", draws, plan, Killed())
+    assert sorted(draws._kept) == [
+        *("model.bins", "model.features", "model.moments", "model.users", "model.vocabulary.kind")
+    ]
+    assert fitted(examples(), tmp_path / "b", draws, plan).evaluation.chosen is not None
+
+
+def test_the_weights_of_losing_candidates_stand_in_no_file_and_in_nothing_that_is_kept(tmp_path: pathlib.Path) -> None:
+    plan, draws, lost = planned_with_candidates(), InMemory(), dict[str, bytes]()
+    made = fit.Fit._trained
+
+    def noted(one: fit.Fit, of: fit._Prepared) -> fit._Trained:
+        trained = made(one, of)
+        lost[one.part] = trained.artefact.parameters.tobytes()
+        return trained
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit.Fit, "_trained", noted)
+        found = fitted(examples(), tmp_path / "a", draws, plan)
+    assert set(lost) == {"model", "model.candidate2", "model.candidate3"}
+    assert found.evaluation.chosen is not None
+    won = lost.pop(training_parts.steps_of("model", found.evaluation.chosen.number))
+    written = [path.read_bytes() for path in fit.write(found, tmp_path / "out").values()]
+    assert any(won in content for content in written)
+    numbers = [number for content in lost.values() for number in np.frombuffer(content) if abs(number) > 0]
+    assert len(numbers) > 8
+    everything = b"".join([*written, *draws._kept.values()])
+    assert not [number for number in numbers if np.float64(number).tobytes() in everything]
+
+
+def test_all_candidates_are_charged_and_held_out_units_pay_for_the_choice_beside_the_evaluation() -> None:
+    plan = planned_with_candidates(2.0)
+    groups = {record.stage: record.group for record in plan.mechanisms}
+    assert list(groups)[-5:] == ["model", "model.candidate2", "model.candidate3", "model.choice", "model.evaluation"]
+    assert {stage for stage, group in groups.items() if group == "held out"} == {"model.choice", "model.evaluation"}
+    (choice,) = (record for record in plan.mechanisms if record.stage == "model.choice")
+    assert (choice.kind, choice.l0) == ("bounded_range", 1)
+    assert plan["model.choice"].choices.selection_epsilon == choice.epsilon
+    costs = [
+        accountant.epsilon_of([record for record in plan.mechanisms if record.group == group], 1e-5)
+        for group in ("training", "held out")
+    ]
+    assert 1.9 < costs[0] <= 2.0
+    assert 1.6 < costs[1] <= 2.0
+    again = Plan.restore(plan.frozen(), epsilon=2.0, delta=1e-5, stages={"model": task(steps=STEPS)})
+    assert again.digest == plan.digest
+
+
+def test_eight_candidates_have_about_the_root_of_eight_times_the_noise_of_one_each() -> None:
+    one = Plan(epsilon=1, delta=1e-6, stages={"model": task(steps=Steps(steps=20))})
+    eight = [FitCandidate(learning_rate=rate) for rate in range(1, 9)]
+    several = Plan(epsilon=1, delta=1e-6, stages={"model": task(steps=Steps(steps=20, candidates=eight))})
+    alone = training_noise.multiplier(one["model"])
+    for part in training_parts.candidate_fits("model", several.trained["model"]):
+        assert float(training_noise.multiplier(several[part]) / alone) == pytest.approx(8**0.5, rel=0.03)

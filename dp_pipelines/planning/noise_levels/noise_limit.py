@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from dp_pipelines.errors import BudgetError
 from dp_pipelines.kernels.clipped_vectors import fits
+from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.candidate import Calibrated
 from dp_pipelines.planning.noise_levels.training_noise import multiplier
 from dp_pipelines.planning.stage import StagePlan
@@ -19,6 +20,11 @@ def noise_of(name: str, calibrated: Calibrated) -> float:
     """The noise multiplier of the steps of a train stage."""
     (choice,) = calibrated.choices[name].noises.values()
     return float(calibrated.gaussian_scale / choice.steps)
+
+
+def most_noise(name: str, task: TrainModel, calibrated: Calibrated) -> float:
+    """The same of a train stage with candidates: that of the one with the most noise."""
+    return max(noise_of(stage, calibrated) for stage in training_parts.candidate_fits(name, task))
 
 
 def refuse_unfit(stages: Mapping[str, StagePlan]) -> None:
@@ -58,20 +64,20 @@ def refuse_noise(
     """
     for name, task in trained.items():
         limit = task.steps.max_noise_multiplier
-        if limit is None or noise_of(name, calibrated) <= limit:
+        if limit is None or most_noise(name, task, calibrated) <= limit:
             continue
         low, high = epsilon, epsilon
-        while high < most and (high == epsilon or noise_of(name, calibrate(high)) > limit):
+        while high < most and (high == epsilon or most_noise(name, task, calibrate(high)) > limit):
             low, high = high, min(2 * high, most)
         while high / low > 1.02 and high < most:
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if noise_of(name, calibrate(middle)) > limit else (low, middle)
+            low, high = (middle, high) if most_noise(name, task, calibrate(middle)) > limit else (low, middle)
         wanted = math.ceil(high * 100) / 100
         hint = (
             f"epsilon {wanted:g} would be enough" if high < most else "no epsilon that protects anybody would be enough"
         )
         raise BudgetError(
             field=f"stages.{name}.fit.max_noise_multiplier",
-            message=f"is {limit:g}, but the budget leaves noise of {noise_of(name, calibrated):.4g} times the norm",
+            message=f"is {limit:g}, but the budget leaves noise of {most_noise(name, task, calibrated):.4g} times the norm",
             hint=f"{hint}; or give the stage a larger share or fewer steps, or allow more noise",
         )
