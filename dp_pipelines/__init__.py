@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from dp_pipelines.query.train_model import BinaryLabel as BinaryLabel
     from dp_pipelines.query.train_model import Category as Category
     from dp_pipelines.query.train_model import ClassLabel as ClassLabel
+    from dp_pipelines.query.train_model import FitCandidate as FitCandidate
     from dp_pipelines.query.train_model import JaxModel as JaxModel
     from dp_pipelines.query.train_model import LinearModel as LinearModel
     from dp_pipelines.query.train_model import Number as Number
@@ -94,6 +95,7 @@ _ROOMS = {
     "BinaryLabel": "query.train_model",
     "Category": "query.train_model",
     "ClassLabel": "query.train_model",
+    "FitCandidate": "query.train_model",
     "JaxModel": "query.train_model",
     "LinearModel": "query.train_model",
     "Number": "query.train_model",

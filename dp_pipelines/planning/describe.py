@@ -113,6 +113,8 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
     if task.steps.candidates is None:  # plans without it keep their digests
         del fields["steps"]["candidates"]
+    else:
+        fields["steps"]["candidates"] = [_typed(candidate.given) for candidate in task.steps.candidates]
     if task.weighting is None:  # plans without it keep their digests
         del fields["weighting"]
     fields["features"] = [

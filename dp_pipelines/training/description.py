@@ -25,6 +25,8 @@ NOT_COVERED = (
 
 _MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
 _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
+_LATER = ("candidates",)
+"""Fields of steps that earlier versions do not know; a model is fitted as one candidate is, and has none itself."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,9 +184,7 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     return {
         "privacy_unit": list(task.unit_columns),
         "model": {"kind": kind, **_plain(task.model)},
-        "steps": {
-            name: value for name, value in _plain(task.steps).items() if name != "candidates"
-        },  # it is one of them
+        "steps": {name: held for name, held in _plain(task.steps).items() if name not in _LATER or held is not None},
         **{name: getattr(task, name) for name in _PLAIN},
         **({} if task.weighting is None else {"weighting": task.weighting}),
     }

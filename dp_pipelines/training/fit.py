@@ -45,7 +45,7 @@ from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables
 from dp_pipelines.training.examples.split import refuse_foreign
 from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
-from dp_pipelines.training.kept_draws import Draws, InMemory, Released
+from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
 
@@ -77,7 +77,7 @@ class _Prepared:
     encoder: Encoder
     seen: seen_columns.SeenColumns | None
     typical: float
-    divisor: Released
+    sizes: stage_on_disk.Sizes
     statement: Statement
     preparation: Preparation
 
@@ -172,7 +172,7 @@ class Fit:
             encoder=encoder,
             seen=seen,
             typical=typical,
-            divisor=sizes.examples,
+            sizes=sizes,
             statement=statement,
             preparation=preparation or Preparation(),
         )
@@ -199,13 +199,14 @@ class Fit:
         clip_norm = self.task.steps.clip_norm or CLIP * of.typical
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
+        divisor = of.sizes.examples
         trained = trainer.train(
             of.kernel,
             of.examples.rows_for(stage),
             self.task.steps,
             clip_norm=clip_norm,
             multiplier=multiplier,
-            divisor=of.divisor,
+            divisor=divisor,
             reach=reach,
             draws=self.draws,
             name=self.part,
@@ -225,7 +226,7 @@ class Fit:
         return _Trained(
             artefact=artefact,
             learning_rate=self.task.steps.learning_rate or trainer.default_rate(of.kernel, reach),
-            gradient_stddev=float(multiplier) * clip_norm / trainer.scale_of(of.divisor, self.task.steps),
+            gradient_stddev=float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps),
         )
 
     def _chosen(self, of: "_Prepared", held_out: HeldOutUnits) -> "tuple[Fit, ChosenCandidate | None]":
