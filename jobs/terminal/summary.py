@@ -325,6 +325,8 @@ def print_release(folder: pathlib.Path, stream: TextIO, *, again: bool = False) 
     out.print(f"protects   every {escape(str(manifest.get('privacy_unit', '')))} (all its rows together)")
     out.print(f"run        {escape(str(manifest.get('run_id')))} · {(manifest.get('ledger') or {}).get('note', '')}")
     out.print(f"files      {escape(str(folder))}")
+    if (delta := manifest.get("outputs", {}).get("delta")) is not None:
+        out.print(f"delta      {escape(shown(', '.join(delta['tables'])))}: committed to the Delta tables of the job")
 
 
 MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "rmse": "RMSE", "r2": "R2"}

@@ -265,3 +265,13 @@ def test_a_commit_says_which_run_it_is(tmp_path: pathlib.Path) -> None:
     ]
     (transaction,) = [action["txn"] for action in log if "txn" in action]
     assert (transaction["appId"], transaction["version"]) == ("dp_pipelines/shop/2026-W01", 1)
+
+
+def test_a_run_is_known_after_its_commit_has_left_the_log(tmp_path: pathlib.Path) -> None:
+    publish(tmp_path, "one")
+    table = publish(tmp_path, "two")
+    table.create_checkpoint()
+    (tmp_path / "lake" / "weekly" / "_delta_log" / f"{0:020}.json").unlink()
+    after = publish(tmp_path, "one")
+    assert (after.version(), len(rows(after))) == (1, 2)
+    assert publish(tmp_path, "three").version() == 2

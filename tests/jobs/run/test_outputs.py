@@ -17,6 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from dp_pipelines.jobs.outputs.outputs import Outputs
+from dp_pipelines.jobs.outputs.text_tables import FORMATS
 from dp_pipelines.jobs.request.request import check
 from dp_pipelines.jobs.spec import job_file
 from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
@@ -168,6 +169,7 @@ def test_runs_are_appended_each_once(shop: Shop, call: Call) -> None:
     for name, out in (("a", "a"), ("b", "b"), ("a", "a"), ("a", "elsewhere")):
         said = run(shop, call, name, out=out)
         assert (said.code, said.err) == (0, "")
+        assert said.out.endswith("\ndelta      weekly, listed: committed to the Delta tables of the job\n")
     for table in ("weekly", "listed"):
         assert lake(shop, table).version() == 1
         assert runs_in(shop, table) == {name: rows_of(shop.folder / name / f"{table}.parquet") for name in ("a", "b")}
@@ -180,7 +182,7 @@ def test_runs_are_appended_each_once(shop: Shop, call: Call) -> None:
 
 def test_a_run_replaces_the_rows_of_those_before(shop: Shop, call: Call) -> None:
     shop.write(budget=WEEKS, outputs={**LAKE, "delta_mode": "overwrite"})
-    assert run(shop, call, "a").code == run(shop, call, "b").code == run(shop, call, "a").code == 0
+    assert [run(shop, call, name).code for name in "aba"] == [0, 0, 0]
     assert lake(shop).to_pyarrow_table().to_pylist() == rows_of(shop.folder / "b" / "weekly.parquet")
 
 
@@ -369,3 +371,15 @@ def test_a_snapshot_of_iceberg_is_named_by_all_of_its_digits(shop: Shop, call: C
     assert run(shop, call, "a").code == 0
     said = {"format": "iceberg", "snapshot": str(snapshot.snapshot_id)}
     assert manifest_of(shop.folder / "a")["sources"] == {"source": said}
+
+
+@pytest.mark.parametrize("runner", ["local", pytest.param("direct", marks=pytest.mark.slow)])
+def test_whatever_runs_it_copies_are_made_of_the_parquet_file(shop: Shop, call: Call, runner: str) -> None:
+    shop.write(outputs={**BOTH, **LAKE})
+    assert run(shop, call, "one", "--runner", runner).code == 0
+    table = shop.folder / "one" / "weekly.parquet"
+    for form, text in FORMATS.items():
+        text.write(table, shop.folder / form)
+        assert (shop.folder / form).read_bytes() == table.with_suffix(f".{form}").read_bytes()
+    (file,) = lake(shop).file_uris()
+    assert pathlib.Path(file).read_bytes() == table.read_bytes()
