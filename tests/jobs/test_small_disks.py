@@ -209,6 +209,12 @@ def test_made_up_rows_and_looks_at_rows_say_it_too(
         says(call(*tune), FULL, small_disk)
     small_disk.free()
     assert call(*tune).code == 0
+    check = ("check", shop.job, "--output", small_disk.path / "checked")
+    with monkeypatch.context() as patch:
+        at_step(patch, staging, "write_in_order", small_disk.fill)
+        says(call(*check), FULL, small_disk)
+    small_disk.free()
+    assert call(*check).code == 0
 
 
 @pytest.mark.slow
