@@ -176,6 +176,7 @@ bench-training: $(VENV) $(OPACUS)  ## measure how good models are and how fast t
 	$(BIN)/python examples/ta_feng/fetch.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/training_speed.py
+	$(BIN)/python benchmarks/training_steps.py
 	$(BIN)/python benchmarks/training_scale.py
 
 # A pin is kept while pyproject.toml allows it; `make lock UPGRADE=--upgrade` takes the newest of everything. uv only

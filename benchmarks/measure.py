@@ -205,11 +205,16 @@ def run_once(case: Case) -> Run:
     return dataclasses.replace(parse(done.stdout), whole_seconds=whole, whole_cpu_seconds=cpu)
 
 
-def surroundings(case: Case, plans: str) -> dict[str, str]:
+def as_installed(plans: str) -> dict[str, str]:
     """The environment of a process: no plan is kept from another run, but modules are compiled, as after an installation."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"XDG_CACHE_HOME": plans, "PYTHONPYCACHEPREFIX": str(data.FOLDER / "compiled")}
+
+
+def surroundings(case: Case, plans: str) -> dict[str, str]:
+    """The environment of a process that answers a case."""
     given = {"BENCHMARK_THREADS": str(case.threads), "BENCHMARK_GIB": str(case.memory_gib or "")}
-    return kept | given | {"XDG_CACHE_HOME": plans, "PYTHONPYCACHEPREFIX": str(data.FOLDER / "compiled")}
+    return as_installed(plans) | given
 
 
 def spent() -> float:

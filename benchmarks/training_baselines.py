@@ -79,7 +79,7 @@ def whitened(rows: Any, units: Any) -> Any:
     upper = np.triu_indices(rows.shape[1])
     number = len(np.unique(units))
     weights = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-    return moments.whitening((rows.T @ rows)[upper] * weights * number / len(rows), float(number), 0.0)
+    return moments.directions((rows.T @ rows)[upper] * weights * number / len(rows), float(number), 0.0).whitening
 
 
 def laplace(rows: Any, labels: Any, units: Any, epsilon: float = 1.0, steps: int = 40, clip: float = 30.0) -> Any:

@@ -23,6 +23,9 @@ hypothesis.settings.register_profile("repeat", deadline=None, derandomize=True, 
 hypothesis.settings.register_profile("explore", deadline=None, derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("repeat")
 
+COMPILED = Path(__file__).resolve().parents[1] / "build" / "compiled"
+"""What all workers share."""
+
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
@@ -37,6 +40,9 @@ def own_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        # Commands that tests start find their modules compiled, as after an installation: that saves a small one a third.
+        patch.setenv("PYTHONPYCACHEPREFIX", str(COMPILED))
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("MPLBACKEND", "Agg")
         patch.delenv("COLUMNS", raising=False)  # CI sets it, for the lines of pytest alone
         patch.setenv("DP_PIPELINES_PROGRESS_SECONDS", "0")  # no line whose number depends on how busy the machine is

@@ -21,18 +21,22 @@ import itertools
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label, Steps, TrainModel
 from dp_pipelines.training import trainer
-from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training.examples.coded import CodedChunk, Multiply
+from dp_pipelines.training.examples.store import FEATURE_BITS, Chunk
 from dp_pipelines.training.features import moments
+from dp_pipelines.training.features.code_layout import CodeLayout
+from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import Released
 from dp_pipelines.training.kernels.of_task import kernel_of
+from dp_pipelines.training.libraries import compiles
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel
@@ -54,6 +58,12 @@ DIVISOR = Released(4096.0)
 
 EXTREME = 1e6
 """By how much the features of extreme units are too long."""
+
+UNEVEN = 1000.0
+"""How much longer one direction of whitened features is than the others, and how much shorter."""
+
+MANY = 1, 2, 64
+"""Rows of coded extreme units: those of the longest are not multiplied with each other beforehand."""
 
 REACHED = 1 - 2e-6
 """The least share of the norm that a worst unit's vector has: kernels clip to a little less than the norm."""
@@ -218,7 +228,36 @@ def moments_trials(multiplier: Fraction, vector: float, replays: int, *, with_un
 def reach_of_moments(width: int) -> float:
     """The longest vector that `moments` lets an extreme unit add, over the norm."""
     found = [float(np.linalg.norm(moments.clipped_moments(_Rows(rows), 1.0))) for rows in _extreme_rows(width)]
+    if compiles():
+        found += _coded_moments(width)
     return max(found)
+
+
+def _coded_moments(width: int) -> list[float]:
+    """The lengths of the vectors of coded extreme units, over the norm."""
+    layout = CodeLayout(hot=(width - 1,) * (width > 1), scaled=(False,) * (width > 1))
+    norm = moments.norm(math.sqrt(1 + len(layout.hot)))
+    return [float(np.linalg.norm(moments.clipped_moments(_CodedRows(layout, rows), 1.0))) / norm for rows in MANY]
+
+
+@dataclasses.dataclass(frozen=True)
+class _CodedRows:
+    """One unit with equal rows."""
+
+    layout: CodeLayout
+    rows: int
+
+    @property
+    def width(self) -> int:
+        return self.layout.width
+
+    def chunks(self, units_per_chunk: int) -> Iterator[CodedChunk]:
+        yield self.unit(0.0, lambda chunk: (chunk.products, chunk.bounds))
+
+    def unit(self, label: float, multiply: Multiply) -> CodedChunk:
+        codes = np.zeros((self.rows, self.layout.bytes), np.uint8)
+        scaled = np.full((self.rows, len(self.layout.scaled_columns)), 2**FEATURE_BITS, np.int32)
+        return CodedChunk.of(codes, scaled, np.full(self.rows, label), np.array([0, self.rows]), multiply)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,12 +284,24 @@ def reach_of_kernel(task: TrainModel, kernel: "Kernel") -> float:
     start = np.array(kernel.initial(), np.float64)
     wave = np.where(np.arange(len(start)) % 2, 1.0, -1.0)
     longest = 0.0
-    for rows in _extreme_rows(task.width):
-        for label in _labels(task.label):
+    for label in _labels(task.label):
+        for kernel_of_unit, unit in _extreme_units(task, kernel, label):
             for parameters in (start, start + wave, start - EXTREME * wave):
-                added = kernel.clipped_sum(parameters, _unit(rows, label), clip_norm)
+                added = kernel_of_unit.clipped_sum(parameters, unit, clip_norm)
                 longest = max(longest, float(np.linalg.norm(added)))
     return longest / clip_norm
+
+
+def _extreme_units(task: TrainModel, kernel: "Kernel", label: float) -> "Iterator[tuple[Kernel, Any]]":
+    """Units, each with the kernel to ask: one that reads codes whitens them evenly or unevenly."""
+    if not isinstance(kernel, trainer.CodedKernel):
+        yield from ((kernel, _unit(rows, label)) for rows in _extreme_rows(task.width))
+        return
+    even = np.eye(task.width)
+    for matrix in (None, even + UNEVEN / task.width, even / UNEVEN + 1 / task.width):
+        whitened = kernel.whitened(matrix)
+        for rows in MANY:
+            yield whitened, _CodedRows(layout_of(task.features), rows).unit(label, whitened.multiply)
 
 
 def kernel_for(task: TrainModel) -> "Kernel":

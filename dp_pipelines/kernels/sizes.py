@@ -62,12 +62,13 @@ def shards(input_bytes: int, slots: int = 1) -> int:
         input_bytes: of the columns that are read, uncompressed.
         slots: that work at the same time.
 
-    >>> shards(0), shards(100 * MIB), shards(2**30), shards(2**30, slots=20), shards(2**50)
-    (1, 10, 64, 80, 16384)
+    >>> shards(0), shards(100 * MIB), shards(2**30), shards(2**30, slots=5), shards(2**50)
+    (1, 10, 64, 65, 16384)
     """
     wanted = max(math.sqrt(input_bytes / PIECE_BYTES), input_bytes / GROUP_BYTES)
     even = SHARDS_OF_A_SLOT * slots if slots > 1 else 1
-    return min(max(math.ceil(wanted), even, 1), MOST_SHARDS)
+    rounds = math.ceil(max(wanted, even, 1) / slots)  # slots that find no shard in the last round would stand idle
+    return min(rounds * slots, MOST_SHARDS)
 
 
 def places(shards: int) -> int:

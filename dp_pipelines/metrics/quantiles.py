@@ -32,6 +32,9 @@ BRANCHING, DEPTH = 4, 6
 branching / 4 nodes of each level, whose noise grows with the root of their number, and what noise makes of empty nodes adds
 up over branching nodes of each level. 2 children and 12 levels are as good, with twice the noise to draw."""
 
+LEAVES = BRANCHING**DEPTH
+"""Values closer together than a part in so many of the range are not told apart."""
+
 STANDS_OUT = 3.0
 """Standard deviations of its noise above which a count is one, where the least or greatest value is looked for."""
 
@@ -103,7 +106,7 @@ class Quantiles(Metric):
             raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
         leaf = self._leaf
         if not self.min_value < self.min_value + leaf < self.max_value - leaf < self.max_value:
-            message = f"must be far enough below max_value for {BRANCHING**DEPTH} different numbers between them"
+            message = f"must be far enough below max_value for {LEAVES} different numbers between them"
             raise RequestError(field="min_value", message=message, hint="widen the range")
         if isinstance(self.quantiles, (str, bytes)) or not isinstance(self.quantiles, (list, tuple)):
             raise RequestError(field="quantiles", message="must be a list of numbers from 0 to 1")
@@ -185,7 +188,7 @@ class Quantiles(Metric):
     @property
     def _leaf(self) -> float:
         """The width of a leaf."""
-        return (self.max_value - self.min_value) / float(BRANCHING**DEPTH)
+        return (self.max_value - self.min_value) / float(LEAVES)
 
     def _value(self, place: Floats) -> Floats:
         """The value at a part of the range."""

@@ -126,6 +126,7 @@ def expand(
     compared: dict[str, str] = {}
     rolled: dict[str, tuple[str, ...]] = {}
     shares = dict(shares)
+    asked = {n: training_parts.settled(of, rule) if isinstance(of, TrainModel) else of for n, of in asked.items()}
     trained = {name: task for name, task in asked.items() if isinstance(task, TrainModel)}
     training_parts.check_together(trained, tuple(asked))
     for name, query in asked.items():

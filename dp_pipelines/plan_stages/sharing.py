@@ -1,8 +1,8 @@
-"""How the parts of a stage share its budget, by the rule that a plan was made with.
+"""How the parts of a stage share its budget, and what the parts of a train stage ask, by the rule that a plan was made with.
 
-In: the number of a rule. Out: the shares of histograms, rounds of selection and parts of a train stage. Holds: a plan keeps the
-rule that it was made with, so that plans which a ledger has frozen keep their shares. Not covered: how weights become noise
-(planning.candidate).
+In: the number of a rule. Out: the shares of histograms, rounds of selection and parts of a train stage; what its parts ask where
+the job leaves it open. Holds: a plan keeps the rule that it was made with, so that plans which a ledger has frozen keep their
+shares and questions. Not covered: how weights become noise (planning.candidate).
 """
 
 import dataclasses
@@ -23,6 +23,10 @@ class Sharing:
         rounds: of selection in rounds, as weights.
         training: of a train stage, by part, as weights.
         best: the weight of a stage that chooses the best partitions, where it declares none, beside 1 for others.
+        bin_ranks: of a train stage, from quantiles of at most so many ranks are the bins of a feature made; 0: from those that
+            divide it into bins, and no others.
+        caps_votes: whether a unit votes for no more values of a category than it may have examples.
+        units_count_once: whether each held-out unit counts once in the evaluation, where the job leaves that open.
     """
 
     number: int
@@ -31,6 +35,9 @@ class Sharing:
     rounds: tuple[float, ...]
     training: FrozenMapping[float]
     best: float
+    bin_ranks: int = 0
+    caps_votes: bool = False
+    units_count_once: bool = False
 
     def together(self, shares: Iterable[float]) -> float:
         """The share that costs as much as all of these."""
@@ -52,7 +59,7 @@ FIRST = Sharing(
 )
 """The rule of plans of 0.1.0, in which a weight was a part of the inverse of the deviation, whatever the law of the noise."""
 
-NOW = Sharing(
+SECOND = Sharing(
     number=2,
     power=1,
     histogram=0.1,
@@ -60,8 +67,12 @@ NOW = Sharing(
     training=FrozenMapping({"bins": 0.05, "vocabulary": 0.02, "users": 0.005, "moments": 0.185, "steps": 0.74}),
     best=0.25,
 )
-"""The rule of plans that are made now. What prepares the features of a model is needed once and roughly, the steps are many. A
-histogram mostly has Laplace noise, so that a fiftieth of the budget, which would do for Gaussian noise, would give it five times
-the noise (docs/benchmarks/bounds.md)."""
+"""The rule of plans between 0.1.0 and the next. What prepares the features of a model is needed once and roughly, the steps are
+many. A histogram mostly has Laplace noise, so that a fiftieth of the budget, which would do for Gaussian noise, would give it
+five times the noise (docs/benchmarks/bounds.md)."""
 
-RULES = {rule.number: rule for rule in (FIRST, NOW)}
+NOW = dataclasses.replace(SECOND, number=3, bin_ranks=100, caps_votes=True, units_count_once=True)
+"""The rule of plans that are made now: the same shares. More ranks of a tree of counts cost nothing more, and show which values
+many rows share (training.features.bin_edges)."""
+
+RULES = {rule.number: rule for rule in (FIRST, SECOND, NOW)}

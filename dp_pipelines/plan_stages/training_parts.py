@@ -19,7 +19,7 @@ from dp_pipelines.plan_stages import one_partition, sharing
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.query.query import ContributionBounds, PrivatePartitions, Query, Top
 from dp_pipelines.query.train_model import CELL as CELL
-from dp_pipelines.query.train_model import Category, Number, NumberLabel, TrainModel
+from dp_pipelines.query.train_model import EVALUATED, Category, Number, NumberLabel, TrainModel
 
 TRAINING, HELD_OUT = "training", "held out"
 """The groups of units."""
@@ -28,7 +28,7 @@ BIN_EXAMPLES = 8
 """Examples of one unit that the bins of features are made from."""
 
 VOCABULARY = 4
-"""Values of a category that one unit may vote for."""
+"""Values of a category that one unit may vote for, where it may have as many examples."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +76,33 @@ def chosen(task: TrainModel) -> dict[str, Category]:
     return {name: f for name, f in found.items() if f.most is not None}
 
 
+def settled(task: TrainModel, rule: Sharing) -> TrainModel:
+    """A task whose open questions have the answers that plans of a rule give."""
+    if rule.units_count_once or task.weighting is not None:
+        return task
+    return dataclasses.replace(task, evaluation_examples=task.evaluation_examples or EVALUATED)
+
+
+def refuse_other_answers(tasks: Mapping[str, TrainModel], counted: Mapping[str, int]) -> None:
+    """Refuse tasks that are asked for as those of a frozen plan, and are not the same.
+
+    Args:
+        tasks: the train stages.
+        counted: for each, how many examples of a held-out unit the plan counts.
+
+    Raises:
+        RequestError: it names the stage.
+    """
+    for name, most in counted.items():
+        asked = tasks[name].counted_examples
+        if asked != most:
+            raise RequestError(
+                field=f"stages.{name}.evaluation",
+                message=f"counts {asked} examples of a unit, and {most} in the plan that is frozen for this job",
+                hint=f"write max_examples_per_unit: {most}; or change the job in another way too, which makes a plan of its own",
+            )
+
+
 def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW) -> dict[str, Part]:
     """All parts of a train stage, in the order in which they run.
 
@@ -97,7 +124,7 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
         metrics: dict[str, Metric] = {
             feature: Quantiles(
                 number.column,
-                quantiles=[cut / number.cells for cut in range(1, number.cells)],
+                quantiles=_ranks(number.cells, rule.bin_ranks),
                 min_value=number.min_value,
                 max_value=number.max_value,
             )
@@ -115,7 +142,7 @@ def parts(name: str, task: TrainModel, share: float, rule: Sharing = sharing.NOW
             (
                 share * rule.training["vocabulary"] / len(chosen(task)),
                 vocabulary_of(name, feature),
-                _votes(task, category),
+                _votes(task, category, rule),
             )
         )
     sizes: dict[str, Metric] = {"users": PrivacyIdCount(), "examples": Count()}
@@ -153,9 +180,8 @@ def cell_count(task: TrainModel) -> int:
 def evaluation_query(task: TrainModel) -> Query:
     """The counts of held-out examples by cell."""
     edges = [float(cell) for cell in range(cell_count(task) + 1)]
-    rows = min(task.evaluation_examples, task.max_examples_per_unit)
     counts: dict[str, Metric] = {"cells": Histogram(CELL, edges=edges)}
-    return _over_all(task, counts, rows, HELD_OUT)
+    return _over_all(task, counts, task.counted_examples, HELD_OUT)
 
 
 def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> None:
@@ -188,6 +214,16 @@ def check_together(tasks: Mapping[str, TrainModel], stages: Sequence[str]) -> No
             raise RequestError(field=f"stages.{name}.held_out", message=message, hint="hold out the same part in both")
 
 
+def _ranks(bins: int, most: int) -> list[float]:
+    """The ranks that divide values into so many equal parts; as many as fit between them, so that each of these is there too.
+
+    >>> _ranks(4, 0), len(_ranks(4, 100)), _ranks(4, 100)[24]
+    ([0.25, 0.5, 0.75], 99, 0.25)
+    """
+    whole = bins * max(1, most // bins)
+    return [rank / whole for rank in range(1, whole)]
+
+
 def _statistics(query: Query) -> int:
     """How many statistics of a query get noise: a tree has one for each of its levels."""
     basis = Basis(centred=False, nullable=True)
@@ -198,11 +234,12 @@ def _over_all(task: TrainModel, metrics: dict[str, Metric], rows: int = 1, group
     return one_partition.query(task.unit_columns, metrics, rows=rows, group=group)
 
 
-def _votes(task: TrainModel, category: Category) -> Query:
+def _votes(task: TrainModel, category: Category, rule: Sharing) -> Query:
+    votes = min(VOCABULARY, task.max_examples_per_unit) if rule.caps_votes else VOCABULARY
     return Query(
         privacy_unit=task.unit_columns,
         partition_by=category.column,
-        bounds=ContributionBounds(max_partitions_contributed=VOCABULARY, max_contributions_per_partition=1),
+        bounds=ContributionBounds(max_partitions_contributed=votes, max_contributions_per_partition=1),
         metrics={"users": PrivacyIdCount()},
         partitions=PrivatePartitions(),
         top=Top(k=(category.most or 1) + 1, by="users"),  # one more, since a null may be among them

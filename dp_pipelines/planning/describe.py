@@ -22,7 +22,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
-from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.query.train_model import EVALUATED, TrainModel
 from dp_pipelines.query.windows import Windows
 
 if TYPE_CHECKING:
@@ -33,8 +33,16 @@ GROWS = {"gaussian": "sqrt(max_partitions_contributed)", "laplace": "max_partiti
 
 
 def asked_to_json(asked: Query | TrainModel) -> dict[str, Any]:
-    """Everything that a stage asks for."""
-    return query_to_json(asked) if isinstance(asked, Query) else task_to_json(asked)
+    """Everything that a stage asks for.
+
+    What a train stage leaves open stands there as versions wrote it that had one answer, so that their frozen plans are found;
+    `Plan.restore` tells apart who asks for that answer.
+    """
+    if isinstance(asked, Query):
+        return query_to_json(asked)
+    if asked.weighting is None and asked.evaluation_examples is None:
+        asked = dataclasses.replace(asked, evaluation_examples=EVALUATED)
+    return task_to_json(asked)
 
 
 def query_to_json(query: Query) -> dict[str, Any]:
@@ -103,6 +111,8 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
     kinds = [type(part).__name__ for part in (task.label, task.model)]
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
+    if task.weighting is None:  # plans without it keep their digests
+        del fields["weighting"]
     fields["features"] = [
         [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
     ]
@@ -134,8 +144,27 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
     if task is not None:
         described |= {"clip_norm": task.steps.clip_norm, "held_out": task.held_out, "features": task.width}
         described["label"] = task.label.rule
+        described["weighting"] = limits.weighting(task)
         described["limits"] = limits.in_words(task)
     return described
+
+
+def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | None:
+    """What it costs a train stage that a unit may have several examples; None where it may have one.
+
+    Args:
+        sizes: the stage that counts training units and their examples.
+        task: what is learnt.
+    """
+    most = task.max_examples_per_unit
+    (stddev,) = [n.stddev for s, n in zip(sizes.statistics, sizes.noises, strict=True) if s == ROWS and n is not None]
+    if most == 1:
+        return None
+    words = (
+        f"the number of examples has noise of {stddev:,.0f}, since a unit may have {most:,}; with max_examples_per_unit: 1 it "
+        f"would be {stddev / most:,.0f}: where units have few examples, lower it"
+    )
+    return {"stddev": stddev, "stddev_with_one": stddev / most, "words": words}
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:

@@ -34,6 +34,16 @@ def in_words(asked: Query | TrainModel) -> list[str]:
     return [*_of_bounds(asked, unit), *_of_values(asked, unit), *_of_levels(asked)]
 
 
+def weighting(task: TrainModel) -> str:
+    """What counts in the evaluation of a model, in words."""
+    unit = _listed(task.unit_columns)
+    if task.counts_units:
+        return f"each {unit} counts once, with one of its examples, chosen by a hash"
+    return (
+        f"at most {_counted(task.counted_examples, 'example')} of each {unit} count: one with more of them counts more"
+    )
+
+
 def _of_levels(query: Query) -> list[str]:
     """What readers of a rollup must know of its numbers."""
     if query.rollup is None:

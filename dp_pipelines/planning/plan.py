@@ -19,7 +19,7 @@ from dp_pipelines.accounting import accountant, comparison
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
-from dp_pipelines.plan_stages import phases, sharing, window_columns
+from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
 from dp_pipelines.planning import describe, json_digest, power, rounds, usefulness
@@ -300,7 +300,11 @@ class Plan:
 
     def frozen(self) -> dict[str, Any]:
         """What `restore` needs beside the queries, as JSON values."""
-        known = {} if self._rule == sharing.FIRST else {"sharing": self._rule.number, "shares": self._asked}
+        known: dict[str, Any] = (
+            {} if self._rule == sharing.FIRST else {"sharing": self._rule.number, "shares": self._asked}
+        )
+        if self.trained and self._rule.units_count_once:
+            known["counted"] = {name: task.counted_examples for name, task in self.trained.items()}
         return known | {
             "split": self.split,
             "calibrated": {
@@ -334,6 +338,7 @@ class Plan:
             message = "was made by a later version of dp_pipelines"
             raise RequestError(field="plan", message=message, hint="install that version, or make a new plan")
         plan._take(epsilon, delta, stages, shares, runs, split, expect, rule)
+        training_parts.refuse_other_answers(plan.trained, frozen.get("counted", {}))
         for name, share in frozen.get("shares", {}).items():
             if plan._asked.get(name) != share:
                 raise RequestError(
@@ -391,7 +396,11 @@ class Plan:
         asked = self._asked if stage.name in self.trained else self.shares
         share = asked[stage.name] / math.fsum(self._asked.values())
         if isinstance(stage.kind, TrainingKind):
-            described = describe.sums_to_json(stage, share, self.trained.get(stage.name))
+            task = self.trained.get(stage.name)
+            described = describe.sums_to_json(stage, share, task)
+            if task is not None:
+                sizes = self.stages[training_parts.users_of(stage.name)]
+                described["cost_of_examples"] = describe.cost_of_examples(sizes, task)
         else:
             expect = None if stage.query.is_total else self.expect  # which is about a group
             described = describe.stage_to_json(stage, share, expect)

@@ -7,9 +7,10 @@ on data; what a `TrainModel` says is public, the number of columns that the mode
 
 import dataclasses
 import itertools
+import math
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
@@ -30,6 +31,9 @@ BINS, MOST_BINS = 10, 100
 
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
+
+EVALUATED = 8
+"""Examples of one held-out unit that are counted by examples, where no number is given; earlier versions had no other way."""
 
 LEFT_OUT = "is left out of training and evaluation"
 """What becomes of a row without a label."""
@@ -316,6 +320,15 @@ class Steps:
     def __post_init__(self) -> None:
         checks.declared(self)
 
+    @property
+    def averaged(self) -> int:
+        """How many of the last steps are averaged.
+
+        >>> Steps(steps=5).averaged, Steps(steps=5, average=0.0).averaged
+        (3, 1)
+        """
+        return min(self.steps, max(1, math.ceil(self.average * self.steps - 1e-6)))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainModel:
@@ -331,7 +344,9 @@ class TrainModel:
         whiten: rotate and scale the features by their second moments, released privately, before training.
         held_out: the part of units, chosen by a keyed hash of the unit, that the model never sees and is evaluated on.
         evaluation_cells: into how many cells the scores of held-out examples are counted, for each label.
-        evaluation_examples: examples of one held-out unit that are counted.
+        weighting: what counts in the evaluation: `units`, each held-out unit once, with one of its examples, or `examples`, up to
+            `evaluation_examples` of each, with as many times the noise. Left out: `units`, unless that number is given.
+        evaluation_examples: examples of one held-out unit that are counted; left out: 1, and 8 by examples.
 
     >>> task = TrainModel(privacy_unit="customer", label=BinaryLabel(column="returns"),
     ...                   features={"visits": Number(column="visits", min_value=0, max_value=60)})
@@ -348,7 +363,8 @@ class TrainModel:
     whiten: bool = True
     held_out: Annotated[float, checks.Real(above=0, below=1, hint="write e.g. held_out: 0.2")] = 0.2
     evaluation_cells: Annotated[int, checks.Whole(low=2, high=1024)] = 16
-    evaluation_examples: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] = 8
+    weighting: Literal["units", "examples"] | None = None
+    evaluation_examples: Annotated[int, checks.Whole(low=1, high=MOST_EXAMPLES)] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "privacy_unit", checks.names(self.privacy_unit, "privacy_unit"))
@@ -382,6 +398,11 @@ class TrainModel:
         if not isinstance(self.whiten, bool):
             raise RequestError(field="whiten", message="must be true or false")
         checks.declared(self)
+        if self.weighting not in ("units", "examples", None):
+            raise RequestError(field="weighting", message="must be units or examples")
+        if self.weighting == "units" and self.evaluation_examples not in (1, None):
+            message = "counts one example of each unit, so that evaluation_examples can only be 1"
+            raise RequestError(field="weighting", message=message, hint="leave that out, or write weighting: examples")
         if self.width > MOST_WIDTH:
             message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
             raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
@@ -390,6 +411,17 @@ class TrainModel:
     def unit_columns(self) -> tuple[str, ...]:
         """The columns of the privacy unit."""
         return tuple(self.privacy_unit)
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether each held-out unit counts once in the evaluation."""
+        return self.weighting == "units" or (self.weighting is None and self.evaluation_examples is None)
+
+    @property
+    def counted_examples(self) -> int:
+        """The most examples of one held-out unit that count in the evaluation."""
+        most = 1 if self.counts_units else self.evaluation_examples or EVALUATED
+        return min(most, self.max_examples_per_unit)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Plots of a model: ROC curve, calibration, training.
+"""Plots of a model: ROC curve, precision and lift, calibration, training.
 
 In: released numbers with half the lengths of their error bars. Out: one `<svg>` element each (`svg`). Holds: what is no
 number is not drawn; noise that takes a point out of the plot's range is cut at its edge. Not covered: what to plot
@@ -37,6 +37,41 @@ def ranks(false: Floats, true: Floats, bars: Floats, title: str) -> Markup:
     axes.area([*across, *across[::-1]], [*low, *high[::-1]], BAR)
     axes.lines([((0, 0), (1, 1))], QUIET, 0.8)
     axes.lines(itertools.pairwise(_points(across, up)), MARK, 1.6)
+    return drawing.finished(title)
+
+
+def curve(
+    across: Floats,
+    up: Floats,
+    bars: Floats,
+    level: float,
+    bounds: tuple[float, float],
+    words: tuple[str, str],
+    title: str,
+) -> Markup:
+    """A number of each threshold over a part from 0 to 1, with a band of noise, and a line for what chance gives.
+
+    Args:
+        across, up: both numbers, in the order of falling thresholds.
+        bars: half the length of the error bars of `up`.
+        level: what chance gives.
+        bounds: of the axis up.
+        words: what the axes show, across and up.
+        title: for those who do not see the plot.
+    """
+    keep = drawable(across, np.zeros(len(across))) & drawable(up, bars)
+    order = np.argsort(np.clip(across[keep], 0, 1), kind="stable")
+    across, spread = np.clip(across[keep], 0, 1)[order], bars[keep][order]
+    up = np.clip(up[keep], *bounds)[order]
+    drawing = SvgDrawing(SIDE)
+    axes = _square(drawing, (0.0, 1.0), bounds, *words)
+    low, high = bar_ends(up, spread, bounds)
+    if len(across):
+        axes.area([*across, *across[::-1]], [*low, *high[::-1]], BAR)
+    axes.lines([((0, level), (1, level))], QUIET, 0.8)
+    axes.lines(itertools.pairwise(_points(across, up)), MARK, 1.6)
+    if len(across) == 1:
+        axes.dots(across, up, 5, MARK)
     return drawing.finished(title)
 
 

@@ -58,6 +58,15 @@ MEASURES = {
 }
 """What measures are called, and what they mean."""
 
+BASELINES = {
+    "majority": "if it always said the more frequent class",
+    "mean": "if it always said the mean",
+}
+"""What needs no model, by its name in the file."""
+
+LARGEST_LIFT = 100.0
+"""Beyond it the plot of lifts is cut."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShownCells:
@@ -188,6 +197,13 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
                 f"about {public_number(100 * part_out)}% of the units, chosen by a hash; the model never saw them",
             )
         )
+        counted = amount(task.get("evaluation_examples"))
+        once = task.get("weighting") == "units" or (task.get("weighting") is None and counted is None)
+        words = f"each {unit} once, with one of its examples"
+        if not once:
+            each = "several" if counted is None else public_number(counted)
+            words = f"examples, at most {each} of one {unit}: one with more of them counts more"
+        found.append(("Counted in the evaluation", words))
     return found
 
 
@@ -210,22 +226,34 @@ def _number(value: Any) -> float | None:
 def _shown(estimate: Mapping[str, Any]) -> str | None:
     """An estimate with the error bar of its noise, or None where there is no number."""
     value, noise = _number(estimate.get("value")), _number(estimate.get("noise_stddev"))
+    noise = None if noise is None else noise + _hidden(estimate)
     return (
         None if value is None else with_error_bar(value, noise, grouped=True) if noise is not None else f"{value:.4g}"
     )
 
 
+def _hidden(estimate: Mapping[str, Any]) -> float:
+    """What bins hide of an estimate, as a part of its error bar, in the bar's standard deviations."""
+    return (_number(estimate.get("hidden_by_bins")) or 0.0) / ERROR_BAR
+
+
 def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
+    baselines = {text(name): mapping(of) for name, of in mapping(evaluation.get("baselines")).items()}
     for name, estimate in mapping(evaluation.get("measures")).items():
         shown, words = MEASURES.get(text(name), (label(text(name)), ""))
         found = mapping(estimate)
         value, noise, sampling = (_number(found.get(key)) for key in ("value", "noise_stddev", "sampling_stddev"))
         units = None
         if value is not None and sampling is not None:
-            parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling), grouped=True)
+            parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling) + _hidden(found), grouped=True)
             units = None if parts is None else parts[1]
-        rows.append({"name": shown, "words": words, "value": _shown(found), "both": units})
+        beside = [
+            f"{_shown(mapping(of.get(name)))} {BASELINES.get(which, label(which))}"
+            for which, of in baselines.items()
+            if _shown(mapping(of.get(name))) is not None
+        ]
+        rows.append({"name": shown, "words": words, "value": _shown(found), "both": units, "beside": beside})
     return rows
 
 
@@ -238,7 +266,36 @@ def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:
         false, true = (_array([pair[at].get("value") for pair in roc]) for at in (0, 1))
         bars = ERROR_BAR * _array([pair[1].get("noise_stddev") for pair in roc])
         ranks = model_charts.ranks(false, true, bars, f"How the model ranks: AUC {auc}, from {len(roc)} thresholds")
-    return {"ranks": ranks, "calibration": _calibration(evaluation)}
+    return {"ranks": ranks, "calibration": _calibration(evaluation), **_thresholds(evaluation)}
+
+
+def _thresholds(evaluation: Mapping[str, Any]) -> dict[str, Markup | None]:
+    """What is found above each threshold: how many of the true ones, and how many more than by chance."""
+    points = mappings(evaluation.get("thresholds"))
+    base = _number(mapping(mapping(evaluation.get("measures")).get("base_rate")).get("value"))
+    found: dict[str, Markup | None] = {"precision": None, "lift": None}
+    if not points or base is None or not 0 < base < 1:
+        return found
+
+    def of(name: str, key: str = "value") -> Floats:
+        return _array([mapping(point.get(name)).get(key) for point in points])
+
+    precise, lifts = (ERROR_BAR * of(name, "noise_stddev") for name in ("precision", "lift"))
+    if np.isfinite(of("precision") + of("recall")).any():
+        title = "Precision by recall: " + _pairs(of("recall"), of("precision"))
+        words = ("recall", "precision")
+        found["precision"] = model_charts.curve(of("recall"), of("precision"), precise, base, (0.0, 1.0), words, title)
+    most = of("lift")[np.isfinite(of("lift"))]
+    if len(most):
+        title = "Lift by part of the examples: " + _pairs(of("part"), of("lift"))
+        bounds = (0.0, max(2.0, math.ceil(min(float(most.max()), LARGEST_LIFT))))
+        words = ("part of the examples", "lift")
+        found["lift"] = model_charts.curve(of("part"), of("lift"), lifts, 1.0, bounds, words, title)
+    return found
+
+
+def _pairs(across: Floats, up: Floats) -> str:
+    return "; ".join(f"{a:.2g} {b:.3g}" for a, b in zip(across, up, strict=True) if math.isfinite(a + b))
 
 
 def _calibration(evaluation: Mapping[str, Any]) -> Markup | None:
@@ -296,23 +353,42 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
     if table.num_columns < 2 or table.column_names[0] != "feature" or table.num_rows < 2:
         return None
     names = [label(text(name)) for name in table.column(0).to_pylist()]
-    panels, several = [], table.num_columns > 2
+    weights = [name for name in table.column_names[1:] if not name.startswith("stddev")]
+    panels, several = [], len(weights) > 1
     most = min(MOST_WEIGHTS // 2 if several else MOST_WEIGHTS, table.num_rows - 1)
-    for column in table.column_names[1 : 1 + MOST_CLASSES]:
-        if not pa.types.is_floating(table.column(column).type) and not pa.types.is_integer(table.column(column).type):
+    known = True
+    for column in weights[:MOST_CLASSES]:
+        values, stddevs = _numbers(table, column), _numbers(table, column.replace("weight", "stddev", 1))
+        if values is None:
             return None
-        values = np.nan_to_num(
-            table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0
-        )
-        values = np.where(np.abs(values) < LARGEST, values, 0.0)
-        chosen = 1 + np.argsort(-np.abs(values[1:]), kind="stable")[:most]  # the first is the constant
-        listed = [names[at] for at in chosen]
-        notes = [f"{values[at]:.3g}" for at in chosen]
-        title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(listed[:3], notes[:3], strict=True))
-        bars = np.zeros(len(chosen))
-        svg = bar_chart(listed, values[chosen], bars, notes, label(title))
+        known = known and stddevs is not None
+        bars = np.zeros(len(values)) if stddevs is None else ERROR_BAR * stddevs
+        # The first is the constant. Where noise is known, a weight within it is none that says anything.
+        listed = 1 + np.argsort(-np.abs(values[1:]), kind="stable")
+        chosen = listed[(np.abs(values) > bars)[listed]][:most]
+        if not len(chosen):
+            panels.append({"name": label(column) if several else "", "svg": None})
+            continue
+        called = [names[at] for at in chosen]
+        notes = [
+            f"{values[at]:.3g}" if stddevs is None else with_error_bar(values[at], float(stddevs[at])) for at in chosen
+        ]
+        title = f"The largest {column}: " + "; ".join(f"{a} {b}" for a, b in zip(called[:3], notes[:3], strict=True))
+        svg = bar_chart(called, values[chosen], bars[chosen], notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
-    return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name}
+    return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name, "known": known}
+
+
+def _numbers(table: pa.Table, column: str) -> Floats | None:
+    """A column of numbers that can be drawn; None where there is none."""
+    if column not in table.column_names:
+        return None
+    kind = table.column(column).type
+    if not pa.types.is_floating(kind) and not pa.types.is_integer(kind):
+        return None
+    values = np.nan_to_num(table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
+    found: Floats = np.where(np.abs(values) < LARGEST, values, 0.0)
+    return found
 
 
 def _array(values: Any) -> Floats:

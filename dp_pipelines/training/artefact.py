@@ -10,6 +10,7 @@ The user imports the object that scores a `JaxModel` and passes it in: no file d
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
@@ -56,6 +57,8 @@ class Artefact:
         privacy: the privacy statement.
         preparation: how rows of the source become examples.
         path: public numbers of each step, by name, for the learning picture: `gradient_norm`.
+        weight_stddevs: of a linear model, the standard deviation that the noise of the steps gives to each weight: columns by
+            outputs. None: it is not known.
 
     Raises:
         RequestError: sizes do not fit the task.
@@ -68,10 +71,13 @@ class Artefact:
     privacy: Statement
     preparation: Preparation = dataclasses.field(default_factory=Preparation)
     path: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
+    weight_stddevs: Floats | None = None
 
     def __post_init__(self) -> None:
         width = self.encoder.width
+        of_weights = None if self.weight_stddevs is None else (width, self.task.label.outputs)
         for name, value, shape in (
+            ("weight_stddevs", self.weight_stddevs, of_weights),
             ("parameters", self.parameters, (self.task.size,)),
             ("whitening", self.whitening, (width, width) if self.task.whiten else None),
         ):
@@ -141,15 +147,19 @@ class Artefact:
     def linear_table(self) -> pa.Table:
         """The weights of a linear model: a row for each column that it sees, with the whitening undone.
 
+        Beside them the standard deviation of their noise, where it is known.
+
         Raises:
             RequestError: it is not a linear model.
         """
         if not isinstance(self.task.model, LinearModel):
             raise RequestError(field="model", message="is not a linear model, so features have no weights")
-        weights = scoring.linear_weights(self.task, self.parameters, self.whitening)
-        label = self.task.label
+        weights, label = self._weights, self.task.label
         names = [f"weight of {value}" for value in label.classes] if isinstance(label, ClassLabel) else ["weight"]
         columns = {name: weights[:, place] for place, name in enumerate(names)}
+        if self.weight_stddevs is not None:
+            stddevs = [name.replace("weight", "stddev", 1) for name in names]
+            columns |= {name: self.weight_stddevs[:, place] for place, name in enumerate(stddevs)}
         return pa.table({"feature": list(self.encoder.names), **columns})
 
     def linear_markdown(self) -> str:
@@ -185,6 +195,7 @@ class Artefact:
             "preparation": self.preparation.to_json(),
             "privacy": self.privacy.to_json(),
             "path": {name: [_finite(number) for number in numbers] for name, numbers in self.path.items()},
+            **({} if self.weight_stddevs is None else {"weight_stddevs": self.weight_stddevs.tolist()}),
             "tensors": {"file": TENSORS, "sha256": hashlib.sha256(tensors).hexdigest()},
         }
         text = json.dumps(content, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
@@ -204,7 +215,15 @@ class Artefact:
         for start in range(0, max(table.num_rows, 1), rows):
             yield table.slice(start, rows)
 
+    @functools.cached_property
+    def _weights(self) -> Floats:
+        """Of a linear model, see `scoring.linear_weights`: always the same bits, since scores are counted."""
+        return scoring.linear_weights(self.task, self.parameters, self.whitening)
+
     def _scores(self, table: pa.Table, jax_model: Any, alone: bool) -> Floats:
+        if isinstance(self.task.model, LinearModel):
+            found = self.encoder.products(table, self._weights)
+            return found if isinstance(self.task.label, ClassLabel) else found[:, 0]
         return scoring.scores(
             self.task, self.parameters, self.whitening, self.encoder.encode(table), jax_model=jax_model, alone=alone
         )
@@ -231,6 +250,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
         preparation = description.preparation_from_json(content.get("preparation"))
         privacy = description.statement_from_json(content.get("privacy"))
         path = _path(content.get("path"))
+        stddevs = _stddevs(content.get("weight_stddevs"))
         listed = content.get("tensors")
         digest = listed.get("sha256") if isinstance(listed, dict) else None
     except RequestError as error:
@@ -245,6 +265,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
             privacy=privacy,
             preparation=preparation,
             path=path,
+            weight_stddevs=stddevs,
         )
     except RequestError as error:
         raise _of_file(place / TENSORS, f"cannot be used: {error.field} {error.message}") from None
@@ -305,6 +326,17 @@ def _of_file(path: pathlib.Path, message: str, hint: str = "") -> RequestError:
     return RequestError(
         field=f"file {str(path)!r}", message=message, hint=hint or "take a folder that this program wrote"
     )
+
+
+def _stddevs(content: Any) -> Floats | None:
+    """Standard deviations of weights, which models of version 0.1.0 do not have."""
+    try:
+        found = None if content is None else np.array(content, np.float64)
+    except (ValueError, TypeError):
+        found = np.full(0, np.nan)
+    if found is not None and not (np.isfinite(found).all() and found.size):
+        raise RequestError(field="weight_stddevs", message="must be lists of numbers")
+    return found
 
 
 def _path(content: Any) -> dict[str, tuple[float, ...]]:

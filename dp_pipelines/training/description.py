@@ -184,6 +184,7 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
         "model": {"kind": kind, **_plain(task.model)},
         "steps": _plain(task.steps),
         **{name: getattr(task, name) for name in _PLAIN},
+        **({} if task.weighting is None else {"weighting": task.weighting}),
     }
 
 
@@ -209,6 +210,7 @@ def task_from_json(content: Any, encoder: Encoder) -> TrainModel:
             model=kind(**model),
             steps=Steps(**content["steps"]),
             **{name: content[name] for name in _PLAIN},
+            weighting=content.get("weighting"),
         )
     except RequestError:
         raise

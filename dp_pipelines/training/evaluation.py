@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.query.query import Query
 from dp_pipelines.query.train_model import ClassLabel, TrainModel
 from dp_pipelines.training.evaluation_cells import kind_of
-from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point
+from dp_pipelines.training.measures import Counts, EstimatedMeasure, Point, Threshold
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +53,9 @@ class Evaluation:
         confusion: counts, true by predicted.
         ties: for a binary label, the share of pairs of a true and a false example that share a bin: the measured AUC is
             off by at most half of it, whatever the model is.
+        thresholds: for a binary label, what is found above each edge, from the highest down: recall, precision, lift.
+        baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the
+            mean.
     """
 
     kind: str
@@ -66,6 +70,8 @@ class Evaluation:
     roc: tuple[tuple[EstimatedMeasure, EstimatedMeasure], ...] = ()
     confusion: tuple[tuple[EstimatedMeasure, ...], ...] = ()
     ties: float | None = None
+    thresholds: tuple[Threshold, ...] = ()
+    baselines: Mapping[str, Mapping[str, EstimatedMeasure]] = FrozenMapping({})
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, with everything that was released."""
@@ -83,6 +89,11 @@ class Evaluation:
             "roc": [{"false": false.to_json(), "true": true.to_json()} for false, true in self.roc],
             "confusion": [[count.to_json() for count in row] for row in self.confusion],
             "ties": self.ties,
+            "thresholds": [threshold.to_json() for threshold in self.thresholds],
+            "baselines": {
+                name: {measure: estimate.to_json() for measure, estimate in of.items()}
+                for name, of in self.baselines.items()
+            },
         }
 
     def text(self) -> str:
@@ -158,7 +169,7 @@ def summary(task: TrainModel, counts: Sequence[float] | Floats, stddev: float) -
     sound = values.shape in ((used,), (training_parts.cell_count(task),)) and np.isfinite(values).all()
     if not sound or not 0 <= stddev < math.inf:
         raise RequestError(field="counts", message=f"must be {used} finite numbers with a standard deviation")
-    values, per_unit = values[:used], min(task.evaluation_examples, task.max_examples_per_unit)
+    values, per_unit = values[:used], task.counted_examples
     kind, bins = kind_of(task), np.array(edges(task))
     seen = Counts(values=np.clip(values, -MOST_COUNTED, MOST_COUNTED), stddev=float(stddev), per_unit=per_unit)
     with np.errstate(all="ignore"):  # anything but a number becomes None

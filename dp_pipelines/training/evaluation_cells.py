@@ -95,7 +95,7 @@ class BinaryCells(CellKind):
         safe = np.clip(said, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
         loss = -np.where(true > 0, np.log(safe), np.log1p(-safe))
         right = (true == above).astype(float)
-        auc, ties = measures.auc(seen)
+        auc, ties = measures.auc(seen, bins)
         curve = []
         for edge in range(count - 1, 0, -1):
             over = np.tile((np.arange(count) >= edge).astype(float), 2)
@@ -114,6 +114,8 @@ class BinaryCells(CellKind):
                 tuple(seen.number(((true == t) & (above == a)).astype(float)) for a in (0, 1)) for t in (0, 1)
             ),
             "ties": ties,
+            "thresholds": measures.thresholds(seen, bins),
+            "baselines": {"majority": {"accuracy": measures.largest_share(seen, [1 - true, true])}},
         }
 
 
@@ -148,6 +150,11 @@ class ClassCells(CellKind):
             "measures": {
                 "accuracy": seen.share(right, np.ones(count**2)),
                 "balanced_accuracy": measures.mean(recalls),
+            },
+            "baselines": {
+                "majority": {
+                    "accuracy": measures.largest_share(seen, [(true == which).astype(float) for which in range(count)])
+                }
             },
             "confusion": tuple(
                 tuple(seen.number(((true == t) & (said == s)).astype(float)) for s in range(count))
@@ -226,6 +233,7 @@ class NumberCells(CellKind):
                 "mae": seen.ratio(np.abs(true - said), everything),
                 "r2": measures.explained(seen, true, said),
             },
+            "baselines": {"mean": {"rmse": measures.around_mean(seen, true)}},
             "calibration": measures.points(seen, bins, said, true, at_said, share=False),
             "confusion": tuple(
                 tuple(seen.number(((at_true == t) & (at_said == s)).astype(float)) for s in range(count))

@@ -11,15 +11,13 @@ import dataclasses
 import functools
 import io
 import itertools
-import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.noise import entropy
@@ -30,13 +28,13 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer
+from dp_pipelines.training import counted_examples, evaluation, scoring, stage_on_disk, trainer, weight_errors
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.groups import AllUnits, HeldOutUnits, Tables, TrainingExamples, TrainingUnits
 from dp_pipelines.training.examples.split import refuse_foreign
-from dp_pipelines.training.features import moments
+from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
@@ -48,6 +46,9 @@ that pull in one direction count in full. On Ta Feng, half or twice this value l
 (docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
+
+FEATURES = b"2"
+"""How features follow from releases: kept as `name.features` before the first of them. Version 0.1.0 kept none."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,9 @@ class Fit:
         key: divides the units; the same for all runs of a plan, and not secret.
         salt: the run's own 64-bit number, which decides which contributions are kept.
         tell: is told about progress, in public words.
+        whole: the columns that hold whole numbers, by their public types: never by what tables of examples hold, since there is
+            none
+            without examples.
         drawing: draws; INTERNAL, for the audit and tests.
     """
 
@@ -84,6 +88,7 @@ class Fit:
     key: bytes
     salt: int
     tell: Callable[[str], None]
+    whole: Collection[str] = ()
     drawing: Drawing = dataclasses.field(default_factory=Drawing)
 
     def refuse_unfit(self) -> None:
@@ -110,23 +115,35 @@ class Fit:
         """
         kernel = kernel_of(self.task, self.key)  # refuses, before the first release, a task that cannot be trained here
         training, held_out = self._divided()
-        encoder = self._encoder(training)
+        formerly = self._begun_formerly()
+        encoder = self._encoder(training, formerly)
         sizes = stage_on_disk.Sizes.of(self._table(training, training_parts.users_of(self.name)))
         self.tell(f"preparing the examples of {self.name}")
         stage = self.stages[self.name]
-        examples = training.encoded(stage, self.folder, "encoded", encoder)
-        whitening, typical = None, encoder.row_norm
+        encoded = training.coded if isinstance(kernel, trainer.CodedKernel) else training.encoded
+        examples = encoded(stage, self.folder, "encoded", encoder)
+        seen, typical = None, encoder.row_norm
         if self.task.whiten:
-            whitening, typical = self._whitening(encoder, examples, sizes)
+            seen = self._whitening(encoder, examples, sizes, formerly)
+            typical = seen.typical
+        whitening = None if seen is None else seen.whitening
+        if isinstance(kernel, trainer.CodedKernel):
+            kernel = kernel.whitened(whitening)
+            examples = examples.with_products(self.folder, "whitened", kernel.multiply)
+        elif whitening is not None:
             examples = examples.times(self.folder, "whitened", whitening)
+        clip_norm = self.task.steps.clip_norm or CLIP * typical
+        multiplier = training_noise.multiplier(stage)
+        reach = 1.0 if self.task.whiten else encoder.row_norm**2
+        divisor = sizes.examples
         trained = trainer.train(
             kernel,
             examples.rows_for(stage),
             self.task.steps,
-            clip_norm=self.task.steps.clip_norm or CLIP * typical,
-            multiplier=training_noise.multiplier(stage),
-            divisor=sizes.examples,
-            reach=1.0 if self.task.whiten else encoder.row_norm**2,
+            clip_norm=clip_norm,
+            multiplier=multiplier,
+            divisor=divisor,
+            reach=reach,
             draws=self.draws,
             name=self.name,
             tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
@@ -143,19 +160,48 @@ class Fit:
             path=trained.path,
         )
         self.tell(f"evaluating {self.name}")
-        return Fitted(artefact=artefact, evaluation=self._evaluation(artefact, held_out))
+        found = self._evaluation(artefact, held_out)
+        if seen is not None:
+            rate = self.task.steps.learning_rate or trainer.default_rate(kernel, reach)
+            of_gradient = float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps)
+            stddevs = weight_errors.stddevs(
+                self.task, trained.parameters, seen, found, gradient_stddev=of_gradient, learning_rate=rate
+            )
+            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
+        return Fitted(artefact=artefact, evaluation=found)
 
     def _divided(self) -> tuple[TrainingUnits, HeldOutUnits]:
         """The examples, by the group of their units."""
         everybody = AllUnits(tables=self.tables, unit=self.task.unit_columns, key=self.key, held_out=self.task.held_out)
         return everybody.divided()
 
-    def _encoder(self, training: TrainingUnits) -> Encoder:
+    def _begun_formerly(self) -> bool:
+        """Whether a version has begun this run that cut all bins at quantiles and whitened all columns.
+
+        What that version has kept is about these: moments of its columns, parameters of its directions.
+        """
+        marker = f"{self.name}.features"
+        if self.draws.get(marker) is not None:
+            return False
+        parts = [name for name in self.stages if name.startswith(f"{self.name}.")]
+        if any(self.draws.get(part) is not None for part in parts):
+            return True
+        self.draws.keep(marker, FEATURES)
+        return False
+
+    def _encoder(self, training: TrainingUnits, formerly: bool) -> Encoder:
         numbers, categories = training_parts.binned(self.task), training_parts.chosen(self.task)
         edges: dict[str, tuple[float, ...]] = {}
         if numbers:
             released = self._table(training, training_parts.bins_of(self.name))
-            edges = {name: stage_on_disk.edges_of(released, name, number) for name, number in numbers.items()}
+            edges = {
+                name: (
+                    stage_on_disk.former_edges_of(released, name, number)
+                    if formerly
+                    else stage_on_disk.edges_of(released, name, number, whole=number.column in self.whole)
+                )
+                for name, number in numbers.items()
+            }
         vocabulary = {
             name: stage_on_disk.categories_of(
                 self._table(training, training_parts.vocabulary_of(self.name, name)), category, "users"
@@ -178,9 +224,12 @@ class Fit:
         return pyarrow.parquet.read_table(io.BytesIO(kept))
 
     def _whitening(
-        self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes
-    ) -> tuple[NDArray[np.float64], float]:
-        """The matrix, and the norm of a typical whitened row: both follow from the released moments."""
+        self, encoder: Encoder, examples: TrainingExamples, sizes: stage_on_disk.Sizes, formerly: bool
+    ) -> seen_columns.SeenColumns:
+        """The matrix, and the norm of a typical whitened row: both follow from the released moments.
+
+        Columns whose moment is within its noise have no part in either, unless the run was begun formerly.
+        """
         name = training_parts.moments_of(self.name)
         stage = self.stages[name]
         noise = self.drawing.noisy_sum(
@@ -197,18 +246,20 @@ class Fit:
         kept = self.draws.get(name)
         assert kept is not None
         noisy = np.frombuffer(kept, "<f8")
-        width = moments.effective_width(noisy, sizes.users, noise.stddev)
-        return moments.whitening(noisy, sizes.users, noise.stddev), math.sqrt(max(width, 1.0))
+        whitened = seen_columns.all_columns if formerly else seen_columns.seen
+        return whitened(noisy, sizes.users, noise.stddev, encoder.one_of)
 
     def _evaluation(self, artefact: Artefact, held_out: HeldOutUnits) -> evaluation.Evaluation:
         stage = self.stages[training_parts.evaluation_of(self.name)]
-        counted = (self._counted(artefact, table) for table in held_out.rows_for(stage))
+        unit, most = self.task.unit_columns, self.task.counted_examples
+        celled = (self._celled(artefact, table) for table in held_out.rows_for(stage))
+        counted = (counted_examples.counted(table, unit, most, self.salt) for table in celled)
         released = stage_on_disk.release(stage, counted, self.salt, self.drawing.table)
         counts, stddevs = (released.column(name)[0].as_py() for name in ("cells", "cells_stddev"))
         return evaluation.summary(self.task, counts, stddevs[0])
 
-    def _counted(self, artefact: Artefact, table: pa.Table) -> pa.Table:
-        """Held-out examples, each with the cell in which it counts."""
+    def _celled(self, artefact: Artefact, table: pa.Table) -> pa.Table:
+        """Held-out examples, each with the cell in which it would count."""
         labels = artefact.encoder.labels(table)
         model = self.task.model
         named = scoring.own_code(self.task, model.name, "model") if isinstance(model, JaxModel) else None
@@ -218,7 +269,15 @@ class Fit:
         return pa.table(columns)
 
 
-def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str], *, run: int | None = None) -> Fitted:
+def train(
+    plan: Plan,
+    name: str,
+    tables: Tables,
+    output: str | os.PathLike[str],
+    *,
+    run: int | None = None,
+    whole: Collection[str] = (),
+) -> Fitted:
     """Train a stage of a plan in one process, once, and write its files.
 
     For pipelines of your own; `dp-pipelines run` does the same with a ledger, from which a killed run can continue.
@@ -230,6 +289,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
             (`transforms.examples.BoundedExamples` writes such files, `training.examples.bounded_examples.tables` reads them).
         output: the folder to write, which must not exist.
         run: which run, if the plan is for several.
+        whole: the columns of features that hold whole numbers alone, as is publicly known: bins are cut between them.
 
     Raises:
         RequestError: there is no such stage or run, the folder exists, the model needs a library that is not installed,
@@ -254,6 +314,7 @@ def train(plan: Plan, name: str, tables: Tables, output: str | os.PathLike[str],
             key=plan.digest.encode(),
             salt=int(entropy.words(1)[0]),
             tell=lambda text: None,
+            whole=whole,
         )
         unit = manifest.unit_in_words(task.unit_columns)
         spent = plan.accounted

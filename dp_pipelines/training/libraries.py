@@ -25,6 +25,11 @@ def refuse_missing(model: Model) -> None:
         _refuse_without("jax", "jax_privacy", hint="pip install 'dp-pipelines[train]' for Python 3.11 or newer")
 
 
+def compiles() -> bool:
+    """Whether the compiler of loops over numbers is installed, which the fast path of linear models needs."""
+    return importlib.util.find_spec("numba") is not None
+
+
 def _refuse_without(*names: str, hint: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:

@@ -11,7 +11,8 @@ is no value.
 # one number
 # changes no measure here, so another choice of units moves it by the same derivatives: for independent examples the
 # variance is the sum of c f'(c)^2, and a unit with at most k of them makes that at most k times larger. Both errors use
-# the counts in place of their expectations; the second counts negative ones as zero. Neither includes what bins hide.
+# the counts in place of their expectations; the second counts negative ones as zero. What bins hide is a third one, of the AUC
+# alone: pairs of a true and a false example in one bin count half, and the model may rank them better than that.
 
 import dataclasses
 import math
@@ -38,15 +39,20 @@ class EstimatedMeasure:
         value: None if the counts do not tell.
         noise: the standard deviation due to the noise of the release.
         sampling: an upper bound on the standard deviation due to the choice of held-out units.
+        hidden: how far off the value may be beside these, since bins do not tell their scores apart; None: it is exact,
+            or
+            the bins are part of what it says.
     """
 
     value: float | None
     noise: float | None = None
     sampling: float | None = None
+    hidden: float | None = None
 
     def to_json(self) -> dict[str, float | None]:
         """JSON values."""
-        return {"value": self.value, "noise_stddev": self.noise, "sampling_stddev": self.sampling}
+        plain = {"value": self.value, "noise_stddev": self.noise, "sampling_stddev": self.sampling}
+        return plain if self.hidden is None else {**plain, "hidden_by_bins": self.hidden}
 
 
 NOTHING = EstimatedMeasure(value=None)
@@ -135,13 +141,14 @@ class Counts:
         return self.ratio(above, below, low=0.0, high=1.0)
 
 
-def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
+def auc(seen: Counts, bins: Floats) -> tuple[EstimatedMeasure, float | None]:
     """The probability that a true example scores higher than a false one, with ties counted half; and the share of ties.
 
     Args:
         seen: counts of false examples by bin, then of true ones.
+        bins: the edges, in probabilities.
 
-    >>> auc(Counts(values=np.array([3.0, 1.0, 1.0, 3.0]), stddev=0.0, per_unit=1))[0].value
+    >>> auc(Counts(values=np.array([3.0, 1.0, 1.0, 3.0]), stddev=0.0, per_unit=1), np.array([0.0, 0.5, 1.0]))[0].value
     0.75
     """
     false, true = np.split(seen.values, 2)
@@ -153,8 +160,113 @@ def auc(seen: Counts) -> tuple[EstimatedMeasure, float | None]:
     above = 1 - (np.cumsum(true) - true / 2) / trues
     value = float(true @ below) / trues
     gradient = np.concatenate([(above - value) / falses, (below - value) / trues])
-    ties = float((np.maximum(false, 0) / falses) @ (np.maximum(true, 0) / trues))
-    return seen.estimate(value, gradient, low=0.0, high=1.0), min(ties, 1.0) if math.isfinite(ties) else None
+    tied = (np.maximum(false, 0) / falses) * (np.maximum(true, 0) / trues)
+    ties = float(tied.sum())
+    found = seen.estimate(value, gradient, low=0.0, high=1.0)
+    if found.value is None or not math.isfinite(ties):
+        return found, None
+    return dataclasses.replace(found, hidden=min(float(tied @ _ranked_inside(bins)) / 2, 0.5)), min(ties, 1.0)
+
+
+def _ranked_inside(bins: Floats) -> Floats:
+    """How much better than by chance examples of one bin may be ranked, for each bin: 1 is without an error.
+
+    Where the odds of a true example rise by a factor r^2 over a bin, the examples at its two ends are ranked by (r - 1) / (r + 1)
+    better than by chance, and no others are ranked better. The factor is the square of what the edges say, so that a model may be
+    half as sure as it should be. It is unbounded in the first and in the last bin.
+
+    >>> _ranked_inside(np.array([0.0, 0.5, 0.75, 1.0])).tolist()
+    [1.0, 0.5, 1.0]
+    """
+    low, high = bins[:-1], bins[1:]
+    rising: Floats = (high - low) / (high + low - 2 * low * high)
+    return rising
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Threshold:
+    """What is found among the examples whose score is at least that of an edge.
+
+    Args:
+        above: the edge.
+        part: of all examples.
+        recall: of the true ones.
+        precision: how many of those above it are true.
+        lift: how many times as many as among all examples.
+    """
+
+    above: float
+    part: EstimatedMeasure
+    recall: EstimatedMeasure
+    precision: EstimatedMeasure
+    lift: EstimatedMeasure
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values."""
+        fields = {name: getattr(self, name).to_json() for name in ("part", "recall", "precision", "lift")}
+        return {"above": self.above, **fields}
+
+
+def thresholds(seen: Counts, bins: Floats) -> tuple[Threshold, ...]:
+    """What is found above each edge between bins, from the highest down.
+
+    Args:
+        seen: counts of false examples by bin, then of true ones.
+        bins: the edges.
+
+    >>> (half,) = thresholds(Counts(values=np.array([3.0, 1.0, 1.0, 3.0]), stddev=0.0, per_unit=1), np.array([0.0, 0.5, 1.0]))
+    >>> half.part.value, half.recall.value, half.precision.value, half.lift.value
+    (0.5, 0.75, 0.75, 1.5)
+    """
+    count = len(bins) - 1
+    everything, true = np.ones(2 * count), np.repeat([0.0, 1.0], count)
+    found = []
+    for edge in range(count - 1, 0, -1):
+        above = np.tile((np.arange(count) >= edge).astype(float), 2)
+        found.append(
+            Threshold(
+                above=float(bins[edge]),
+                part=seen.share(above, everything),
+                recall=seen.share(above * true, true),
+                precision=seen.share(above * true, above),
+                lift=_lift(seen, above, true),
+            )
+        )
+    return tuple(found)
+
+
+def _lift(seen: Counts, above: Floats, true: Floats) -> EstimatedMeasure:
+    """The share of true examples above an edge over that among all."""
+    everything = np.ones(len(true))
+    if not (seen.stands_out(above) and seen.stands_out(true) and seen.stands_out(everything)):
+        return NOTHING
+    both, of_above, of_true, of_all = (float(of @ seen.values) for of in (above * true, above, true, everything))
+    scale = of_all / (of_above * of_true)
+    value = both * scale
+    gradient = above * true * scale + value * (everything / of_all - above / of_above - true / of_true)
+    return seen.estimate(value, gradient, low=0.0)
+
+
+def largest_share(seen: Counts, groups: Sequence[Floats]) -> EstimatedMeasure:
+    """The share of the largest of some groups: the accuracy of always saying the same.
+
+    Args:
+        seen: counts.
+        groups: for each the weight of each count.
+
+    >>> largest_share(Counts(values=np.array([1.0, 3.0]), stddev=0.0, per_unit=1), [np.eye(2)[0], np.eye(2)[1]]).value
+    0.75
+    """
+    largest = max(groups, key=lambda of: float(of @ seen.values))
+    return seen.share(largest, np.ones(len(seen.values)))
+
+
+def around_mean(seen: Counts, true: Floats) -> EstimatedMeasure:
+    """The root mean squared distance of true values from their mean: the error of always saying the mean."""
+    if not seen.stands_out(np.ones(len(true))):
+        return NOTHING
+    middle = float(true @ seen.values) / float(seen.values.sum())
+    return root(seen.ratio((true - middle) ** 2, np.ones(len(true))))
 
 
 def mean(parts: Sequence[EstimatedMeasure]) -> EstimatedMeasure:

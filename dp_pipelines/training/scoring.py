@@ -105,7 +105,8 @@ def linear_weights(task: TrainModel, parameters: Floats, whitening: Floats | Non
     """
     weights = parameters.reshape(task.label.outputs, task.width).T
     with np.errstate(all="ignore"):
-        weights = weights if whitening is None else whitening @ weights
+        # Added up in an order that only the shapes decide: scores by these weights are counted.
+        weights = weights if whitening is None else np.einsum("ij,jk->ik", whitening, weights)
         if isinstance(task.label, NumberLabel):
             low, high = task.label.min_value, task.label.max_value
             weights = weights * (high - low)

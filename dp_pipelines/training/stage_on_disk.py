@@ -1,9 +1,9 @@
 """Runs a stage of the plan over examples on disk: the kernels and the draw of a Beam stage, table by table, in-process.
 
 In: a frozen stage, tables with whole units. Out: the released table, as `PrivateAggregate` would give it. Holds:
-besides one table, only a partial aggregate of each table is in memory; selection and noise are drawn once, by the same
-step as everywhere. Not covered: two calls are two draws, only one of which may ever be seen; a unit in two tables,
-whose rows would be bounded twice.
+besides a few tables, one for each thread, only a partial aggregate of each is in memory; selection and noise are drawn
+once, by the same step as everywhere. Not covered: two calls are two draws, only one of which may ever be seen; a unit
+in two tables, whose rows would be bounded twice.
 """
 
 import dataclasses
@@ -14,12 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from dp_pipelines.kernels import accumulate
+from dp_pipelines.metrics import quantiles
 from dp_pipelines.plan_stages import one_partition
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import Category, Number
 from dp_pipelines.release.all_partitions import published
 from dp_pipelines.release.draw import draw_release
+from dp_pipelines.training import threads
 from dp_pipelines.training.features import category_values
+from dp_pipelines.training.features.bin_edges import cut_points
 from dp_pipelines.training.kept_draws import Released
 
 DrawStage = Callable[[StagePlan, accumulate.Totals], pa.Table]
@@ -68,11 +71,13 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     ['_all', 'users', 'users_stddev']
     """
     layout, statistics = stage.layout, stage.statistics
-    partials = []
-    for table in tables:
+
+    def of(table: pa.Table) -> pa.Table:
         table = one_partition.for_stage(table, layout.partitions)
         partial = accumulate.partials(layout.wire(table), layout, statistics, salt)
-        partials.append(partial if layout.public is None else accumulate.by_public_index(partial, layout))
+        return partial if layout.public is None else accumulate.by_public_index(partial, layout)
+
+    partials = list(threads.in_order(of, iter(tables)))
     if layout.public is not None:
         totals = accumulate.merge_public(partials, layout, statistics, 0, 1)
     else:
@@ -82,20 +87,36 @@ def release(stage: StagePlan, tables: Iterable[pa.Table], salt: int, draw: DrawS
     return published(draw_release(totals, stage) if draw is None else draw(stage, totals), stage)
 
 
-def edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:
+def edges_of(released: pa.Table, metric: str, number: Number, *, whole: bool = False) -> tuple[float, ...]:
     """The cut points of a feature's bins, from its released quantiles: inside its range, ascending.
 
     Args:
         released: the single row that `release` returned.
         metric: the name of the metric `Quantiles`.
         number: the feature.
+        whole: whether its column holds whole numbers alone, by its type.
 
     >>> number = Number(column="visits", min_value=0, max_value=60, bins=3)
-    >>> edges_of(pa.table({"visits": [[5.0, 4.0]]}), "visits", number)
+    >>> edges_of(pa.table({"visits": [[25.0, 20.0]]}), "visits", number, whole=True)
+    (24.5, 25.5)
+    """
+    (found,) = released.column(metric).to_pylist()
+    low, high = number.min_value, number.max_value
+    return cut_points(found, number.cells, low=low, high=high, leaves=quantiles.LEAVES, whole=whole)
+
+
+def former_edges_of(released: pa.Table, metric: str, number: Number) -> tuple[float, ...]:
+    """The cut points as version 0.1.0 made them: the quantiles themselves, whatever values share.
+
+    Args:
+        released, metric, number: as for `edges_of`.
+
+    >>> number = Number(column="visits", min_value=0, max_value=60, bins=3)
+    >>> former_edges_of(pa.table({"visits": [[5.0, 4.0]]}), "visits", number)
     (5.0, 5.0)
     """
-    (quantiles,) = released.column(metric).to_pylist()
-    rising = np.maximum.accumulate(np.clip(np.array(quantiles, float), number.min_value, number.max_value))
+    (found,) = released.column(metric).to_pylist()
+    rising = np.maximum.accumulate(np.clip(np.array(found, float), number.min_value, number.max_value))
     return tuple(float(cut) + 0.0 for cut in rising)
 
 

@@ -8,15 +8,11 @@ it lost, and that is drawn again with new samples (docs/proofs/training.md, 5). 
 (`planning.noise_levels.training_noise`), and where the state is kept.
 """
 
-import concurrent.futures
 import dataclasses
 import io
-import math
-import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +20,8 @@ from numpy.typing import NDArray
 from dp_pipelines import checks
 from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.train_model import Steps
-from dp_pipelines.training.examples.store import Chunk
+from dp_pipelines.training import threads
+from dp_pipelines.training.examples.coded import CodedChunk, Singles
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import Draws, Released
 from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
@@ -46,8 +43,8 @@ class Kernel(Protocol):
     """A model as the loop sees it.
 
     A kernel may also have `curvature` (the loss of an example bends by at most this times its features' squared norm;
-    the default learning rate follows from it), `units_per_chunk`, and `parallel` (if true, several threads work on
-    chunks).
+    the default learning rate follows from it), `units_per_chunk`, `parallel` (if true, several threads work on
+    chunks), and `step`, which is then called instead of `clipped_sum`, once for each step.
     """
 
     @property
@@ -64,24 +61,49 @@ class Kernel(Protocol):
         """The public parameters with which training begins."""
         ...
 
-    def clipped_sum(self, parameters: Floats, chunk: Chunk, clip_norm: float) -> Floats:
+    def clipped_sum(self, parameters: Floats, chunk: Any, clip_norm: float) -> Floats:
         """The sum over a chunk's units of their summed gradients, each scaled down to the norm if it is longer."""
         ...
 
 
+@runtime_checkable
+class CodedKernel(Kernel, Protocol):
+    """A kernel that reads coded examples (`training.examples.coded`), and whitens what it adds up instead of the rows."""
+
+    def whitened(self, matrix: Floats | None) -> "CodedKernel":
+        """The same model of rows times a matrix; None: of rows as they are."""
+        ...
+
+    def multiply(self, chunk: CodedChunk) -> tuple[Singles, Singles]:
+        """The products of a unit's rows, for `CodedExamples.with_products`."""
+        ...
+
+
+class Summing(Protocol):
+    """How a kernel adds up the clipped gradients of one step, in its own kind of sums."""
+
+    def of(self, chunk: Any) -> Any:
+        """What the units of a chunk give, added up. Several threads may call this."""
+        ...
+
+    def total(self) -> Any:
+        """An object with `add`, for what chunks give, and `value`: float64 (size,)."""
+        ...
+
+
 class Units(Protocol):
-    """Examples, as the loop sees them: `training.examples.store.Examples`."""
+    """Examples, as the loop sees them: `training.examples.store.Examples` or `training.examples.coded.CodedExamples`."""
 
     @property
     def units(self) -> int:
         """The number of units with an example."""
         ...
 
-    def chunks(self, units_per_chunk: int) -> Iterator[Chunk]:
+    def chunks(self, units_per_chunk: int) -> Iterator[Any]:
         """All units, this many at a time."""
         ...
 
-    def take(self, units: NDArray[np.int64]) -> Chunk:
+    def take(self, units: NDArray[np.int64]) -> Any:
         """Some units, by ascending positions."""
         ...
 
@@ -174,6 +196,11 @@ def default_rate(kernel: Kernel, reach: float) -> float:
     return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
 
 
+def scale_of(divisor: Released, steps: Steps) -> float:
+    """What sums of gradients are divided by: about how many examples are in one."""
+    return max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+
+
 def fit(
     kernel: Kernel,
     examples: Units,
@@ -186,21 +213,20 @@ def fit(
     tell: Callable[[int], None],
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
-    scale = max(1.0, checks.number(divisor, "divisor")) * steps.sampling_rate
+    scale = scale_of(divisor, steps)
     rate = steps.learning_rate or default_rate(kernel, 1.0)
-    averaged = min(steps.steps, max(1, math.ceil(steps.average * steps.steps - 1e-6)))
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):
         gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         state.parameters = _inside(state.parameters - rate * state.momentum)
-        if step > steps.steps - averaged:
+        if step > steps.steps - steps.averaged:
             state.summed = state.summed + state.parameters
         state.norms.append(float(np.linalg.norm(gradient)))
         if step in checkpoints(steps.steps):
             state = _keep(draws, f"{name}.step-{step}", state)
         tell(step)
-    return Trained(parameters=state.summed / averaged, path={"gradient_norm": tuple(state.norms)})
+    return Trained(parameters=state.summed / steps.averaged, path={"gradient_norm": tuple(state.norms)})
 
 
 def checkpoints(steps: int) -> range:
@@ -242,39 +268,39 @@ def _units_per_chunk(kernel: Kernel) -> int:
 
 def _sum(kernel: Kernel, examples: Units, parameters: Floats, clip_norm: float, sampler: PoissonSampler) -> Floats:
     """The sum of the clipped gradients of all units, or of a fresh sample of them: not yet released."""
-
-    def of(chunk: Chunk) -> Floats:
-        return kernel.clipped_sum(parameters, chunk, clip_norm)
-
-    total, size = Total(kernel.size), _units_per_chunk(kernel)
-    threads = (os.cpu_count() or 1) if getattr(kernel, "parallel", False) else 1
-    for part in _in_order(of, _chunks(examples, size, sampler), threads):
+    summing: Summing = _Floats(kernel, parameters, clip_norm)
+    if (step := getattr(kernel, "step", None)) is not None:
+        summing = step(parameters, clip_norm)
+    total, size = summing.total(), _units_per_chunk(kernel)
+    many = None if getattr(kernel, "parallel", False) else 1
+    for part in threads.in_order(summing.of, _chunks(examples, size, sampler), many):
         total.add(part)
-    return total.value()
+    result: Floats = total.value()
+    return result
 
 
-def _chunks(examples: Units, size: int, sampler: PoissonSampler) -> Iterator[Chunk]:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Floats:
+    """The sums of a kernel that gives float64 vectors."""
+
+    kernel: Kernel
+    parameters: Floats
+    clip_norm: float
+
+    def of(self, chunk: Any) -> Floats:
+        return self.kernel.clipped_sum(self.parameters, chunk, self.clip_norm)
+
+    def total(self) -> Total:
+        return Total(self.kernel.size)
+
+
+def _chunks(examples: Units, size: int, sampler: PoissonSampler) -> Iterator[Any]:
     if sampler.rate == 1:
         yield from examples.chunks(size)
         return
     places = sampler.draw(examples.units)
     for begin in range(0, len(places), size):
         yield examples.take(places[begin : begin + size])
-
-
-def _in_order(of: Callable[[Any], Floats], chunks: Iterator[Chunk], threads: int) -> Iterator[Floats]:
-    """The result of `of` for each chunk, in order, with a few chunks in work at a time."""
-    if threads == 1:
-        yield from map(of, chunks)
-        return
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-        waiting: deque[concurrent.futures.Future[Floats]] = deque()
-        for chunk in chunks:
-            waiting.append(pool.submit(of, chunk))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _inside(parameters: Floats) -> Floats:

@@ -67,6 +67,10 @@ def add(make: MakeParser) -> None:
         "--output", metavar="DIR", help="the folder to publish; it must not exist (default: below dp-releases/)"
     )
     parser.add_argument(
+        "--format", choices=["csv", "jsonl"], action="append", default=[],
+        help="also publish the table in this format, beside the Parquet file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--ledger", metavar="URL", help="the ledger (default: dp-ledger.sqlite beside --output; none: none)"
     )
     ledger_arguments.add_anchor(parser)

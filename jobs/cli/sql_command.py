@@ -69,13 +69,14 @@ def job_of(given: argparse.Namespace) -> JobFile:
         "stages": {given.name: stage},
         **({"privacy_unit": given.unit} if given.unit else {}),
         **({"budget": budget} if budget else {}),
+        **({"outputs": {"files": list(given.format)}} if given.format else {}),
     }
     place = f"stages.{given.name}."
     bounds = {f"{place}bounds.{name}": f"--{_option(name)}" for name in BOUNDS}
     names = {
         **bounds, f"{place}bounds": "--max-partitions-contributed", f"{place}partitions.public_file": "--public-file",
         f"{place}clips.": "--clip ", f"{place}select": "SQL", place: "", "budget.": "--", "budget": "--epsilon",
-        "privacy_unit": "--unit", "dataset": "--dataset", "source.types": "--type",
+        "privacy_unit": "--unit", "dataset": "--dataset", "source.types": "--type", "outputs.files": "--format",
         **{f"source.{key}": csv_arguments.option(key) for key in csv_arguments.HELP}, "source": "FROM",
     }  # fmt: skip
     return job_file.checked(Arguments(data=content, names=names, tables=(table,)), pathlib.Path("sql"))

@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.outputs import outputs
+from dp_pipelines.jobs.outputs.outputs import Outputs
+from dp_pipelines.jobs.outputs.published_schemas import published_schemas
 from dp_pipelines.jobs.request import clamps, having, joined_tables
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.queries import queries
@@ -31,7 +34,7 @@ from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
-from dp_pipelines.query.train_model import TrainModel
+from dp_pipelines.query.train_model import EVALUATED, TrainModel
 from dp_pipelines.release.shown_rows import ShownRows
 
 Result = TypeVar("Result")
@@ -58,6 +61,7 @@ class Request:
         window: of event time, or None.
         tables: what is read where the rows are made of several tables, or None.
         shown: which released rows are published, by aggregate stage that chooses among them.
+        outputs: what is published beside Parquet.
     """
 
     file: JobFile
@@ -72,6 +76,7 @@ class Request:
     window: event_window.RowWindow | None = None
     tables: Tables | None = None
     shown: Mapping[str, ShownRows] = dataclasses.field(default_factory=dict)
+    outputs: Outputs = dataclasses.field(default_factory=Outputs)
 
     @functools.cached_property
     def content(self) -> str:
@@ -85,6 +90,12 @@ class Request:
             "tables": {"__all__": SNAPSHOTS},
         }
         job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+        for stage in job.get("stages", {}).values():
+            evaluation = stage.get("evaluation", {})
+            if evaluation.get("max_examples_per_unit") == EVALUATED:  # the default of earlier versions
+                del evaluation["max_examples_per_unit"]
+                if not evaluation:
+                    del stage["evaluation"]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         read = [source.snapshot for source in self.sources if source.snapshot]
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
@@ -96,6 +107,12 @@ class Request:
             return (self.source,)
         found = {part.name: part.source for part in self.tables.parts}
         return tuple(found[name] for name in self.file.job.tables or {})
+
+    @property
+    def snapshots(self) -> dict[str, dict[str, Any]]:
+        """What is published of the snapshots of tables that are read, by the key of the job file that names them."""
+        said = {key: declared_source.named_snapshot(one, self.values) for key, one in self.file.job.sources.items()}
+        return {key: one for key, one in said.items() if one is not None}
 
     @property
     def stages(self) -> dict[str, Query | TrainModel]:
@@ -165,6 +182,9 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
     clamps.check(file, joined, schemas)
     of_queries, of_tasks = queries(file, schemas, values), tasks(file, units)
     shown = having.bind(file, of_queries, schemas, values)
+    published = published_schemas(
+        of_queries, schemas, [name for name, rows in shown.items() if rows.leaves is not None]
+    )
     units = {name: units[name].reading(query.columns) for name, query in of_queries.items() if name in units}
     refuse_nested(file, {**units, **{name: task.unit for name, task in of_tasks.items()}})
     read = [unit.columns for unit in units.values()] + [task.columns for task in of_tasks.values()]
@@ -189,6 +209,7 @@ def check(file: JobFile, given: Sequence[str], held: source_files.Source | None 
         window=window,
         tables=tables.reading(columns) if tables is not None else None,
         shown=shown,
+        outputs=_placed(file, lambda: outputs.bind(file, published, values)),
     )
 
 

@@ -36,6 +36,8 @@ def name_of(file: JobFile, stages: Stages, asked: str = "") -> str:
     content = {
         "asked": asked or asked_digest(file, stages),
         "shares": {name: stage.declared_share for name, stage in file.job.stages.items()},
+        # Two tasks that are asked for alike may leave different things open (`planning.describe.asked_to_json`).
+        "counted": {name: task.counted_examples for name, task in stages.items() if isinstance(task, TrainModel)},
         "expect": file.job.expect.model_dump(exclude={"rows"}) if file.job.expect else None,
     }
     return plan_cache.key(content, plan_cache.code())

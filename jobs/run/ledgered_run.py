@@ -59,6 +59,7 @@ class Work:
         describe: the manifest and whatever else belongs to a release, written into the staging folder; all files by name.
         tell: says something to whoever waits.
         stop: has a job end that a dead attempt left with an engine.
+        deliver: publishes the release elsewhere too, out of its folder, once however often it is called; None: nowhere.
     """
 
     account: str
@@ -74,6 +75,7 @@ class Work:
     describe: Describe
     tell: Callable[[str], None]
     stop: Callable[[EngineJob], None]
+    deliver: Callable[[pathlib.Path], None] | None = None
 
 
 def run(ledger: Ledger, work: Work) -> bool:
@@ -347,6 +349,8 @@ def _publish(ledger: Ledger, run_: Run, work: Work) -> None:
                 _make_visible(content, f"{run_.attempts[-1].name}-release", work.target)
     for attempt in _left_by(run_):  # of one that was killed between its commit and its end
         staging.destroy(attempt.staging)
+    if work.deliver is not None:  # not noted before: whoever is killed here delivers it with the same command
+        work.deliver(work.target)
     ledger.patience.seconds = A_MINUTE  # it is visible: the same command notes the folder, if this one cannot
     ledger.published(run_, str(work.target))
 

@@ -64,6 +64,7 @@ def run_training(
         return files
     from dp_pipelines.training import fit
     from dp_pipelines.training.examples import bounded_examples
+    from dp_pipelines.training.features import input_types
 
     for name, task in plan.trained.items():
         private = folder / f"{name}.examples{UNFINISHED}"
@@ -83,6 +84,7 @@ def run_training(
                 key=plan.digest.encode(),
                 salt=salt,
                 tell=tell,
+                whole=input_types.whole_columns(request.tasks[name].unit.expressions.output_schema),
             )
             fitted = one.run(_statement(plan, unit, made_up), _preparation(request, name))
         except RequestError as error:  # all that is public was refused before; it was charged since

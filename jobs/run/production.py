@@ -23,6 +23,7 @@ from dp_pipelines.jobs.sources import event_window
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.ledger.entries import EngineJob
 from dp_pipelines.plan_stages import phases
+from dp_pipelines.planning import limits
 from dp_pipelines.planning.noise_levels import passing_noise
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
@@ -138,6 +139,7 @@ class Production:
             "job": self.request.content,
             "stages": manifest.stages_to_json(published),
         }
+        content |= self._elsewhere()
         content = joined_tables.with_limits(content, job)
         kept = rounds_of_pipelines.kept_shares_in(files)
         compared = rounds_of_pipelines.comparisons_in(self.plan, self.request, files)
@@ -158,7 +160,10 @@ class Production:
         # What the numbers are worth is said of all that was released, also where fewer rows are shown.
         content["stages"] = verdicts.with_verdicts(content["stages"], files)
         if self.plan.trained:
-            content["models"] = {name: {"label": task.label.rule} for name, task in self.plan.trained.items()}
+            content["models"] = {
+                name: {"label": task.label.rule, "weighting": limits.weighting(task)}
+                for name, task in self.plan.trained.items()
+            }
         if ledger:
             content["ledger"] = dict(ledger)
         seen = looks.marks([*noted, *looks.of_job(job)])
@@ -172,6 +177,8 @@ class Production:
             published_files[staging.MADE_UP_NOTICE].write_text(
                 "\n".join([f"{manifest.MADE_UP}.", *self.made_up, ""]), encoding="utf-8"
             )
+        else:  # no text file could say that its rows are made up
+            published_files |= self.request.outputs.copies(published_files, folder)
         from dp_pipelines.report import report  # the page is the last that a run makes
 
         page = folder / "report.html"
@@ -181,6 +188,14 @@ class Production:
         everything = {**published_files, page.name: page}
         content["files"] = manifest.digests(everything)
         return {**everything, "manifest.json": manifest.write_manifest(content, folder)}
+
+    def _elsewhere(self) -> dict[str, Any]:
+        """What the manifest says of tables outside of the folder: snapshots that were read, Delta tables that are written."""
+        if self.made_up:
+            return {}
+        outputs = self.request.outputs.to_json(self.request.file.job.dataset, self.run_id)
+        said = {"sources": self.request.snapshots, "outputs": outputs}
+        return {key: held for key, held in said.items() if held}
 
     def _shown(
         self, stages: Sequence[dict[str, Any]], folder: pathlib.Path, files: Mapping[str, pathlib.Path]

@@ -198,7 +198,7 @@ def carry_out(
             plan = cached_plan(file, request.stages, request.asked)
             identity = run_id or _identity(plan, request)
             if not os.path.lexists(target):
-                _refuse_unready(engine, request, plan, target, tell)
+                _refuse_unready(engine, request, plan, identity, target, tell)
             return _unaccounted(Production(request, plan, identity, engine, progress), target, stop)
         from dp_pipelines.jobs.run import ledger_account, ledgered_run  # loads SQLAlchemy
 
@@ -221,7 +221,7 @@ def carry_out(
             if not book.committed(identity):  # else its release is given again, and no runner is needed
                 if standing:  # by another ledger
                     staging.refuse_existing(target)
-                _refuse_unready(engine, request, plan, target, tell)
+                _refuse_unready(engine, request, plan, identity, target, tell)
             production = Production(request, plan, identity, engine, progress)
             work = ledgered_run.Work(
                 account=file.job.dataset,
@@ -237,6 +237,7 @@ def carry_out(
                 describe=production.describe,
                 tell=progress.show,
                 stop=stop,
+                deliver=functools.partial(request.outputs.deliver, dataset=file.job.dataset, run_id=identity),
             )
             try:
                 again = ledgered_run.run(book.open(), work)
@@ -266,7 +267,7 @@ def _admission(request: Request, plan: Plan, run_id: str) -> "Callable[[Ledger],
 
 
 def _refuse_unready(
-    engine: "Engine", request: Request, plan: Plan, target: pathlib.Path, tell: Callable[[str], None]
+    engine: "Engine", request: Request, plan: Plan, identity: str, target: pathlib.Path, tell: Callable[[str], None]
 ) -> None:
     """Refuse a run that its runner cannot carry out, by public facts.
 
@@ -277,6 +278,7 @@ def _refuse_unready(
     from dp_pipelines.jobs.runners import doctor, expected_memory
 
     doctor.refuse_unready(engine, target, tell)
+    request.outputs.refuse_unready(request.file.job.dataset, identity)
     expect = request.file.job.expect
     if expect is not None and expect.rows is not None:
         expected_memory.refuse_unfit(engine.setup.name, expect.rows, shuffled_rows.of_plan(request, plan))
@@ -296,22 +298,26 @@ def _identity(plan: Plan, request: Request) -> str:
 
 def _unaccounted(production: Production, target: pathlib.Path, stop: Callable[[EngineJob], None]) -> PublishedRun:
     """A run that no ledger remembers."""
-    if os.path.lexists(target):
-        return _same_run(target, production.run_id, production.plan, production.request)
+    request = production.request
+    again = os.path.lexists(target)
+    if again:
+        _refuse_other_run(target, production.run_id, production.plan, request)
     unledgered_run.sweep(target, stop)
-    with staging.staging_folder(target) as folder:
-        note, whole = unledgered_run.Note(folder), folder / "whole"
-        whole.mkdir(mode=0o700)
-        files = production.release(1, whole, InMemory(), note.submitted)
-        for name, path in production.describe(1, whole, files, {}, ()).items():
-            if path != whole / name:  # of a staged table some rows are shown
-                path.replace(whole / name)
-        # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
-        # read, and the next command finds and destroys it.
-        staging.publish_folder(whole, target)
+    if not again:
+        with staging.staging_folder(target) as folder:
+            note, whole = unledgered_run.Note(folder), folder / "whole"
+            whole.mkdir(mode=0o700)
+            files = production.release(1, whole, InMemory(), note.submitted)
+            for name, path in production.describe(1, whole, files, {}, ()).items():
+                if path != whole / name:  # of a staged table some rows are shown
+                    path.replace(whole / name)
+            # Out of a private folder that keeps its note: whoever is killed before the rename leaves no draw that others may
+            # read, and the next command finds and destroys it.
+            staging.publish_folder(whole, target)
+    request.outputs.deliver(target, request.file.job.dataset, production.run_id)
     content = manifest.read_manifest(target)
     assert content is not None
-    return PublishedRun(folder=target, manifest=content)
+    return PublishedRun(folder=target, manifest=content, again=again)
 
 
 def check_run_id(run_id: str | None, file: JobFile) -> None:
@@ -340,8 +346,8 @@ def check_name_of_run(run_id: str | None) -> None:
         raise RequestError(field="--run-id", message=message, hint="write e.g. --run-id 2026-W01")
 
 
-def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> PublishedRun:
-    """The release that stands at the output's place, if it is this very run's and whole.
+def _refuse_other_run(target: pathlib.Path, identity: str, plan: Plan, request: Request) -> None:
+    """Refuse what stands at the output's place, unless it is this very run's release and whole.
 
     Raises:
         RequestError: it is not.
@@ -357,7 +363,6 @@ def _same_run(target: pathlib.Path, identity: str, plan: Plan, request: Request)
             message="holds this run's release, but its files differ from its manifest",
             hint="restore them, or choose a new folder",
         )
-    return PublishedRun(folder=target, manifest=content, again=True)
 
 
 def _refuse_unwritable(target: pathlib.Path) -> None:

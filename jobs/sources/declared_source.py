@@ -6,6 +6,7 @@ snapshots decide what is refused. Not covered: reading (`readers`).
 
 import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import source_files
@@ -70,6 +71,32 @@ def _number(said: int | str | None, values: Mapping[str, Value], key: str) -> in
         message = "must be a whole number, or a parameter that is one"
         raise RequestError(field=f"source.{key}", message=message, hint='write e.g. 12, or "{version}"')
     return int(text)
+
+
+def named_snapshot(declared: SourceModel, values: Mapping[str, Value]) -> dict[str, Any] | None:
+    """What is published of the snapshot that is read of a table; None of files.
+
+    Its number is published where the job names it, since what a job says is public. That of a snapshot which was only found, as
+    the last one, counts what writers did: a table that gets a commit for each person who is erased has one more or less with that
+    person. So it is not published; the digest of the job, which has it, is.
+
+    Args:
+        declared: a source.
+        values: of the parameters.
+    """
+    if declared.delta is not None:
+        return {"format": "delta", "version": _digits(_number(declared.delta.version, values, "delta.version"))}
+    if declared.iceberg is not None:
+        return {
+            "format": "iceberg",
+            "snapshot": _digits(_number(declared.iceberg.snapshot, values, "iceberg.snapshot")),
+        }
+    return None
+
+
+def _digits(number: int | None) -> str | None:
+    """A number as text: some readers of JSON round large ones."""
+    return None if number is None else str(number)
 
 
 def without_files(declared: SourceModel) -> Source | None:

@@ -23,6 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         lookup: {parquet: stores.parquet, on: STORE}
         row_id: ORDER_LINE
         expect: {users: 500, rows_per_partition: 900, rows: 20000}
+        outputs: {files: [csv], delta: lake/shop}
         tuned: [{stage: weekly, date: "2026-01-05"}]
         stages: {weekly: {kind: aggregate, partition_by: [week], bounds: {max_partitions_contributed: 8}}}
         """,
@@ -127,6 +128,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         formats: {birth: "%d %b %Y"}
         """,
     ),
+    "OutputsModel": ("{files: [csv, jsonl]}", "{delta: lake/shop, delta_mode: overwrite}"),
     "EventWindow": ("{column: SOLD_AT, days: 7, param: week}",),
     "LookupModel": (
         "{parquet: stores.parquet, on: STORE}",
@@ -307,7 +309,7 @@ PARTS: dict[str, tuple[str, ...]] = {
          max_noise_multiplier: 100}
         """,
     ),
-    "EvaluationModel": ("{cells: 32, max_examples_per_unit: 4}",),
+    "EvaluationModel": ("{cells: 32, weighting: examples, max_examples_per_unit: 4}",),
 }
 """By the name of a model, parts that it takes, in YAML."""
 

@@ -30,6 +30,7 @@ from dp_pipelines.jobs.spec.budget_models import BudgetModel, EventWindow
 from dp_pipelines.jobs.spec.content import Content, Path
 from dp_pipelines.jobs.spec.declared import DeclaredFields, DeclaredModel, descriptions, first_sentence, made_of
 from dp_pipelines.jobs.spec.metric_models import MetricModel
+from dp_pipelines.jobs.spec.output_models import OutputsModel
 from dp_pipelines.jobs.spec.source_models import LookupModel, SomeLookups, SourceModel
 from dp_pipelines.jobs.spec.table_models import (
     JoinModel,
@@ -251,6 +252,9 @@ class Job(DeclaredFields):
     ] = Field(default_factory=dict)
     lookup: Annotated[
         SomeLookups | None, Field(description="A public table whose columns are added, or several in their order.")
+    ] = None
+    outputs: Annotated[
+        OutputsModel | None, Field(description="Other formats of the published tables, beside Parquet.")
     ] = None
     expect: Annotated[Expect | None, Field(description="Guesses about the rows.")] = None
     tuned: Annotated[list[TunedModel] | None, Field(description="Looks at the raw rows; each release says so.")] = None

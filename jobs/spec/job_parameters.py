@@ -127,24 +127,24 @@ def into_source(pattern: str, values: Mapping[str, Value]) -> str:
     >>> into_source("data/{week}/*.parquet", {"week": "2026-W*"})
     'data/2026-W[*]/*.parquet'
     """
-    return _filled(pattern, values, glob.escape)
+    return _filled(pattern, values, glob.escape, "source")
 
 
-def into_path(path: str, values: Mapping[str, Value]) -> str:
-    """The path of a table with the parameters in it, as `into_source`.
+def into_path(path: str, values: Mapping[str, Value], field: str = "source") -> str:
+    """The path of a table with the parameters in it, as `into_source`; `field` is what messages call it.
 
     >>> into_path("tables/{shop}/orders[1]", {"shop": "a*"})
     'tables/a*/orders[1]'
     """
-    return _filled(path, values, str)
+    return _filled(path, values, str, field)
 
 
-def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], str]) -> str:
+def _filled(pattern: str, values: Mapping[str, Value], written: Callable[[str], str], field: str) -> str:
     def piece(match: re.Match[str]) -> str:
         name = match[1]
         if name not in values:
             raise RequestError(
-                field="source",
+                field=field,
                 message=f"uses {{{name}}}, which params does not declare",
                 hint=nearest(name, values, "declared") or f"add params: {{{name}: {{type: string}}}}",
             )

@@ -69,14 +69,18 @@ class FitModel(DeclaredModel[train_model.Steps]):
 
 @made_of(
     TrainModel,
-    only=("evaluation_cells", "evaluation_examples"),
+    only=("evaluation_cells", "weighting", "evaluation_examples"),
     keys={"cells": "evaluation_cells", "max_examples_per_unit": "evaluation_examples"},
 )
 class EvaluationModel(DeclaredFields):
     """How held-out units are counted."""
 
 
-@made_of(TrainModel, leave_out=("privacy_unit", "evaluation_cells", "evaluation_examples"), keys={"fit": "steps"})
+@made_of(
+    TrainModel,
+    leave_out=("privacy_unit", "evaluation_cells", "weighting", "evaluation_examples"),
+    keys={"fit": "steps"},
+)
 class TrainStage(OverUnits, DeclaredFields):
     """A model that is trained under the job's budget."""
 

@@ -24,7 +24,7 @@ from dp_pipelines.accounting.shown_costs import spent_number as spent_number
 from dp_pipelines.jobs.terminal.released_rows import notes_of, print_stage, shown
 from dp_pipelines.planning import power
 from dp_pipelines.report.compare_text import hidden_tables
-from dp_pipelines.report.numbers import with_error_bar
+from dp_pipelines.report.numbers import ERROR_BAR, with_error_bar
 
 if TYPE_CHECKING:
     from dp_pipelines.planning.plan import Plan
@@ -90,6 +90,10 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
                 out.print(f"  [bold]warning:[/bold] {escape(shown(said['warning']))}")
         if stage.get("label"):
             out.print(f"  label {escape(shown(stage['label']))}")
+        if stage.get("weighting"):
+            out.print(f"  evaluation: {escape(shown(stage['weighting']))}")
+        if stage.get("cost_of_examples"):
+            out.print(f"  {escape(shown(stage['cost_of_examples']['words']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")
@@ -322,13 +326,14 @@ MEASURES = {"auc": "AUC", "accuracy": "accuracy", "balanced_accuracy": "balanced
 
 
 def _print_model(path: pathlib.Path, out: Console) -> None:
-    """Prints the measures of a model on its held-out units, with joint error bars for noise and sampling."""
+    """Prints the measures of a model on its held-out units, with joint error bars for noise, sampling and what bins hide."""
     measures = json.loads(path.read_text(encoding="utf-8"))["measures"]
     listed = []
     for name, words in MEASURES.items():
         estimate = measures.get(name) or {}
         if estimate.get("value") is not None:
             bars = math.hypot(*(estimate.get(f"{kind}_stddev") or 0.0 for kind in ("noise", "sampling")))
+            bars += (estimate.get("hidden_by_bins") or 0.0) / ERROR_BAR
             listed.append(f"{words} {with_error_bar(estimate['value'], bars)}")
     out.print(
         f"[bold]{escape(path.parent.name)}[/bold] · model; on held-out units: {', '.join(listed) or 'too few to tell'}"

@@ -40,7 +40,7 @@ from dp_pipelines.planning.plan import Round
 from dp_pipelines.query.train_model import MLP, BinaryLabel, Number, NumberLabel, Steps, TrainModel
 from dp_pipelines.training import trainer
 from dp_pipelines.training.gaussian_noise import NoisySum
-from dp_pipelines.training.kernels import linear
+from dp_pipelines.training.kernels import coded_linear
 
 ALPHA = 1e-9
 REPLAYS = 16_000
@@ -282,7 +282,7 @@ def replayed_in_aggregates(patch: pytest.MonkeyPatch) -> None:
 
 def no_clip(patch: pytest.MonkeyPatch) -> None:
     """Gradients are taken as they are."""
-    patch.setattr(linear, "_whole", lambda gradients, norm, step: np.rint(gradients / step))
+    patch.setattr(coded_linear, "SAFETY", 1e9)
 
 
 def lower_threshold(patch: pytest.MonkeyPatch) -> None:

@@ -168,12 +168,12 @@ FAULTS = {
     ),
     "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
     "the true row count as divisor": Fault(
-        f"{FIT}run", "divisor=sizes.examples", "divisor=examples.rows_for(stage).rows", "follows from what was drawn"
+        f"{FIT}run", "divisor = sizes.examples", "divisor = examples.rows_for(stage).rows", "follows from what was drawn"
     ),
     "the true unit count in the whitening": Fault(
         f"{FIT}_whitening",
-        "moments.whitening(noisy, sizes.users",
-        "moments.whitening(noisy, examples.rows_for(stage).units",
+        "whitened(noisy, sizes.users",
+        "whitened(noisy, examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "second moments without noise": Fault(
@@ -186,7 +186,7 @@ FAULTS = {
         "follows from what was drawn",
     ),
     "scores that depend on other rows": Fault(
-        f"{FIT}_counted", "alone=True)", "alone=True) * (1 - 2 * (len(table) % 2))", f"{OF_MODEL}.evaluation"
+        f"{FIT}_celled", "alone=True)", "alone=True) * (1 - 2 * (len(table) % 2))", f"{OF_MODEL}.evaluation"
     ),
     "a split by row instead of by unit": Fault(
         "dp_pipelines.training.examples.split:split",
@@ -202,8 +202,8 @@ FAULTS = {
     ),
     "the multiplier of another stage": Fault(
         f"{FIT}run",
-        "multiplier=training_noise.multiplier(stage)",
-        "multiplier=training_noise.multiplier(stage) + examples.rows_for(stage).units",
+        "multiplier = training_noise.multiplier(stage)",
+        "multiplier = training_noise.multiplier(stage) + examples.rows_for(stage).units",
         "follows from what was drawn",
     ),
     "a message that counts": Fault(

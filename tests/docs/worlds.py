@@ -165,6 +165,7 @@ WORLDS: dict[str, Callable[[pathlib.Path], None]] = {
     "docs/check.md": weekly,
     "docs/session.md": shop,
     "docs/sql.md": shop,
+    "docs/outputs.md": shop,
     "docs/models.md": a_model,
     "docs/sample_and_aggregate.md": an_analysis,
     "docs/tutorial.md": ta_feng,

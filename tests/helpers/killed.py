@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.outputs import delta_output, text_tables
 from dp_pipelines.ledger.ledger import Ledger
 from dp_pipelines.release import staging
 from dp_pipelines.report import report
@@ -30,6 +31,9 @@ STEPS: dict[str, tuple[Any, str]] = {
     "end": (Ledger, "end"),
     "destroy": (staging, "destroy"),
     "freeze": (Ledger, "freeze"),
+    "copy": (text_tables.CsvText, "write"),
+    "deliver": (delta_output.DeltaOutput, "publish"),
+    "add to a table": (delta_output.DeltaOutput, "_added"),
 }
 """Where each step is done."""
 

@@ -25,10 +25,19 @@ def test_every_slot_has_several_shards(size: int, slots: int) -> None:
     assert sizes.shards(size, slots) >= sizes.SHARDS_OF_A_SLOT * slots
 
 
+@given(inputs, slots)
+def test_every_slot_has_as_many_shards_as_the_others_until_there_are_most_shards(size: int, slots: int) -> None:
+    shards = sizes.shards(size, slots)
+    assert shards == sizes.MOST_SHARDS or shards % slots == 0
+
+
 @given(inputs, inputs, slots, slots)
-def test_more_bytes_or_more_slots_never_mean_fewer_shards(one: int, more: int, slots: int, others: int) -> None:
+def test_more_bytes_or_more_slots_never_mean_fewer_shards_beyond_the_last_round(
+    one: int, more: int, slots: int, others: int
+) -> None:
     fewer = sizes.shards(min(one, more), min(slots, others))
-    assert fewer <= sizes.shards(max(one, more), max(slots, others))
+    assert fewer < sizes.shards(max(one, more), max(slots, others)) + min(slots, others)
+    assert sizes.shards(min(one, more), slots) <= sizes.shards(max(one, more), slots)
 
 
 @given(st.integers(1, sizes.MOST_SHARDS))

@@ -96,7 +96,14 @@ def test_the_page_says_what_was_learnt_what_protects_whom_and_how_good_it_is(tmp
     ):  # fmt: skip
         assert part in words, part
     said = {
-        "binary": ("a logistic regression predicts whether returns is true", "AUC", "Brier score", "Ranking"),
+        "binary": (
+            "a logistic regression predicts whether returns is true",
+            "AUC",
+            "Brier score",
+            "Ranking",
+            "Lift",
+            "always said",
+        ),
         "classes": ("which of 3 classes segment is", "balanced accuracy", "predicted <b>new"),
         "confidence": ("which of 12 classes store is", "Calibration"),
         "numbers": ("the number spend, between 0 and 200", "root mean squared error", "explained variance"),
@@ -112,7 +119,7 @@ def test_the_page_knows_every_kind_of_cells() -> None:
 
 def test_every_plot_says_in_words_what_it_shows(tmp_path: pathlib.Path) -> None:
     plots = Page(page(model(tmp_path / "m"))).plots
-    assert len(plots) == 4
+    assert len(plots) == 6
     assert all(plots)
     assert any("AUC 0.7" in plot for plot in plots)
 
@@ -123,8 +130,10 @@ def test_the_numbers_are_those_of_the_file(tmp_path: pathlib.Path) -> None:
     (auc,) = (row for row in model_section("m", folder, "u")["measures"] if row["name"] == "AUC")
     shown, bar = auc["value"].split(" ± ")
     assert float(shown) == pytest.approx(kept["value"], abs=0.001)
-    assert float(bar) == pytest.approx(1.96 * kept["noise_stddev"], rel=0.1)
-    assert float(auc["both"]) == pytest.approx(1.96 * np.hypot(kept["noise_stddev"], kept["sampling_stddev"]), rel=0.1)
+    assert kept["hidden_by_bins"] > 0
+    assert float(bar) == pytest.approx(1.96 * kept["noise_stddev"] + kept["hidden_by_bins"], rel=0.1)
+    both = 1.96 * np.hypot(kept["noise_stddev"], kept["sampling_stddev"]) + kept["hidden_by_bins"]
+    assert float(auc["both"]) == pytest.approx(both, rel=0.1)
 
 
 def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) -> None:
@@ -139,6 +148,26 @@ def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) ->
     assert largest[:40] in str(shown["panels"][0]["svg"])
     assert "constant" not in str(shown["panels"][0]["svg"])
     assert shown["count"] == len(weights)
+
+
+def test_weights_within_their_noise_are_not_among_the_largest(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    names = ["constant", "loud noise", "small and sure", "large and sure", "nothing"]
+    pa.csv.write_csv(
+        pa.table({"feature": names, "weight": [1.0, -9.0, 0.2, 3.0, 0.0], "stddev": [0.1, 8.0, 0.01, 0.5, 0.0]}),
+        folder / WEIGHTS,
+    )
+    shown = model_section("m", folder, "u")["weights"]
+    assert shown["known"]
+    assert "loud noise" not in shown["panels"][0]["svg"]
+    assert "nothing" not in shown["panels"][0]["svg"]
+    assert "large and sure 3.00 ± 0.98; small and sure 0.200 ± 0.020" in shown["panels"][0]["svg"]
+    words = Page(page(folder)).words
+    assert "that stand out of their noise" in words
+    assert "what training on other units would change" in " ".join(words.split())
+    quiet = pa.table({"feature": names, "weight": [1.0] * 5, "stddev": [1.0] * 5})
+    pa.csv.write_csv(quiet, folder / WEIGHTS)
+    assert "No weight stands out of its noise" in Page(page(folder)).words
 
 
 def test_a_network_has_no_weights_to_show(tmp_path: pathlib.Path) -> None:

@@ -217,6 +217,33 @@ def test_the_weights_lie_beside_the_model_as_csv(tmp_path: pathlib.Path) -> None
     assert "age = \\<\\|\\>" in model.linear_markdown()
 
 
+@pytest.mark.parametrize("label", LABELS)
+def test_the_noise_of_weights_stands_beside_them_and_comes_back(tmp_path: pathlib.Path, label: str) -> None:
+    outputs = LABELS[label].outputs
+    stddevs = np.random.default_rng(4).random((made(label).task.width, outputs))
+    before = made(label, weight_stddevs=stddevs)
+    before.save(tmp_path)
+    after = load(tmp_path)
+    assert after.weight_stddevs is not None
+    assert after.weight_stddevs.tobytes() == stddevs.tobytes()
+    names = ["stddev of a", "stddev of b", "stddev of c"] if label == "classes" else ["stddev"]
+    listed = pa.csv.read_csv(tmp_path / WEIGHTS)
+    assert listed.column_names[1 + outputs :] == names
+    for place, name in enumerate(names):
+        assert listed.column(name).to_pylist() == stddevs[:, place].tolist()
+    with pytest.raises(RequestError, match="weight_stddevs"):
+        made(label, weight_stddevs=stddevs[1:])
+
+
+@pytest.mark.parametrize("odd", [[], [[1.0], ["x"]], "x", [[float("nan")]], {}, [[1.0, 2.0], [3.0]]])
+def test_noise_of_weights_that_is_none_is_refused(tmp_path: pathlib.Path, odd: Any) -> None:
+    made().save(tmp_path)
+    content = json.loads((tmp_path / MODEL).read_text())
+    (tmp_path / MODEL).write_text(json.dumps({**content, "weight_stddevs": odd}))
+    with pytest.raises(RequestError, match=r"model\.json|safetensors"):
+        load(tmp_path)
+
+
 def test_a_network_has_no_table_of_weights(tmp_path: pathlib.Path) -> None:
     model = made(model=MLP(hidden=[4]))
     assert set(model.save(tmp_path)) == {MODEL, TENSORS}

@@ -16,6 +16,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Number, NumberLabel, TrainModel
 from dp_pipelines.training import evaluation, evaluation_cells
 from dp_pipelines.training.evaluation import Evaluation, cells, summary
+from dp_pipelines.training.measures import EstimatedMeasure
 
 Floats = NDArray[np.float64]
 
@@ -128,6 +129,68 @@ def test_without_noise_the_auc_is_the_exact_one_up_to_its_bins(base: float, most
     assert abs(value(found, "auc") - exact) <= most + 0.1 * noise
 
 
+@pytest.mark.parametrize("base", [0.5, 0.05, 0.002])
+def test_the_bar_of_the_auc_covers_what_its_bins_hide(base: float) -> None:
+    """Scores far from even odds share few bins: without noise, the whole error of the AUC is theirs."""
+    asked = task(evaluation_cells=8)
+    scores, labels = examples(np.random.default_rng(21), 60_000, base, 0.6)
+    auc = summary(asked, counted(asked, scores, labels), 0.0).measures["auc"]
+    exact = exact_auc(scores[:6000], labels[:6000]) if base > 0.01 else exact_auc(scores, labels)
+    assert auc.value is not None
+    assert auc.noise == 0.0
+    assert auc.hidden is not None
+    assert abs(auc.value - exact) <= auc.hidden + (0.02 if base > 0.01 else 1e-12)
+    if base < 0.01:
+        assert auc.hidden > 0.1  # nearly all scores are in one bin
+        assert abs(auc.value - exact) > 0.03
+    assert auc.to_json()["hidden_by_bins"] == auc.hidden
+
+
+def test_what_bins_hide_is_little_where_they_tell_the_odds_apart() -> None:
+    """Scores around even odds: within a bin hardly anything is left to rank, and the bar says no more than that."""
+    asked = task(evaluation_cells=16)
+    scores, labels = examples(np.random.default_rng(24), 8000, 0.5)
+    found = summary(asked, counted(asked, scores, labels), 0.0)
+    auc = found.measures["auc"]
+    assert found.ties is not None
+    assert auc.value is not None
+    assert auc.hidden is not None
+    assert abs(auc.value - exact_auc(scores, labels)) <= auc.hidden < 0.3 * found.ties / 2
+    # Also of a model whose log odds are half of what they should be.
+    timid = summary(asked, counted(asked, scores / 2, labels), 0.0).measures["auc"]
+    assert timid.value is not None
+    assert timid.hidden is not None
+    assert abs(timid.value - exact_auc(scores, labels)) <= timid.hidden
+
+
+def test_of_thresholds_recall_precision_and_lift_are_those_of_the_definition() -> None:
+    scores, labels = examples(np.random.default_rng(22), 4000)
+    found = summary(task(), counted(task(), scores, labels), 0.0)
+    said = 1 / (1 + np.exp(-scores))
+    assert len(found.thresholds) == 31
+    for threshold in found.thresholds:
+        above = said >= threshold.above
+        assert threshold.part.value == pytest.approx(above.mean())
+        assert threshold.recall.value == pytest.approx(above[labels == 1].mean())
+        if above.any():
+            assert threshold.precision.value == pytest.approx(labels[above].mean())
+            assert threshold.lift.value == pytest.approx(labels[above].mean() / labels.mean())
+
+
+def test_baselines_are_the_larger_class_and_the_mean() -> None:
+    made = np.random.default_rng(23)
+    scores, labels = examples(made, 4000, 0.8)
+    found = summary(task(), counted(task(), scores, labels), 0.0)
+    assert found.baselines["majority"]["accuracy"].value == pytest.approx(max(labels.mean(), 1 - labels.mean()))
+    labels = made.choice(3, 4000, p=[0.2, 0.5, 0.3]).astype(float)
+    found = summary(task("classes"), counted(task("classes"), made.normal(size=(4000, 3)), labels), 0.0)
+    assert found.baselines["majority"]["accuracy"].value == pytest.approx((labels == 1).mean())
+    asked = task("numbers", evaluation_cells=1024)
+    labels = np.clip(made.normal(8, 8, 6000), -10, 30)
+    found = summary(asked, counted(asked, made.normal(8, 1, 6000), labels), 0.0)
+    assert found.baselines["mean"]["rmse"].value == pytest.approx(labels.std(), rel=0.01)
+
+
 def test_of_scores_in_the_middles_of_bins_everything_is_exact() -> None:
     asked = task()
     made = np.random.default_rng(2)
@@ -187,6 +250,16 @@ def test_numbers_are_measured_up_to_the_width_of_their_bins() -> None:
     assert all(-10 <= point.predicted <= 30 for point in found.calibration)
 
 
+def every_estimate(found: Evaluation) -> dict[str, EstimatedMeasure]:
+    """Measures, those of baselines, and those of the threshold at even odds."""
+    listed = dict(found.measures)
+    listed |= {f"{of} {name}": one for of, each in found.baselines.items() for name, one in each.items()}
+    for threshold in found.thresholds:
+        if threshold.above == 0.5:
+            listed |= {name: getattr(threshold, name) for name in ("part", "recall", "precision", "lift")}
+    return listed
+
+
 def noisy_errors(kind: str, stddev: float, claimed: float, runs: int = 1000) -> dict[str, Floats]:
     """How many claimed standard deviations of noise each measure is off, over many draws of the noise."""
     made, asked = np.random.default_rng(11), task(kind)
@@ -201,14 +274,16 @@ def noisy_errors(kind: str, stddev: float, claimed: float, runs: int = 1000) -> 
         scores = made.normal(0, 1, (rows, asked.label.outputs))
         scores[np.arange(rows), labels.astype(int)] += 1.5
     counts = counted(asked, scores, labels)
-    exact = summary(asked, counts, 0.0)
-    found: dict[str, list[float]] = {name: [] for name in exact.measures}
+    exact = every_estimate(summary(asked, counts, 0.0))
+    found: dict[str, list[float]] = {name: [] for name in exact}
     for _ in range(runs):
         drawn = summary(asked, counts + made.normal(0, stddev, len(counts)), claimed)
-        for name, estimate in drawn.measures.items():
+        for name, estimate in every_estimate(drawn).items():
+            right = exact[name].value
             assert estimate.value is not None
             assert estimate.noise is not None
-            found[name].append((estimate.value - value(exact, name)) / estimate.noise)
+            assert right is not None
+            found[name].append((estimate.value - right) / estimate.noise)
     return {name: np.array(errors) for name, errors in found.items()}
 
 

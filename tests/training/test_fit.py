@@ -4,14 +4,18 @@ In: made-up examples. Out: fitted models. Holds: noise is the real one, but wher
 line (`tests/jobs/run/test_model_training.py`).
 """
 
+import io
 import pathlib
+import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
-from dp_pipelines import BinaryLabel, Category, Number, Plan, RequestError, Steps, TrainModel
+from dp_pipelines import BinaryLabel, Category, Number, NumberLabel, Plan, RequestError, Steps, TrainModel
 from dp_pipelines.audit import fitted as audited
+from dp_pipelines.plan_stages import sharing
 from dp_pipelines.planning.payment import refuse_paid
 from dp_pipelines.query.train_model import JaxModel
 from dp_pipelines.training import artefact, fit
@@ -20,6 +24,9 @@ from dp_pipelines.training.drawing import Drawing
 from dp_pipelines.training.examples.split import COLUMN, split
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import InMemory
+from dp_pipelines.training.kernels import coded_loops, of_task
+from dp_pipelines.training.kernels.compiled import compiled
+from dp_pipelines.training.kernels.linear import LinearKernel
 
 STATEMENT = Statement(unit="who", epsilon=1.0, delta=1e-6, plan="")
 
@@ -119,11 +126,11 @@ def test_each_held_out_example_is_scored_alone(tmp_path: pathlib.Path) -> None:
     made = artefact.Artefact(
         task=asked, encoder=encoder, parameters=np.zeros(3), whitening=np.eye(encoder.width), privacy=STATEMENT, path={}
     )
-    counted = one._counted(made, examples(20))
+    counted = one._celled(made, examples(20))
     assert set(counted.column("cell").to_pylist()) == set(counted.slice(0, 7).column("cell").to_pylist())
     assert len(set(counted.column("cell").to_pylist())) == 2  # one for each label
     assert (
-        one._counted(made, examples(20).slice(3, 1)).column("cell").to_pylist()
+        one._celled(made, examples(20).slice(3, 1)).column("cell").to_pylist()
         == counted.column("cell")[3:4].to_pylist()
     )
 
@@ -141,9 +148,10 @@ def test_everything_that_later_steps_read_is_kept_before_they_begin(tmp_path: pa
     draws = Watched()
     fitted(examples(), tmp_path / "a", draws)
     parts = ["model.users", "model.bins", "model.vocabulary.kind", "model.moments"]
-    assert sorted(draws.order[:4]) == sorted(parts)
-    assert draws.order[3] == "model.moments"
-    assert draws.order[4:] == [f"model.step-{step}" for step in range(1, 7)]
+    assert draws.order[0] == "model.features"
+    assert sorted(draws.order[1:5]) == sorted(parts)
+    assert draws.order[4] == "model.moments"
+    assert draws.order[5:] == [f"model.step-{step}" for step in range(1, 7)]
 
 
 def test_the_sizes_of_what_is_kept_say_nothing_of_the_rows(tmp_path: pathlib.Path) -> None:
@@ -202,3 +210,99 @@ def test_samples_of_units_and_features_as_they_are_work_too(tmp_path: pathlib.Pa
     accuracy = found.evaluation.measures["accuracy"].value
     assert accuracy is not None
     assert accuracy > 0.75
+
+
+@pytest.mark.parametrize("label", ["binary", "number"])
+@pytest.mark.parametrize("whiten", [True, False])
+def test_models_are_trained_over_codes_and_without_a_compiler_over_columns_to_the_same_end(
+    whiten: bool, label: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before noise, at the draws of the first run, both read the same moments and the same sums of gradients."""
+    declared = BinaryLabel(column="y") if label == "binary" else NumberLabel(column="y", min_value=0, max_value=2)
+    features = {
+        "x": Number(column="x", min_value=0, max_value=1, bins=4, scaled=True),
+        "kind": Category(column="kind", most=3),
+    }
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": task(whiten=whiten, label=declared, features=features)})
+    over_codes = audited.Noting(plan.round(1).stages)
+    coded = fitted(examples(), tmp_path / "a", InMemory(), plan, over_codes)
+    assert {path.suffix for path in (tmp_path / "a").iterdir()} == {".codes", ".scaled", ".labels", ".products"}
+    monkeypatch.setattr(of_task, "compiles", lambda: False)
+    over_columns = audited.Noting(plan.round(1).stages, over_codes.seen)
+    plain = fitted(examples(), tmp_path / "b", InMemory(), plan, over_columns)
+    assert ".rows" in {path.suffix for path in (tmp_path / "b").iterdir()}
+    assert coded.artefact.parameters.tolist() == plain.artefact.parameters.tolist()
+    assert over_codes.seen.given == over_columns.seen.given
+    for stage in ("model", *["model.moments"] * whiten):
+        for found, expected in zip(over_codes.seen.read[stage], over_columns.seen.read[stage], strict=True):
+            assert np.linalg.norm(found - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+def test_the_evaluation_counts_a_rare_example_of_a_unit_as_rarely_as_it_is_rare(tmp_path: pathlib.Path) -> None:
+    """Units with 31 equal false examples and a true one: one of each unit counts, and one in 32 of them is true."""
+    asked = task(max_examples_per_unit=32, features={"x": Number(column="x", min_value=0, max_value=1, edges=[0.5])})
+    plan, units = Plan(epsilon=8, delta=1e-5, stages={"model": asked}), 4000
+    rows = pa.table({
+        "who": np.repeat(np.arange(units), 32),
+        "x": np.zeros(32 * units),
+        "y": np.arange(32 * units) % 32 == 0,
+    })  # fmt: skip
+    noting = audited.Noting(plan.round(1).stages)
+    fitted(rows, tmp_path / "a", InMemory(), plan, noting)
+    (read,) = noting.seen.read["model.evaluation"]
+    assert not isinstance(read, np.ndarray)
+    cells = {key[2]: count for key, count in read.items() if len(key) == 3}
+    held_out = int(split([pa.array(np.arange(units))], key=b"key", held_out=0.2).sum())
+    assert sum(cells.values()) == held_out
+    true = sum(count for cell, count in cells.items() if cell >= asked.evaluation_cells)
+    # About 800 units: a deviation of 0.0062. The salt is fixed; one example of each cell would be a half.
+    assert true / held_out == pytest.approx(1 / 32, abs=7 * 0.0062)
+
+
+def test_a_run_that_version_0_1_0_began_goes_on_with_its_features(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it kept is about bins between quantiles, and about all columns. Any other run says that it began with these."""
+    monkeypatch.setattr(sharing, "NOW", sharing.SECOND)
+    plan, draws, formerly = Plan(epsilon=8, delta=1e-5, stages={"model": task()}), InMemory(), InMemory()
+    first = fitted(examples(), tmp_path / "a", draws, plan)
+    assert draws.get("model.features") == fit.FEATURES
+    for name in ("model.bins", "model.users", "model.vocabulary.kind", "model.moments"):
+        formerly.keep(name, draws.get(name) or b"")
+    again = fitted(examples(), tmp_path / "b", formerly, plan)
+    assert formerly.get("model.features") is None
+    (quantiles,) = pyarrow.parquet.read_table(io.BytesIO(draws.get("model.bins") or b"")).column("x").to_pylist()
+    assert again.artefact.encoder.edges["x"] == pytest.approx(np.maximum.accumulate(quantiles))
+    # The place of a category that was not found has noise for a weight, as it had then.
+    free = again.artefact.encoder.names.index("kind: free place 1")
+    for fitted_once, any_weight in ((first, False), (again, True)):
+        assert fitted_once.artefact.whitening is not None
+        assert fitted_once.artefact.whitening[free].any() == any_weight
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_everything_is_compiled_before_any_unit_is_read(
+    rate: float, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loops are compiled for the types that they meet: were some met with units alone, these would decide if a run succeeds."""
+    features = {"x": Number(column="x", min_value=0, max_value=1, edges=[0.5], scaled=True)}
+    asked = task(features=features, max_examples_per_unit=40, steps=Steps(steps=2, sampling_rate=rate))
+    plan = Plan(epsilon=8, delta=1e-5, stages={"model": asked})
+    fresh = {name: compiled(of.py_func) for name, of in vars(coded_loops).items() if hasattr(of, "py_func")}
+    for name, program in fresh.items():
+        monkeypatch.setattr(coded_loops, name, program)
+    rows = examples(200)
+    short = fit_of(rows, tmp_path / "a", InMemory(), plan)
+    short.refuse_unfit()
+    before = {name: set(program.signatures) for name, program in fresh.items()}
+    assert sum(map(len, before.values())) >= 6
+    short.run(STATEMENT)
+    long = pa.concat_tables([rows] * 20)  # of units with 40 examples no products are kept
+    fit_of(long, tmp_path / "b", InMemory(), plan).run(STATEMENT)
+    assert {name: set(program.signatures) for name, program in fresh.items()} == before
+
+
+def test_a_compiler_that_does_not_fit_the_other_libraries_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba refuses to be imported beside a NumPy that is too new for it."""
+    monkeypatch.setitem(sys.modules, "dp_pipelines.training.kernels.coded_linear", None)
+    assert isinstance(of_task.kernel_of(task(), b"key"), LinearKernel)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dp_pipelines.noise import alias_tables, entropy
 from dp_pipelines.noise.poisson_samples import PoissonSampler
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, NumberLabel, Steps
-from dp_pipelines.training import trainer
+from dp_pipelines.training import threads, trainer
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kernels.exact_sums import SLACK
@@ -140,8 +140,8 @@ def test_how_many_threads_work_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(trainer, "UNITS_PER_CHUNK", 7)
     units, parameters = ordinary(200, WIDTH, np.random.default_rng(5)), np.ones(WIDTH)
     found = []
-    for threads in (1, 2, 5):
-        monkeypatch.setattr(trainer.os, "cpu_count", lambda threads=threads: threads)
+    for many in (1, 2, 5):
+        monkeypatch.setattr(threads.os, "cpu_count", lambda many=many: many)
         found.append(trainer._sum(KERNEL, Few(units, WIDTH), parameters, 2.0, PoissonSampler(1.0)).tolist())
     assert found[0] == found[1] == found[2]
 
@@ -240,7 +240,7 @@ class Noted(Few):
 def test_the_units_of_each_step_are_the_next_draw_of_its_sampler_and_of_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trainer.os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 1)
     few, steps = Noted(ordinary(50, WIDTH, np.random.default_rng(9)), WIDTH), Steps(steps=12, sampling_rate=0.5)
     noise = NoisySum(size=WIDTH, norm=2.0, multiplier=Fraction(1), slack=SLACK)
     sampler, same = PoissonSampler(0.5, Counted()), PoissonSampler(0.5, Counted())

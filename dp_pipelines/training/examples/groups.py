@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from dp_pipelines.kernels.columns import gather
 from dp_pipelines.plan_stages.training_parts import HELD_OUT, TRAINING
 from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.training.examples.coded import CodedExamples, Multiply, WritesCodes
 from dp_pipelines.training.examples.split import answers_of
 from dp_pipelines.training.examples.store import Encodes, Examples
 
 Tables = Callable[[], Iterator[pa.Table]]
 Flags = NDArray[np.bool_]
+Stored = Examples | CodedExamples
 
 
 def refuse_other(stage: StagePlan, group: str) -> None:
@@ -106,6 +108,12 @@ class TrainingUnits(_Divided):
         """
         return TrainingExamples(Examples.write(folder, name, self.rows_for(stage), encoder, self._all.unit))
 
+    def coded(
+        self, stage: StagePlan, folder: str | os.PathLike[str], name: str, encoder: WritesCodes
+    ) -> "TrainingExamples":
+        """These examples as codes. Arguments as for `encoded`."""
+        return TrainingExamples(CodedExamples.write(folder, name, self.rows_for(stage), encoder, self._all.unit))
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeldOutUnits(_Divided):
@@ -123,9 +131,9 @@ class TrainingExamples:
     """Encoded examples of the training units. Their number is private, and nothing here reveals it."""
 
     group: ClassVar[str] = TRAINING
-    _examples: Examples
+    _examples: Stored
 
-    def rows_for(self, stage: StagePlan) -> Examples:
+    def rows_for(self, stage: StagePlan) -> Stored:
         """The examples, for a stage whose records name the training units.
 
         Raises:
@@ -135,5 +143,11 @@ class TrainingExamples:
         return self._examples
 
     def times(self, folder: str | os.PathLike[str], name: str, matrix: NDArray[np.float64]) -> "TrainingExamples":
-        """The same examples, each row of features times a matrix: see `Examples.times`."""
+        """The same encoded examples, each row of features times a matrix: see `Examples.times`."""
+        assert isinstance(self._examples, Examples)
         return TrainingExamples(self._examples.times(folder, name, matrix))
+
+    def with_products(self, folder: str | os.PathLike[str], name: str, multiply: Multiply) -> "TrainingExamples":
+        """The same coded examples, each unit with the products of its rows: see `CodedExamples.with_products`."""
+        assert isinstance(self._examples, CodedExamples)
+        return TrainingExamples(self._examples.with_products(folder, name, multiply))

@@ -75,11 +75,12 @@ class Chunk:
         return len(self.starts) - 1
 
 
-class _Mapped:
+class Mapped:
     """A file of numbers as an array, read from disk on access."""
 
     def __init__(self, path: pathlib.Path, kind: type, shape: tuple[int, ...]) -> None:
         self.array: NDArray[Any] = np.empty(shape, kind)
+        self.array.flags.writeable = False  # as those of files: loops are compiled for one kind
         self._path = path
         self._map: mmap.mmap | None = None
         if math.prod(shape):
@@ -140,8 +141,8 @@ class Examples:
     def __init__(self, features: pathlib.Path, labels: pathlib.Path, starts: Places, width: int) -> None:
         rows = int(starts[-1])
         self._starts, self._labels_path = starts, labels
-        self._features = _Mapped(features, np.float32, (rows, width))
-        self._labels = _Mapped(labels, np.float64, (rows,))
+        self._features = Mapped(features, np.float32, (rows, width))
+        self._labels = Mapped(labels, np.float64, (rows,))
         self._touched = 0
 
     @property
@@ -179,10 +180,10 @@ class Examples:
         """
         rows_path, labels_path = (pathlib.Path(folder) / f"{name}.{kind}" for kind in ("rows", "labels"))
         sizes: list[Places] = [np.zeros(1, np.int64)]
-        with _Writing(rows_path) as rows, _Writing(labels_path) as labels:
+        with Writing(rows_path) as rows, Writing(labels_path) as labels:
             for table in tables:
                 found = encoder.labels(table)
-                kept, counts = _by_unit(table, unit, ~np.isnan(found))
+                kept, counts = by_unit(table, unit, ~np.isnan(found))
                 portion = max(1, PORTION // encoder.width)
                 for begin in range(0, len(kept), portion):
                     rows.write(encoder.encode(gather.take_rows(table, kept[begin : begin + portion])), encoder.width)
@@ -204,7 +205,7 @@ class Examples:
         """
         (whole, exponent), largest = whole_numbers(matrix), 2.0**FEATURE_BITS
         rows_path, portion = pathlib.Path(folder) / f"{name}.rows", max(1, PORTION // max(matrix.shape))
-        with _Writing(rows_path) as rows:
+        with Writing(rows_path) as rows:
             for begin in range(0, self.rows, portion):
                 features = self._features.array[begin : begin + portion]
                 numbers = np.rint(features.astype(np.float64) * largest)
@@ -259,7 +260,7 @@ def whole_numbers(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], int
     return np.rint(np.ldexp(matrix, exponent)), exponent
 
 
-def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> tuple[Places, Places]:
+def by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> tuple[Places, Places]:
     """The positions of kept rows, grouped by unit, and the number of rows of each unit."""
     columns = [keys.plain_unit(table.column(name)) for name in unit]
     for column in columns:
@@ -273,14 +274,14 @@ def _by_unit(table: pa.Table, unit: Sequence[str], kept: NDArray[np.bool_]) -> t
     return places[order], counts[counts > 0].astype(np.int64)
 
 
-class _Writing:
+class Writing:
     """A private file that is written completely or not at all."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self._path = path
         self._temporary = path.with_name(f".{path.name}.{attempt_name()}{UNFINISHED}")
 
-    def __enter__(self) -> "_Writing":
+    def __enter__(self) -> "Writing":
         descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         self._file = os.fdopen(descriptor, "wb", buffering=0)
         return self

@@ -36,6 +36,7 @@ from dp_pipelines.query.train_model import (
     TrainModel,
 )
 from dp_pipelines.training.features import category_values, input_types
+from dp_pipelines.training.features.code_layout import CodeLayout, Codes, Steps
 from dp_pipelines.training.features.input_types import wrong_types as wrong_types
 
 STEPS = 2.0**16
@@ -128,6 +129,16 @@ class Encoder:
         scaled = sum(feature.scaled for feature in self.features.values() if isinstance(feature, Number))
         return math.nextafter(math.sqrt(1 + len(self.features) + scaled), math.inf)
 
+    @property
+    def one_of(self) -> tuple[tuple[int, ...], ...]:
+        """For each feature the columns of which every row has exactly one; its scaled value is not among them."""
+        found, at = [], 1
+        for feature in self.features.values():
+            scaled = isinstance(feature, Number) and feature.scaled
+            found.append(tuple(range(at, at + feature.width - scaled)))
+            at += feature.width
+        return tuple(found)
+
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """A readable, unique name for each column."""
@@ -152,26 +163,76 @@ class Encoder:
         Raises:
             RequestError: a column is missing, or its type does not fit the declaration (public facts).
         """
-        _refuse(input_types.of_features(table.schema, self.features))
         matrix = np.zeros((table.num_rows, self.width), np.float32)
         matrix[:, 0] = 1
         rows, at = np.arange(table.num_rows), 1
+        for feature, (places, steps) in zip(self.features.values(), self._found(table), strict=True):
+            matrix[rows, at + places] = 1
+            at += feature.width
+            if steps is not None:
+                matrix[:, at - 1] = steps / STEPS
+        return matrix
+
+    @functools.cached_property
+    def layout(self) -> CodeLayout:
+        """How `codes` writes a row."""
+        return layout_of(self.features)
+
+    def codes(self, table: pa.Table) -> tuple[Codes, Steps]:
+        """The same rows as `encode`, in a few bytes: the codes of `layout`, and scaled values in steps of 2**-16.
+
+        Args, raises: as for `encode`.
+
+        Returns:
+            (rows, layout.bytes), and (rows, scaled values).
+        """
+        found = self._found(table)
+        steps = [own.astype(np.int32) for _, own in found if own is not None]
+        codes = self.layout.coded([places for places, _ in found], table.num_rows)
+        return codes, np.stack(steps, axis=1) if steps else np.zeros((table.num_rows, 0), np.int32)
+
+    def products(self, table: pa.Table, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Each row times weights, added up in the order of the columns, so that it depends on that row alone, bit for bit.
+
+        Args:
+            table: as for `encode`.
+            weights: (width, outputs).
+
+        Returns:
+            (rows, outputs).
+        """
+        total, at = np.repeat(weights[:1], table.num_rows, axis=0), 1
+        found = self._found(table)
+        with np.errstate(all="ignore"):  # weights may be infinite: no row may decide whether a warning is printed
+            for feature, (places, steps) in zip(self.features.values(), found, strict=True):
+                total += weights[at + places]
+                at += feature.width
+                if steps is not None:
+                    total += (steps / STEPS)[:, None] * weights[at - 1]
+        return total
+
+    def _found(self, table: pa.Table) -> list[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
+        """For each feature, which of its columns is 1 in each row, and the scaled value in steps, if there is one."""
+        _refuse(input_types.of_features(table.schema, self.features))
+        found: list[tuple[NDArray[np.int64], NDArray[np.float64] | None]] = []
         for name, feature in self.features.items():
             column = keys.one_array(table.column(feature.column))
-            if isinstance(feature, Number):
-                numbers, nulls = numbers_and_nulls(keys.plain(column))
-                numbers = np.clip(numbers, feature.min_value, feature.max_value)
-                cells = np.searchsorted(np.array(self._cuts(name)), numbers, side="right")
-                missing = np.zeros(len(rows), np.bool_) if nulls is None else nulls
-                matrix[rows, at + np.where(missing, feature.cells, cells)] = 1
-                if feature.scaled:
-                    part = (numbers - feature.min_value) / (feature.max_value - feature.min_value)
-                    matrix[:, at + feature.cells + 1] = np.where(missing, 0.0, np.rint(part * STEPS) / STEPS)
-            else:
+            if isinstance(feature, Category):
                 places = category_values.places(column, self._listed(name))
-                matrix[rows, at + np.where(places < 0, feature.width - 1, places)] = 1
-            at += feature.width
-        return matrix
+                found.append((np.where(places < 0, feature.width - 1, places).astype(np.int64), None))
+                continue
+            numbers, nulls = numbers_and_nulls(keys.plain(column))
+            numbers = np.clip(numbers, feature.min_value, feature.max_value)
+            cells = np.searchsorted(np.array(self._cuts(name)), numbers, side="right").astype(np.int64)
+            steps = None
+            if feature.scaled:
+                part = (numbers - feature.min_value) / (feature.max_value - feature.min_value)
+                steps = np.rint(part * STEPS)
+            if nulls is not None:
+                cells = np.where(nulls, feature.cells, cells)
+                steps = None if steps is None else np.where(nulls, 0.0, steps)
+            found.append((cells, steps))
+        return found
 
     def labels(self, table: pa.Table) -> NDArray[np.float64]:
         """The label of each row: 0 or 1, the index of the class, or the clipped number; NaN if there is none.
@@ -232,6 +293,17 @@ class Encoder:
         feature = self.features[name]
         assert isinstance(feature, Category)
         return self.vocabulary[name] if feature.categories is None else feature.categories
+
+
+def layout_of(features: Mapping[str, Feature]) -> CodeLayout:
+    """How rows of some features are written as codes: it follows from what is declared.
+
+    >>> layout_of({"x": Number(column="x", min_value=0, max_value=1, bins=4, scaled=True)}).hot
+    (5,)
+    """
+    scaled = tuple(isinstance(feature, Number) and feature.scaled for feature in features.values())
+    hot = (feature.width - own for feature, own in zip(features.values(), scaled, strict=True))
+    return CodeLayout(hot=tuple(hot), scaled=scaled)
 
 
 def _edges(name: str, feature: Number, given: Mapping[str, Sequence[float]]) -> tuple[float, ...]:

@@ -61,6 +61,16 @@ def of_label(schema: pa.Schema, label: Label) -> dict[str, RequestError]:
     return {"label": error}
 
 
+def whole_columns(schema: pa.Schema) -> frozenset[str]:
+    """The columns whose type holds whole numbers or truths alone.
+
+    >>> sorted(whole_columns(pa.schema([("n", pa.int16()), ("x", pa.float64()), ("b", pa.bool_())])))
+    ['b', 'n']
+    """
+    plain = {name: keys.plain_type(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+    return frozenset(name for name, kind in plain.items() if pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
 def _of_column(schema: pa.Schema, name: str, declared: Sequence[Any] | None) -> RequestError | None:
     """What is wrong with a column of numbers (`declared` is None) or of categories."""
     field = f"column {name!r}"

@@ -10,13 +10,16 @@ noise (`training.gaussian_noise`).
 # Entries off the diagonal are multiplied by sqrt(2). So the vector has the L2 norm of the whole symmetric matrix, and
 # the noise is the same in every direction.
 
+import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dp_pipelines.training.examples.coded import CodedChunk
+from dp_pipelines.training.features.code_layout import CodeLayout
 from dp_pipelines.training.kept_draws import Released
 from dp_pipelines.training.kernels.exact_sums import SLACK as ROUNDING
 from dp_pipelines.training.kernels.exact_sums import Total
@@ -50,6 +53,25 @@ class HasChunks(Protocol):
         ...
 
 
+@runtime_checkable
+class HasCodedChunks(Protocol):
+    """Coded examples by fixed chunks of whole units: `examples.coded.CodedExamples`."""
+
+    @property
+    def width(self) -> int:
+        """The number of columns that the codes stand for."""
+        ...
+
+    @property
+    def layout(self) -> CodeLayout:
+        """What the codes stand for."""
+        ...
+
+    def chunks(self, units_per_chunk: int) -> Iterator[CodedChunk]:
+        """All units, this many at a time."""
+        ...
+
+
 def size(width: int) -> int:
     """The number of coordinates of the vector: the matrix from its diagonal up.
 
@@ -64,25 +86,35 @@ def norm(row_norm: float) -> float:
     return row_norm**2
 
 
-def clipped_moments(examples: HasChunks, row_norm: float) -> Floats:
+def clipped_moments(examples: HasChunks | HasCodedChunks, row_norm: float) -> Floats:
     """The sum over units of the mean of x x' over the unit's examples.
 
     Args:
-        examples: of fewer than `exact_sums.MOST_UNITS` units. A row that is not finite counts as zero.
+        examples: of fewer than `exact_sums.MOST_UNITS` units. A row that is not finite counts as zero. Coded ones need
+            no matrix products: see `coded_moments`.
         row_norm: longer rows are scaled down to it.
 
     Returns:
         float64 (size(width),): release it with norm `norm(row_norm)` and slack `SLACK`.
     """
+    if isinstance(examples, HasCodedChunks):
+        from dp_pipelines.training.features.coded_moments import matrix_of
+
+        return _vector(matrix_of(examples))
     width = examples.width
     found = Total(width * width)
+    chunk: Any
     for chunk in examples.chunks(UNITS):
         of_chunk = np.zeros((width, width))
         for rows in _whole_rows(chunk.features, chunk.starts, row_norm):
             of_chunk += rows.T @ rows
         found.add(of_chunk.ravel())
     matrix = found.value().reshape(width, width) * (norm(row_norm) * 2.0 ** (-2 * _BITS))
-    return _weights(width) * matrix[np.triu_indices(width)]
+    return _vector(matrix)
+
+
+def _vector(matrix: Floats) -> Floats:
+    return _weights(len(matrix)) * matrix[np.triu_indices(len(matrix))]
 
 
 def _whole_rows(features: NDArray[np.float32], starts: NDArray[np.int64], row_norm: float) -> Iterator[Floats]:
@@ -110,40 +142,50 @@ def _weights(width: int) -> Floats:
     return np.where(rows == columns, 1.0, math.sqrt(2))
 
 
-def whitening(noisy: Floats, units: Released, noise_stddev: float) -> Floats:
-    """The regularised inverse root of the moments, from released numbers alone. It multiplies rows of features.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Directions:
+    """The main directions of the features, from released numbers alone.
+
+    Args:
+        moments: of the features along these directions, at least 0: (width,).
+        vectors: the directions, in columns: (width, width).
+        ridge: what is added to the moments.
+    """
+
+    moments: Floats
+    vectors: Floats
+    ridge: float
+
+    @property
+    def whitening(self) -> Floats:
+        """The regularised inverse root of the moments: (width, width), symmetric, finite. It multiplies rows of features.
+
+        >>> found = directions(np.array([400.0, 0.0, 100.0]), 100.0, 0.0)
+        >>> np.round(found.whitening, 6).tolist()
+        [[0.5, 0.0], [0.0, 1.0]]
+        """
+        matrix = (self.vectors / np.sqrt(self.moments + self.ridge)) @ self.vectors.T
+        result: Floats = (matrix + matrix.T) / 2
+        return result
+
+    @property
+    def effective_width(self) -> float:
+        """How many directions of the features rise above the noise: the mean of the squared norm of a whitened row.
+
+        >>> round(directions(np.array([400.0, 0.0, 0.0]), 100.0, 0.0).effective_width, 6)
+        1.0
+        """
+        return float(np.sum(self.moments / (self.moments + self.ridge)))
+
+
+def directions(noisy: Floats, units: Released, noise_stddev: float) -> Directions:
+    """The main directions of the features.
 
     Args:
         noisy: the release of `clipped_moments`.
         units: the released number of units; a number below 1 counts as 1.
         noise_stddev: of a coordinate of `noisy`.
-
-    Returns:
-        float64 (width, width), symmetric, finite.
-
-    >>> np.round(whitening(np.array([400.0, 0.0, 100.0]), 100.0, 0.0), 6).tolist()
-    [[0.5, 0.0], [0.0, 1.0]]
     """
-    values, vectors, ridge = _directions(noisy, units, noise_stddev)
-    matrix = (vectors / np.sqrt(values + ridge)) @ vectors.T
-    result: Floats = (matrix + matrix.T) / 2
-    return result
-
-
-def effective_width(noisy: Floats, units: Released, noise_stddev: float) -> float:
-    """How many directions of the features rise above the noise: the mean of the squared norm of a whitened row.
-
-    Args: as for `whitening`.
-
-    >>> round(effective_width(np.array([400.0, 0.0, 0.0]), 100.0, 0.0), 6)
-    1.0
-    """
-    values, _, ridge = _directions(noisy, units, noise_stddev)
-    return float(np.sum(values / (values + ridge)))
-
-
-def _directions(noisy: Floats, units: Released, noise_stddev: float) -> tuple[Floats, Floats, float]:
-    """The moments of the features' main directions, these directions, and what is added to the moments."""
     width = (math.isqrt(8 * len(noisy) + 1) - 1) // 2
     divisor = max(1.0, units)
     upper = np.zeros((width, width))
@@ -153,4 +195,4 @@ def _directions(noisy: Floats, units: Released, noise_stddev: float) -> tuple[Fl
     # The eigenvalues of the noise alone reach about twice this (Wigner), so directions below it are not stretched
     # fully.
     ridge = noise_stddev / divisor * math.sqrt(width / 2)
-    return values, vectors, max(ridge, 1e-9 * float(values.max()), 1e-12)
+    return Directions(values, vectors, max(ridge, 1e-9 * float(values.max()), 1e-12))

@@ -7,19 +7,14 @@ is compiled with reassociation or contraction. Not covered: the last bit of matr
 (`mlp.MLPKernel.check_places`); why the result is private (docs/proofs/training_mlp.md).
 """
 
-# Why compile? NumPy does one operation at a time and takes Python's lock for each, so two threads wait for each other
-# most of the time. These loops hold no lock. The first call in a process compiles, which takes some seconds.
-
-import contextlib
 import math
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  # what products call: loaded now, so that its threads can be limited
-from numba.core.caching import FunctionCache
 from numpy.typing import NDArray
+
+from dp_pipelines.training.kernels.compiled import compiled
 
 Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -38,32 +33,6 @@ LONGEST_HIDDEN = BLOCK * (1 + 2.0**-11)
 """The squared length of a row of hidden units, at most: each is at most 1 + 2**-12."""
 
 ONE = np.float32(1)
-
-
-class Cache(FunctionCache):
-    """Numba's cache, but treats one that cannot be read or written as missing: no training fails because of it."""
-
-    def load_overload(self, *given: Any) -> Any:
-        """The compiled code from before, if any."""
-        try:
-            return super().load_overload(*given)  # type: ignore[no-untyped-call]
-        except Exception:  # half a file, another user's, of another kind
-            with contextlib.suppress(Exception):
-                self.flush()  # type: ignore[no-untyped-call]
-            return None
-
-    def save_overload(self, *given: Any) -> None:
-        """Keep compiled code if possible."""
-        with contextlib.suppress(Exception):
-            super().save_overload(*given)  # type: ignore[no-untyped-call]
-
-
-def compiled(function: Callable[..., Any]) -> Any:
-    """The function, compiled at its first call; the compiled code is kept beside this file, or in another allowed place."""
-    program: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    with contextlib.suppress(RuntimeError):  # no folder can be written to
-        program._cache = Cache(function)  # type: ignore[no-untyped-call]  # as its `enable_caching` does
-    return program
 
 
 @compiled

@@ -1,8 +1,8 @@
 """The kernel of a task, which computes clipped gradient sums for its kind of model.
 
 In: a task, public bytes that fix the initial parameters. Out: a kernel (`trainer.Kernel`). Holds: Numba and JAX are
-imported only for models that need them; a machine that cannot train a model is refused here, whether or not any unit
-follows.
+imported only for models that use them; without Numba a linear model is trained over columns instead of codes, which is
+as private and slower; a machine that cannot train a model is refused here, whether or not any unit follows.
 """
 
 from typing import TYPE_CHECKING
@@ -11,8 +11,9 @@ import numpy as np
 
 from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
+from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.kernels.linear import LinearKernel
-from dp_pipelines.training.libraries import refuse_missing
+from dp_pipelines.training.libraries import compiles, refuse_missing
 
 if TYPE_CHECKING:
     from dp_pipelines.training.trainer import Kernel
@@ -30,7 +31,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
-        return LinearKernel(width=task.width, label=task.label)
+        return _coded(task) if compiles() else LinearKernel(width=task.width, label=task.label)
     refuse_missing(task.model)
     if isinstance(task.model, MLP):
         from dp_pipelines.training.kernels.mlp import MLPKernel
@@ -47,3 +48,14 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     for alone in (True, False):
         scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
     return other
+
+
+def _coded(task: TrainModel) -> "Kernel":
+    """A linear model over codes; over columns where Numba is installed and does not fit the other libraries."""
+    try:
+        from dp_pipelines.training.kernels.coded_linear import CodedLinear
+    except ImportError:
+        return LinearKernel(width=task.width, label=task.label)
+    linear = CodedLinear(layout=layout_of(task.features), label=task.label)
+    linear.compile(sampled=task.steps.sampling_rate < 1)
+    return linear

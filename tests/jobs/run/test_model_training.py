@@ -18,7 +18,7 @@ import pytest
 
 from dp_pipelines.ledger import events
 from dp_pipelines.training import artefact, fit
-from dp_pipelines.training.examples import bounded_examples, store
+from dp_pipelines.training.examples import bounded_examples, coded
 from tests.helpers.small_disks import SmallDisk
 from tests.jobs.conftest import Said, Shop, stage
 from tests.jobs.run.test_ledgered_run import KILLED, opened
@@ -229,7 +229,7 @@ def test_what_fails_while_training_says_nothing_of_the_rows(
 STEPS = {
     "examples": (bounded_examples, "write"),
     "spilled rows": (bounded_examples, "spill"),
-    "numbers": (store.Examples, "times"),
+    "numbers": (coded.CodedExamples, "with_products"),
     "artefact": (fit, "write"),
 }
 

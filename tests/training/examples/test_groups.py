@@ -163,6 +163,7 @@ def test_records_of_no_group_of_several_or_none_at_all_get_nothing() -> None:
 
 def test_encoded_examples_keep_their_group(tmp_path: pathlib.Path) -> None:
     from dp_pipelines.training.features.encoder import Encoder
+    from dp_pipelines.training.kernels.coded_linear import CodedLinear
 
     parts = stages()
     encoder = Encoder.of(task(), edges={"x": (0.2, 0.5, 0.8)}, vocabulary={"kind": ("a", "b")})
@@ -171,12 +172,22 @@ def test_encoded_examples_keep_their_group(tmp_path: pathlib.Path) -> None:
         training.encoded(parts["model.evaluation"], tmp_path, "rows", encoder)
     encoded = training.encoded(parts["model"], tmp_path, "rows", encoder)
     whitened = encoded.times(tmp_path, "white", np.eye(encoder.width))
-    for each in (encoded, whitened):
+    with pytest.raises(AssertionError):
+        training.coded(parts["model.evaluation"], tmp_path, "codes", encoder)
+    coded = training.coded(parts["model"], tmp_path, "codes", encoder)
+    kernel = CodedLinear(layout=encoder.layout, label=task().label)
+    multiplied = coded.with_products(tmp_path, "products", kernel.multiply)
+    for each in (encoded, whitened, coded, multiplied):
         assert each.rows_for(parts["model.moments"]).units > 0
         with pytest.raises(AssertionError):
             each.rows_for(parts["model.evaluation"])
     # How many examples there are is private, and nothing says it but to a stage that may read them.
-    assert {name for name in dir(encoded) if not name.startswith("_")} == {"group", "rows_for", "times"}
+    assert {name for name in dir(encoded) if not name.startswith("_")} == {
+        "group",
+        "rows_for",
+        "times",
+        "with_products",
+    }
 
 
 # One place for each thing, by the source.
@@ -194,7 +205,7 @@ ONE_PLACE = {
 }
 """Who calls what: only the audit, which reads no data, beside the one place."""
 
-DOORS = {"NoisySum", "PoissonSampler", "draw_release", "Examples"}
+DOORS = {"NoisySum", "PoissonSampler", "draw_release", "Examples", "CodedExamples"}
 """What `fit` does not name: it draws through `training.drawing`, and gets examples from `training.examples.groups`."""
 
 

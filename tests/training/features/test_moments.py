@@ -80,20 +80,20 @@ def correlated(made: np.random.Generator, units: int = 400) -> list[Unit]:
 def test_without_noise_whitened_rows_have_unit_moments() -> None:
     units = correlated(np.random.default_rng(2))
     vector = moments.clipped_moments(Few(units, WIDTH), 100.0)
-    found = moments.whitening(vector, len(units), 0.0)
+    found = moments.directions(vector, len(units), 0.0).whitening
     whitened = [(rows @ found, labels) for rows, labels in units]
     assert plain(whitened) / len(units) == pytest.approx(np.eye(WIDTH), abs=0.01)
-    assert moments.effective_width(vector, len(units), 0.0) == pytest.approx(WIDTH, abs=1e-4)
+    assert moments.directions(vector, len(units), 0.0).effective_width == pytest.approx(WIDTH, abs=1e-4)
 
 
 def test_columns_that_are_always_zero_do_no_harm() -> None:
     units = correlated(np.random.default_rng(3))
     wide = [(np.concatenate([rows, np.zeros((3, 2), np.float32)], axis=1), labels) for rows, labels in units]
     vectors = [moments.clipped_moments(Few(each, each[0][0].shape[1]), 100.0) for each in (units, wide)]
-    narrow, padded = (moments.whitening(vector, len(units), 0.0) for vector in vectors)
+    narrow, padded = (moments.directions(vector, len(units), 0.0).whitening for vector in vectors)
     assert np.isfinite(padded).all()
     assert padded[:WIDTH, :WIDTH] == pytest.approx(narrow, rel=1e-3, abs=1e-4)
-    assert moments.effective_width(vectors[1], len(units), 0.0) == pytest.approx(WIDTH, abs=1e-3)
+    assert moments.directions(vectors[1], len(units), 0.0).effective_width == pytest.approx(WIDTH, abs=1e-3)
 
 
 @given(
@@ -104,7 +104,7 @@ def test_columns_that_are_always_zero_do_no_harm() -> None:
 def test_whatever_was_released_the_matrix_is_finite_and_symmetric(
     noise: list[float], units: float, stddev: float
 ) -> None:
-    found = moments.whitening(np.array(noise), units, stddev)
+    found = moments.directions(np.array(noise), units, stddev).whitening
     assert found.shape == (WIDTH, WIDTH)
     assert np.isfinite(found).all()
     assert (found == found.T).all()
@@ -115,12 +115,14 @@ def test_directions_below_the_noise_are_left_short() -> None:
     width, units, stddev = 60, 1000.0, 50.0
     noise = made.normal(size=moments.size(width)) * stddev
     noise[0] += units  # one direction with a moment of 1
-    assert moments.effective_width(noise, units, stddev) < width / 2
-    found = moments.whitening(noise, units, stddev)
+    assert moments.directions(noise, units, stddev).effective_width < width / 2
+    found = moments.directions(noise, units, stddev).whitening
     ridge = stddev / units * math.sqrt(width / 2)
     assert np.linalg.norm(found, 2) <= 1 / math.sqrt(ridge) * (1 + 1e-9)
 
 
 def test_the_same_release_gives_the_same_matrix() -> None:
     noisy = np.random.default_rng(5).normal(size=moments.size(40)) * 100
-    assert (moments.whitening(noisy, 10.0, 1.0) == moments.whitening(noisy.copy(), 10.0, 1.0)).all()
+    assert (
+        moments.directions(noisy, 10.0, 1.0).whitening == moments.directions(noisy.copy(), 10.0, 1.0).whitening
+    ).all()

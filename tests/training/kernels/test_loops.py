@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dp_pipelines.query.train_model import ClassLabel
-from dp_pipelines.training.kernels import loops, network
+from dp_pipelines.training.kernels import compiled, loops, network
 from dp_pipelines.training.kernels.loops import BLOCK
 from dp_pipelines.training.kernels.mlp import MLPKernel
 from dp_pipelines.training.kernels.passes import Desk
@@ -141,7 +141,7 @@ def test_a_cache_that_cannot_be_written_stops_no_training(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    program = loops.compiled(loops._longest.py_func)
+    program = compiled.compiled(loops._longest.py_func)
     shutil.rmtree(tmp_path)
     tmp_path.write_bytes(b"no folder")
     assert program(np.ones((2, 3), np.float32)) == 3

@@ -1,0 +1,142 @@
+"""Which columns of the features are told apart from nothing by their released moments; the others are dropped.
+
+In: released second moments, the released number of units, the known noise. Out: the columns that stand out; a whitening matrix
+that gives all others no weight. Holds: all of it is post-processing of the release; the
+constant stays. A column is dropped for all examples alike: no row decides what becomes of it. Not covered: the release, and
+how a matrix is whitened (`moments`).
+"""
+
+# The moment of a column of zeros and ones is the number of units that have it, in parts of their examples. Where it is within its
+# noise, hardly anybody does: of a bin that no value falls into, or a place for a category that was not found. The model would
+# give it a weight all the same, made of noise alone.
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.training.features import moments
+from dp_pipelines.training.kept_draws import Released
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+STANDS_OUT = 3.0
+"""Standard deviations of its noise above which a moment is one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class SeenColumns:
+    """What released moments say of the columns.
+
+    Args:
+        columns: (width,) whether each stands out.
+        whitening: (width, width), symmetric, finite; zero in rows and columns of those that do not.
+        moments: (width, width), symmetric: the mean of x x' over units, with the noise of the release; zero likewise.
+        typical: the norm of a typical whitened row.
+        one_of: columns of which each row has exactly one.
+    """
+
+    columns: Flags
+    whitening: Floats
+    moments: Floats
+    typical: float
+    one_of: Sequence[Sequence[int]] = ()
+
+
+def standing_out(noisy: Floats, noise_stddev: float) -> Flags:
+    """Whether the moment of each column stands out of its noise. The constant always counts as if it did.
+
+    Args:
+        noisy: the release of `moments.clipped_moments`.
+        noise_stddev: of each of its coordinates.
+
+    >>> standing_out(np.array([400.0, 0.0, 2.0]), 1.0).tolist(), standing_out(np.array([400.0, 0.0, 2.0]), 0.5).tolist()
+    ([True, False], [True, True])
+    """
+    width = width_of(noisy)
+    rows, columns = np.triu_indices(width)
+    found: Flags = noisy[rows == columns] > STANDS_OUT * noise_stddev
+    found[0] = True
+    return found
+
+
+def seen(noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()) -> SeenColumns:
+    """The columns that stand out, and how they are whitened: as if the others did not exist.
+
+    Args:
+        noisy: the release of `moments.clipped_moments`.
+        units: the released number of units.
+        noise_stddev: of each coordinate of `noisy`.
+        one_of: columns of which each row has exactly one, so that they add up to the constant: those of each feature. No example
+            tells what a weight more on all of them and less on the constant would do, and noise has no part in it either.
+
+    >>> seen(np.array([400.0, 0.0, 0.0]), Released(100.0), 1.0).whitening[1].tolist()
+    [0.0, 0.0]
+    """
+    columns = standing_out(noisy, noise_stddev)
+    kept = np.flatnonzero(columns)
+    rows, across = np.triu_indices(len(columns))
+    of_these = noisy[columns[rows] & columns[across]]
+    near, far = np.triu_indices(len(kept))
+    root = np.where(near == far, 1.0, math.sqrt(2))  # off the diagonal, moments are released times sqrt(2)
+    means = np.zeros((len(kept), len(kept)))
+    means[near, far] = means[far, near] = of_these / root
+    told = _told_by_examples(columns, one_of)
+    means = told @ means @ told
+    of_these = means[near, far] * root
+    found = moments.directions(of_these, units, noise_stddev)
+    both = np.ix_(kept, kept)
+    whitening, matrix = np.zeros((2, len(columns), len(columns)))
+    whitening[both] = told @ found.whitening @ told
+    matrix[both] = means / max(1.0, units)
+    typical = math.sqrt(max(found.effective_width, 1.0))
+    return SeenColumns(columns=columns, whitening=whitening, moments=matrix, typical=typical, one_of=one_of)
+
+
+def all_columns(
+    noisy: Floats, units: Released, noise_stddev: float, one_of: Sequence[Sequence[int]] = ()
+) -> SeenColumns:
+    """All columns, whether they stand out or not, whitened as version 0.1.0 did. Arguments as for `seen`.
+
+    >>> all_columns(np.array([400.0, 0.0, 100.0]), Released(100.0), 0.0).whitening.round(6).tolist()
+    [[0.5, 0.0], [0.0, 1.0]]
+    """
+    found = moments.directions(noisy, units, noise_stddev)
+    width = width_of(noisy)
+    near, far = np.triu_indices(width)
+    matrix = np.zeros((width, width))
+    matrix[near, far] = matrix[far, near] = noisy / np.where(near == far, 1.0, math.sqrt(2)) / max(1.0, units)
+    return SeenColumns(
+        columns=np.ones(width, np.bool_),
+        whitening=found.whitening,
+        moments=matrix,
+        typical=math.sqrt(max(found.effective_width, 1.0)),
+        one_of=one_of,
+    )
+
+
+def _told_by_examples(columns: Flags, one_of: Sequence[Sequence[int]]) -> Floats:
+    """The projection, of the columns that stand out, on the directions in which examples can differ."""
+    apart = np.zeros((len(columns), len(one_of)))
+    apart[0] = 1.0
+    for place, listed in enumerate(one_of):
+        apart[list(listed), place] = -1.0
+    there = apart[columns][:, [bool(columns[list(listed)].any()) for listed in one_of]]
+    whole = np.eye(int(columns.sum()))
+    if not there.size:
+        return whole
+    basis, _ = np.linalg.qr(there)
+    result: Floats = whole - basis @ basis.T
+    return result
+
+
+def width_of(noisy: Floats) -> int:
+    """How many columns moments are of.
+
+    >>> width_of(np.zeros(6))
+    3
+    """
+    return (math.isqrt(8 * len(noisy) + 1) - 1) // 2

@@ -1,0 +1,145 @@
+"""How far the noise of the steps moves the weights of a linear model: the standard deviation of each.
+
+In: how the model was stepped, released moments, the whitening made of them, released counts of held-out examples. Out: a number
+for each weight, in its unit. Holds: released numbers and public facts decide it (post-processing). Not covered: what other units
+would change; the noise of the bins, of the moments and of the number of units; samples of units where not all take part
+in each step; clipping, which makes steps smaller and so this number too.
+"""
+
+# A step is theta <- theta - rate * m, m <- momentum * m + gradient + noise. Near the path without noise the gradient is a
+# straight line in theta, whose slope is the curvature of the mean loss: about c X, X the mean of x x' in the coordinates of the
+# steps and c the curvature of the loss of an example: p (1 - p) of a probability, 1 of half a square. Of probabilities it differs
+# by column: among rare outcomes it grows with the probability, so as a product over the columns that an example has. Along each
+# main direction of c X the noise of each step then has a fixed share in the average of the last parameters, and the noises are
+# independent. docs/proofs/training.md, 5.
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, LinearModel, NumberLabel, Steps, TrainModel
+from dp_pipelines.training.evaluation import Evaluation
+from dp_pipelines.training.evaluation_cells import middles
+from dp_pipelines.training.features.seen_columns import SeenColumns
+
+Floats = NDArray[np.float64]
+
+MOST_STEPS = 20_000
+"""Of more steps nothing is said: their shares would be computed one by one."""
+
+BLOCK = 2**22
+"""How many numbers are in memory at a time: directions times steps. Each direction is computed by itself."""
+
+LEAST_CURVATURE = 1e-3
+"""Of a loss, where counts say less."""
+
+MOST_BESIDE = 10.0
+"""By how much the loss of examples with a column bends more than that of all, or less."""
+
+
+def stddevs(
+    task: TrainModel,
+    parameters: Floats,
+    seen: SeenColumns,
+    evaluation: Evaluation,
+    *,
+    gradient_stddev: float,
+    learning_rate: float,
+) -> Floats | None:
+    """The standard deviation that the noise of the steps gives to each weight; None where nothing is known of it.
+
+    Args:
+        task: a task whose steps were taken. Of models that are not linear, and of features that are not whitened, nothing is
+            known.
+        parameters: that the steps have led to.
+        seen: what the released moments say.
+        evaluation: of the model; the counts tell how far its probabilities are from 0 and 1.
+        gradient_stddev: of the noise of a coordinate of the mean gradient.
+        learning_rate: of the mean gradient.
+
+    Returns:
+        (columns, outputs), in units of `scoring.linear_weights`.
+    """
+    if not isinstance(task.model, LinearModel) or task.steps.steps > MOST_STEPS:
+        return None
+    bent, curvatures, outputs = seen.moments, np.ones(1), np.ones((1, 1))
+    if isinstance(task.label, BinaryLabel):
+        bent = _of_probability(parameters, seen, evaluation)
+    elif isinstance(task.label, ClassLabel):
+        curvatures, outputs = _of_classes(task.label, evaluation)
+    whitened = seen.whitening @ bent @ seen.whitening
+    spread, directions = np.linalg.eigh((whitened + whitened.T) / 2)
+    shares = noise_shares(task.steps, learning_rate, np.outer(np.maximum(spread, 0.0), curvatures).ravel())
+    variances = shares.reshape(len(spread), len(curvatures)) * gradient_stddev**2
+    of_columns, of_outputs = (seen.whitening @ directions) ** 2, outputs**2
+    found: Floats = np.sqrt(of_columns @ variances @ of_outputs.T)
+    if isinstance(task.label, NumberLabel):
+        found = found * (task.label.max_value - task.label.min_value)
+    return found if np.isfinite(found).all() else None
+
+
+def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
+    """The variance of the averaged parameter that noise of variance 1 in each step makes, by the curvature of its direction.
+
+    Args:
+        steps: how many, with which momentum, and how many of the last are averaged.
+        learning_rate: of the gradient.
+        curvatures: (directions,).
+
+    >>> one = Steps(steps=1, momentum=0.0)
+    >>> noise_shares(one, 0.5, np.array([1.0])).tolist()
+    [0.25]
+    >>> still = Steps(steps=3, momentum=0.0, average=0.0)  # without curvature the noises of all steps add up
+    >>> noise_shares(still, 1.0, np.array([0.0])).tolist()
+    [3.0]
+    """
+    block = max(1, BLOCK // (steps.steps + 1))
+    begins = range(0, len(curvatures), block)
+    return np.concatenate([_shares(steps, learning_rate, curvatures[begin : begin + block]) for begin in begins])
+
+
+def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
+    """Those of some directions."""
+    count = steps.averaged
+    # By how many steps before the end a noise came: where it has moved the parameter to, added up over the steps since.
+    moved, momentum = np.zeros(len(curvatures)), np.ones(len(curvatures))
+    summed = np.zeros((steps.steps + 1, len(curvatures)))
+    for lag in range(steps.steps):
+        if lag:
+            momentum = steps.momentum * momentum + curvatures * moved
+        moved = moved - learning_rate * momentum
+        summed[lag + 1] = summed[lag] + moved
+    before = np.concatenate([np.zeros((min(count, steps.steps), len(curvatures))), summed[1 : steps.steps - count + 1]])
+    shares: Floats = (((summed[1:] - before) / count) ** 2).sum(axis=0)
+    return shares
+
+
+def _of_probability(parameters: Floats, seen: SeenColumns, evaluation: Evaluation) -> Floats:
+    """The mean of p (1 - p) x x'."""
+    middle = np.tile(middles(np.array(evaluation.edges)), 2)
+    counts = np.maximum(np.array(evaluation.cells), 0.0)
+    mean = float((middle * (1 - middle)) @ counts / counts.sum()) if counts.sum() > 0 else 0.25
+    mean = min(max(mean, LEAST_CURVATURE), 0.25)
+    had = np.maximum(np.diag(seen.moments), 1e-12)
+    with np.errstate(over="ignore"):
+        # The mean score of the examples that have a column, and how far they bend the loss beside all examples.
+        scores = np.clip(seen.moments @ (seen.whitening @ parameters) / had, -30, 30)
+        chances = 1 / (1 + np.exp(-scores))
+    beside = np.ones(len(had))
+    for columns in seen.one_of:
+        at = [column for column in columns if seen.columns[column]]
+        alone = np.maximum(chances[at] * (1 - chances[at]), LEAST_CURVATURE)
+        of_all = float(had[at] @ alone / had[at].sum()) if at else 1.0  # of one of them each example has exactly one
+        beside[at] = np.clip(alone / of_all, 1 / MOST_BESIDE, MOST_BESIDE)
+    bent = seen.moments * np.outer(beside, beside) * mean
+    np.fill_diagonal(bent, np.diag(seen.moments) * beside * mean)
+    return bent
+
+
+def _of_classes(label: ClassLabel, evaluation: Evaluation) -> tuple[Floats, Floats]:
+    """The mean curvature of the loss of an example in the directions of the outputs, and these directions as columns."""
+    outputs, counts = label.outputs, np.maximum(np.array(evaluation.cells), 0.0)
+    shares = np.full(outputs, 1 / outputs)
+    if len(counts) == outputs**2 and counts.sum() > 0:  # true by predicted
+        shares = counts.reshape(outputs, outputs).sum(axis=1) / counts.sum()
+    curvatures, directions = np.linalg.eigh(np.diag(shares) - np.outer(shares, shares))
+    return np.maximum(curvatures, 0.0), directions

@@ -1,0 +1,1 @@
+"""What a release is published as, beside Parquet: text files in its folder, and Delta tables."""

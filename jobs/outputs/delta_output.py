@@ -1,0 +1,292 @@
+"""A published table in a Delta table: one commit for each run, whose data file is the published Parquet file byte for byte.
+
+In: the Parquet file of a release, the folder of a Delta table, the run's name. Out: a new version of the table, or none where the
+run has its commit. Holds: a run is committed once: its commit has a transaction (`txn`) of the run's name, and the log is asked
+for it under the version that the commit is based on; what the table cannot take is refused by public facts, before anything is
+charged. Not covered: tables on other file systems; the time of a commit, which every commit of Delta has.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from dp_pipelines.disk_errors import DiskError, refuse_full
+from dp_pipelines.errors import PublishError, RequestError
+from dp_pipelines.ledger import disks
+from dp_pipelines.release import staging
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, Schema
+
+RUN = "run_id"
+"""The column of a table that is appended to that says of which run a row is: the table's partition column."""
+
+MOST_TRIES = 10
+"""Commits that other writers may win before one of ours gives up."""
+
+_WRITER = {"appendOnly", "invariants", "timestampNtz"}
+"""The writer features of Delta's protocol that a commit of plain files keeps to."""
+
+_PLAIN_WRITER, _NAMED_FEATURES = 2, 7
+"""Up to the first version of writers there is nothing else to keep; from the second on features have names."""
+
+_NO_NAME = frozenset(" ,;{}()\n\t=")
+"""Characters that no column of a table without column mapping may have in its name."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeltaOutput:
+    """Where a job's tables are published as Delta tables, and how.
+
+    Args:
+        folder: of the tables, one for each published table under its name.
+        mode: `append` or `overwrite`.
+    """
+
+    folder: str
+    mode: str
+
+    @property
+    def appends(self) -> bool:
+        """Whether the rows of earlier runs stay."""
+        return self.mode == "append"
+
+    def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
+        """What a Delta table cannot hold of a table: the column, the rule, a hint.
+
+        Args:
+            schema: of the published table.
+        """
+        taken = {RUN: "the column of the run's id"} if self.appends else {}
+        for field in schema:
+            rename = f"rename it, e.g. columns: {{other: {json.dumps(field.name)}}}"
+            if field.name.casefold() in taken:
+                other = taken[field.name.casefold()]
+                yield field.name, f"is called as {other} is, in any case of its letters", rename
+            elif _NO_NAME & set(field.name):
+                yield field.name, "has a name with a space or one of ,;{}()=, which a Delta table cannot have", rename
+            elif (cast := _cast_of(field.type)) is not None:
+                hint = f'cast it first, e.g. columns: {{{field.name}_cast: "CAST({field.name} AS {cast})"}}'
+                yield field.name, f"is {field.type}, which a Delta table cannot hold", hint
+            taken.setdefault(field.name.casefold(), f"column {field.name!r}")
+
+    def refuse_unready(self, name: str, schema: pa.Schema, transaction: str) -> None:
+        """Refuse a table that cannot take a run, or has it already; nothing is created.
+
+        Args:
+            name: of the published table.
+            schema: its columns.
+            transaction: names the run.
+
+        Raises:
+            RequestError: as said.
+        """
+        path = self._path(name)
+        field = f"Delta table {str(path)!r}"
+        _refuse_unwritable(path, field)
+        table = _opened(path, field)
+        if table is None:
+            return
+        if table.transaction_version(transaction) is not None:
+            message = "has a run of this id already, whose release is not the one that would be made now"
+            hint = "give this run another --run-id, or name the ledger that knows the first one"
+            raise RequestError(field=field, message=message, hint=hint)
+        wrong = self._wrong_with(table, schema)
+        if wrong:
+            raise RequestError(field=field, message=wrong, hint="choose another folder for delta:")
+
+    def publish(self, name: str, file: pathlib.Path, transaction: str, run_id: str) -> None:
+        """Commit a published table, unless the run's commit is there.
+
+        Args:
+            name: of the published table.
+            file: its Parquet file.
+            transaction: names the run.
+            run_id: its id, for readers of the table.
+
+        Raises:
+            PublishError: it could not be committed; the same command tries again.
+        """
+        path = self._path(name)
+        field = f"Delta table {str(path)!r}"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with disks.alone(path):
+                why = self._commit(path, field, file, transaction, run_id)
+        except DiskError as error:
+            why = error.reason
+        except (OSError, PublishError, RequestError) as error:
+            why = error.message if isinstance(error, RequestError) else "cannot be written"
+        if why:
+            message = f"{field}: {why}; the release is published in {str(file.parent)!r}, and not there"
+            raise PublishError(f"{message}; mend this, then run the same command again, which costs nothing")
+
+    def _commit(self, path: pathlib.Path, field: str, file: pathlib.Path, transaction: str, run_id: str) -> str:
+        """The same in a folder that no other process of ours works in; why it failed, or nothing."""
+        schema = pa.parquet.read_schema(file)
+        for _ in range(MOST_TRIES):
+            table = _opened(path, field)
+            if table is not None and table.transaction_version(transaction) is not None:
+                return ""
+            wrong = self._wrong_with(table, schema) if table is not None else ""
+            if wrong:
+                return wrong
+            added = self._added(path, file, transaction, run_id)
+            if self._committed(table, path, schema, added, transaction, run_id):
+                return ""
+        return "cannot be committed to"
+
+    def _committed(
+        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, transaction: str, run_id: str
+    ) -> bool:  # fmt: skip
+        """Commit a file to the version of a table that was looked at; whether that was its last one, so that it could be done."""
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import create_table_with_add_actions
+
+        properties = CommitProperties(
+            custom_metadata={"dp_pipelines.run_id": run_id},
+            max_commit_retries=0,  # whoever loses a race looks again whether the run has its commit
+            app_transactions=[Transaction(transaction, 1)],
+        )
+        columns = self._schema(schema)
+        same: Any = {"partition_by": [RUN] if self.appends else [], "commit_properties": properties}
+        try:
+            if table is None:
+                create_table_with_add_actions(str(path), columns, [added], mode="error", **same)
+            else:
+                table.create_write_transaction([added], self.mode, columns, **same)
+        except Exception:  # each of its causes has a class of its own; the next look says which it was
+            return False
+        return True
+
+    def _added(self, path: pathlib.Path, file: pathlib.Path, transaction: str, run_id: str) -> Any:
+        """The table's data file, written, as a commit names it."""
+        from deltalake.transaction import AddAction
+
+        content = file.read_bytes()
+        # The same run has the same file, however often it is written, and another run another one.
+        name = f"part-{hashlib.sha256(transaction.encode() + content).hexdigest()[:32]}.parquet"
+        for left in path.glob(f".{name}.*{staging.UNFINISHED}"):  # of a process that was killed
+            left.unlink(missing_ok=True)
+        staging.write_whole(path / name, content)
+        return AddAction(
+            path=name,
+            size=len(content),
+            partition_values={RUN: run_id} if self.appends else {},
+            modification_time=int((path / name).stat().st_mtime * 1000),
+            data_change=True,
+            stats=json.dumps({"numRecords": pa.parquet.read_metadata(file).num_rows}),
+        )
+
+    def _wrong_with(self, table: "DeltaTable", schema: pa.Schema) -> str:
+        """Why a table cannot take files of a schema; nothing where it can."""
+        protocol, configuration = table.protocol(), table.metadata().configuration
+        features = set(protocol.writer_features or ())
+        if protocol.min_writer_version > _PLAIN_WRITER and protocol.min_writer_version != _NAMED_FEATURES:
+            return (
+                f"asks of writers version {protocol.min_writer_version} of Delta's protocol, which is not written here"
+            )
+        if features - _WRITER:
+            return f"asks of writers feature {min(features - _WRITER)!r} of Delta's protocol, which is not written here"
+        if "delta.setTransactionRetentionDuration" in configuration:
+            return "forgets transactions (delta.setTransactionRetentionDuration), and so which runs it has"
+        if not self.appends and configuration.get("delta.appendOnly", "false").lower() == "true":
+            return "can only be appended to (delta.appendOnly)"
+        if any("delta.invariants" in field.metadata for field in table.schema().fields):
+            return "has rules for its columns (delta.invariants), which are not checked here"
+        wanted, there = _columns(self._schema(schema)), _columns(table.schema())
+        if wanted != there:
+            name = min({*wanted.items()} ^ {*there.items()})[0]
+            said = f"has column {name!r} as {there[name]}" if name in there else f"has no column {name!r}"
+            return f"{said}, and the release {f'as {wanted[name]}' if name in wanted else 'none'}"
+        partitioned = list(table.metadata().partition_columns)
+        if partitioned != ([RUN] if self.appends else []):
+            return f"must be partitioned by {f'{RUN!r} alone' if self.appends else 'nothing'}"
+        return ""
+
+    def _schema(self, schema: pa.Schema) -> "Schema":
+        """The columns of the table."""
+        from deltalake import Schema
+
+        fields = [pa.field(field.name, _without_zone_name(field.type)) for field in schema]
+        return Schema.from_arrow(pa.schema([*fields, *([pa.field(RUN, pa.string())] if self.appends else [])]))
+
+    def _path(self, name: str) -> pathlib.Path:
+        return pathlib.Path(self.folder) / name
+
+
+def transaction_of(dataset: str, run_id: str) -> str:
+    """The name of a run's transaction in the log of a table.
+
+    >>> transaction_of("shop", "2026-W01")
+    'dp_pipelines/shop/2026-W01'
+    """
+    return f"dp_pipelines/{dataset}/{run_id}"
+
+
+def needed() -> None:
+    """Refuse to go on without the packages. Raises: RequestError."""
+    try:
+        import deltalake  # noqa: F401 - whether it is there
+    except ImportError:
+        hint = "install the extra: pip install 'dp-pipelines[delta]'"
+        raise RequestError(field="outputs.delta", message="needs packages that are not installed", hint=hint) from None
+
+
+def _cast_of(kind: pa.DataType) -> str | None:
+    """What a column of a type is to be cast to; None where a Delta table holds it."""
+    inside = kind.value_type if pa.types.is_list(kind) else kind
+    plain = (pa.types.is_string, pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32)
+    if any(is_one(inside) for is_one in (*plain, pa.types.is_float64, pa.types.is_date32, pa.types.is_binary)):
+        return None
+    if pa.types.is_date(inside):
+        return "DATE"
+    if pa.types.is_unsigned_integer(inside):
+        return "DECIMAL(20, 0)" if pa.types.is_uint64(inside) else "BIGINT"
+    if pa.types.is_timestamp(inside):
+        return None if inside.unit == "us" else "TIMESTAMP" if inside.tz is None else "TIMESTAMPTZ"
+    if pa.types.is_decimal128(inside):
+        return None if 0 <= inside.scale <= inside.precision else "DOUBLE"
+    return "VARCHAR"
+
+
+def _without_zone_name(kind: pa.DataType) -> pa.DataType:
+    """An instant as a Delta table has it: without the name of a zone."""
+    return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
+
+
+def _columns(schema: "Schema") -> dict[str, str]:
+    """The type of each column, as Delta's log says it."""
+    return {
+        field["name"]: json.dumps(field["type"], sort_keys=True) for field in json.loads(schema.to_json())["fields"]
+    }
+
+
+def _opened(path: pathlib.Path, field: str) -> "DeltaTable | None":
+    """The last version of a table; None where there is none yet. Raises: RequestError."""
+    from deltalake import DeltaTable
+
+    try:
+        return DeltaTable(str(path)) if DeltaTable.is_deltatable(str(path)) else None
+    except Exception:  # each of its causes has a class of its own
+        message = "is not a Delta table that can be read"
+        raise RequestError(field=field, message=message, hint="choose another folder for delta:") from None
+
+
+def _refuse_unwritable(path: pathlib.Path, field: str) -> None:
+    """Refuse a folder in which nothing can be written. Raises: RequestError."""
+    there = path
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    try:
+        refuse_full(there)
+    except OSError:
+        message = "cannot be created" if there != path else "cannot be written"
+        raise RequestError(field=field, message=message, hint="choose a folder where this user may write") from None

@@ -1,0 +1,196 @@
+"""A published table as CSV or JSON lines: the same rows in the same order.
+
+In: a Parquet file of a release. Out: a text file of the same rows. Holds: the bytes depend on the table alone; a null, an empty
+text and an empty list stay three things; every number can be read back as it was; what a format cannot hold is refused by type,
+before a row is read. Not covered: what programs make of a cell that begins with = (docs/outputs.md).
+"""
+
+import abc
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from dp_pipelines.kernels.columns import gather
+
+ROWS = 2**12
+"""Rows that are written at a time, few enough for one array of text. It changes no byte."""
+
+HELD = (
+    *(pa.types.is_string, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    *(pa.types.is_date, pa.types.is_time, pa.types.is_timestamp, pa.types.is_null),
+)
+"""The types of columns that have one value in a row and can be said as text."""
+
+
+def held(kind: pa.DataType) -> bool:
+    """Whether values of a type can be said as text.
+
+    >>> held(pa.list_(pa.float64())), held(pa.binary()), held(pa.duration("s"))
+    (True, False, False)
+    """
+    inside = kind.value_type if pa.types.is_list(kind) else kind
+    return any(is_one(inside) for is_one in HELD)
+
+
+class TextFormat(abc.ABC):
+    """Base of the text formats.
+
+    Attributes:
+        name: in job files, and the suffix of files.
+        called: its name in messages.
+    """
+
+    name: ClassVar[str]
+    called: ClassVar[str]
+
+    def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
+        """What it cannot hold of a table: the column, the rule, a hint.
+
+        Args:
+            schema: of the table.
+        """
+        for field in schema:
+            if not held(field.type):
+                hint = "cast it first, e.g. columns: "
+                if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type):
+                    hint += f'{{{field.name}_hex: "hex({field.name})"}}'
+                else:
+                    hint += f'{{{field.name}_text: "CAST({field.name} AS VARCHAR)"}}'
+                yield field.name, f"is {field.type}, which {self.called} cannot hold", hint
+
+    @abc.abstractmethod
+    def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
+        """Write a table.
+
+        Args:
+            table: its Parquet file.
+            to: the file that is written.
+        """
+
+
+class CsvText(TextFormat):
+    """UTF-8 with commas and a header line; a null is an empty cell, an empty text is `""`; a list is a JSON array."""
+
+    name, called = "csv", "CSV"
+
+    def refused(self, schema: pa.Schema) -> Iterator[tuple[str, str, str]]:
+        """See `TextFormat`."""
+        yield from super().refused(schema)
+        if len(schema) == 1:
+            message = "is the only column, so that a null would be an empty line, which readers of CSV skip"
+            yield schema.names[0], message, "add a metric, or write jsonl"
+
+    def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
+        """See `TextFormat`."""
+        with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
+            header = csv_cells_of(file.schema_arrow.empty_table())
+            with pa.csv.CSVWriter(sink, header.schema) as writer:
+                for batch in file.iter_batches(batch_size=ROWS):
+                    writer.write_table(csv_cells_of(pa.table(batch)))
+
+
+class JsonLinesText(TextFormat):
+    """One JSON object a row, whose members are the columns, all of them in every row."""
+
+    name, called = "jsonl", "JSON"
+
+    def write(self, table: pathlib.Path, to: pathlib.Path) -> None:
+        """See `TextFormat`."""
+        with pa.parquet.ParquetFile(table) as file, to.open("wb") as sink:
+            for batch in file.iter_batches(batch_size=ROWS):
+                _write_lines(json_lines_of(pa.table(batch)), sink)
+
+
+def csv_cells_of(table: pa.Table) -> pa.Table:
+    """A table whose columns pyarrow's writer of CSV knows, and says as readers of CSV expect.
+
+    Args:
+        table: of columns that are `held`.
+    """
+    return pa.table({name: _cells(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+
+
+def json_lines_of(table: pa.Table) -> pa.Array:
+    r"""A JSON object for each row, in their order.
+
+    Args:
+        table: at least one column, and rows that are few enough for one array.
+
+    >>> table = pa.table({"k": ["a", None], "n": [2**53 + 1, 0], "v": pa.array([[1.5, None], []], pa.list_(pa.float64()))})
+    >>> print(*json_lines_of(table).to_pylist(), sep="\n")
+    {"k":"a","n":9007199254740993,"v":[1.5,null]}
+    {"k":null,"n":0,"v":[]}
+    """
+    members = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        value = pc.fill_null(json_texts(gather.one_array(column)), "null")
+        members.append(pc.binary_join_element_wise(json.dumps(name, ensure_ascii=False), value, ":"))
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*members, ","), "}", "")
+
+
+def json_texts(column: pa.Array) -> pa.Array:
+    """The values of a column as JSON; null stays null.
+
+    A decimal is a text, since readers would make a binary fraction of a number; so is what no number of JSON is: "NaN",
+    "Infinity" and "-Infinity". Whole numbers have all of their digits.
+
+    Args:
+        column: of a type that is `held`.
+    """
+    kind = column.type
+    if pa.types.is_list(kind):
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(column), 0)).astype(np.int64)
+        offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+        inside = pc.fill_null(json_texts(column.flatten()), "null")
+        joined = pc.binary_join(pa.ListArray.from_arrays(offsets, inside), ",")
+        return pc.if_else(
+            column.is_valid(), pc.binary_join_element_wise("[", joined, "]", ""), pa.scalar(None, pa.string())
+        )
+    if pa.types.is_string(kind):
+        coded = column.dictionary_encode()
+        said = [json.dumps(value, ensure_ascii=False) for value in coded.dictionary.to_pylist()]
+        return pc.take(pa.array(said, pa.string()), coded.indices)
+    text = _text(column)
+    if pa.types.is_floating(kind):
+        others = pc.if_else(pc.is_nan(column), '"NaN"', pc.if_else(pc.greater(column, 0), '"Infinity"', '"-Infinity"'))
+        return pc.if_else(pc.is_finite(column), text, others)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
+        return text
+    if pa.types.is_timestamp(kind):
+        text = pc.replace_substring(text, " ", "T", max_replacements=1)
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _cells(column: pa.ChunkedArray) -> pa.Array:
+    """A column as CSV has it: numbers, texts and dates as pyarrow says them, others as text."""
+    whole = gather.one_array(column)
+    if pa.types.is_list(whole.type):
+        return json_texts(whole)
+    return _text(whole) if pa.types.is_decimal(whole.type) or _is_instant(whole.type) else whole
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Values as text; null stays null. An instant is said in UTC, whatever its zone."""
+    if _is_instant(column.type):
+        local = pc.cast(column, pa.timestamp(column.type.unit))  # without a zone, so that no table of zones is needed
+        return pc.binary_join_element_wise(pc.cast(local, pa.string()), "Z", "")
+    return pc.cast(column, pa.string())
+
+
+def _is_instant(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _write_lines(lines: pa.Array, sink: BinaryIO) -> None:
+    sink.write("".join(f"{line}\n" for line in lines.to_pylist()).encode())
+
+
+FORMATS: dict[str, TextFormat] = {one.name: one for one in (CsvText(), JsonLinesText())}
+"""The text formats, by their names in job files."""

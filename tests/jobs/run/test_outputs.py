@@ -1,0 +1,371 @@
+"""Runs that publish more than Parquet: the same rows in each format, Delta tables with one commit a run, after every kill.
+
+In: the shop. Out: published folders, Delta tables, exit codes. Holds: runs are real, kills are those of `tests.helpers.killed`.
+Not covered: each type in each format (`tests/jobs/outputs`).
+"""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dp_pipelines.jobs.outputs.outputs import Outputs
+from dp_pipelines.jobs.request.request import check
+from dp_pipelines.jobs.spec import job_file
+from dp_pipelines.ledger.ledger import DEFAULT_NAME, Ledger
+from tests.helpers import icebergs
+from tests.jobs.conftest import Said, Shop, purchases, stage
+from tests.jobs.run.test_kills import kill
+
+Call = Callable[..., Said]
+BOTH = {"files": ["csv", "jsonl"]}
+LAKE = {"delta": "lake"}
+LISTED = {"public": [["p0"], ["p1"]]}
+WEEKS = {"epsilon": 8.0, "delta": 1e-5, "runs": 3}
+
+
+def run(shop: Shop, call: Call, run_id: str, *more: object, out: str = "") -> Said:
+    """One run of the shop's job."""
+    return call("run", shop.job, "--output", shop.folder / (out or run_id), "--run-id", run_id, *more)
+
+
+def manifest_of(folder: pathlib.Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "manifest.json").read_text()))
+
+
+def charged(shop: Shop) -> int:
+    """How many runs the ledger has charged."""
+    ledger = Ledger.open(str(shop.folder / DEFAULT_NAME))
+    try:
+        return len(ledger.state.runs)
+    finally:
+        ledger.close()
+
+
+def lake(shop: Shop, name: str = "weekly") -> deltalake.DeltaTable:
+    """A Delta table of the shop."""
+    return deltalake.DeltaTable(shop.folder / "lake" / name)
+
+
+def runs_in(shop: Shop, name: str = "weekly") -> dict[str, list[dict[str, Any]]]:
+    """The rows of a Delta table that is appended to, by run."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in lake(shop, name).to_pyarrow_table().to_pylist():
+        found.setdefault(row.pop("run_id"), []).append(row)
+    return found
+
+
+def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
+    return list(pa.parquet.read_table(path).to_pylist())
+
+
+def test_text_files_hold_the_rows_of_the_parquet_files(shop: Shop, call: Call) -> None:
+    lists = {"prices": {"kind": "histogram", "column": "price", "edges": [0, 5, 20]}}
+    listed = stage(partitions={"public": [["p0"], [None], [""]]}, metrics={**stage()["metrics"], **lists})  # type: ignore[dict-item]
+    shop.write(stages={"weekly": stage(), "listed": listed}, outputs=BOTH)
+    said = run(shop, call, "one")
+    assert (said.code, said.err) == (0, "")
+    out = shop.folder / "one"
+    for name in ("weekly", "listed"):
+        table = out / f"{name}.parquet"
+        said_types = duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM '{table}')").fetchall()
+        types = "{" + ", ".join(f"'{column}': '{kind}'" for column, kind in said_types) + "}"
+        there = duckdb.sql(f"SELECT * FROM '{table}'").fetchall()
+        assert len(there) >= 3
+        text = f"read_csv('{out / name}.csv', columns = {types}, header = true, allow_quoted_nulls = false)"
+        assert duckdb.sql(f"SELECT * FROM {text}").fetchall() == there
+        lines = f"read_json('{out / name}.jsonl', columns = {types}, format = 'newline_delimited')"
+        assert duckdb.sql(f"SELECT * FROM {lines}").fetchall() == there
+    names = {
+        "weekly.parquet",
+        "weekly.csv",
+        "weekly.jsonl",
+        "listed.parquet",
+        "listed.csv",
+        "listed.jsonl",
+        "report.html",
+    }
+    assert set(manifest_of(out)["files"]) == names
+    assert {path.name for path in out.iterdir()} == {*names, "manifest.json"}
+
+
+def test_the_same_run_has_the_same_files_in_any_folder(shop: Shop, call: Call) -> None:
+    shop.write(outputs=BOTH)
+    assert run(shop, call, "one").code == run(shop, call, "one", out="again").code == 0
+    files = [{path.name: path.read_bytes() for path in (shop.folder / name).iterdir()} for name in ("one", "again")]
+    assert files[0] == files[1]
+    shop.write()
+    assert run(shop, call, "one", out="other").code == 2, "its formats belong to what a run id fixes"
+    assert charged(shop) == 1
+
+
+def test_a_job_without_outputs_is_the_run_that_it_was(shop: Shop) -> None:
+    plain = check(job_file.load(str(shop.write())), ())
+    assert plain.outputs == Outputs()
+    assert check(job_file.load(str(shop.write(outputs=BOTH))), ()).asked == plain.asked
+    assert check(job_file.load(str(shop.write(outputs=BOTH))), ()).content != plain.content
+
+
+STAGES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "shown": {"having": "orders > 100", "order_by": "orders desc", "limit": 2},
+    "total": {"partition_by": [], "bounds": {"max_contributions": 4}},
+    "rollup": {"rollup": [[], ["product"]]},
+    "rollup of a list": {"rollup": [[], ["product"]], "partitions": LISTED},
+    "rollup, shown": {"rollup": [[], ["product"]], "partitions": LISTED, "having": "orders > 100"},
+    "shrunk": {"metrics": {"price": {"kind": "mean", "column": "price", "min_value": 0, "max_value": 20, "shrink": True}}},
+    "lists": {
+        "metrics": {
+            "bands": {"kind": "quantiles", "column": "price", "quantiles": [0.1, 0.9], "min_value": 0, "max_value": 20},
+            "kinds": {"kind": "distinct_count", "column": "store"},
+        }
+    },
+    "times and numbers": {"partition_by": ["store", "day", "at"]},
+    "keys alone": {"metrics": {}, "partition_by": ["product", "store"]},
+    "best": {
+        "best": {"k": 2, "by": "orders"}, "partitions": LISTED,
+        "metrics": {"orders": {"kind": "count"}},
+        "bounds": {"max_partitions_contributed": 1, "max_contributions_per_partition": 1},
+    },
+    "arms": {
+        "partitions": LISTED,
+        "bounds": {"max_partitions_contributed": 1, "max_contributions_per_partition": 3},
+        "compare": {"by": "product", "baseline": "p0", "metrics": ["orders", "revenue / orders"]},
+        "metrics": {
+            "orders": {"kind": "count"},
+            "revenue": {"kind": "sum", "column": "price", "min_sum_per_partition": 0, "max_sum_per_partition": 60},
+        },
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_columns_are_known_before_a_run(shop: Shop, call: Call, name: str) -> None:
+    job = shop.write(
+        stages={"weekly": stage(**STAGES[name])}, outputs={**LAKE, "delta_mode": "overwrite"},
+        columns={"day": "CAST(paid_at AS DATE)", "at": "date_trunc('week', paid_at)"},
+    )  # fmt: skip
+    known = check(job_file.load(str(job)), ()).outputs.tables
+    assert run(shop, call, "one", "--ledger", "none").code == 0
+    out = shop.folder / "one"
+    there = {path.stem: pa.parquet.read_schema(path) for path in out.glob("*.parquet")}
+    assert {table: dict(zip(s.names, s.types, strict=True)) for table, s in known.items()} == {
+        table: dict(zip(s.names, s.types, strict=True)) for table, s in there.items()
+    }
+    for table in there:
+        assert lake(shop, table).to_pyarrow_table().to_pylist() == rows_of(out / f"{table}.parquet")
+
+
+def test_runs_are_appended_each_once(shop: Shop, call: Call) -> None:
+    shop.write(stages={"weekly": stage(), "listed": stage(partitions=LISTED)}, budget=WEEKS, outputs=LAKE)
+    for name, out in (("a", "a"), ("b", "b"), ("a", "a"), ("a", "elsewhere")):
+        said = run(shop, call, name, out=out)
+        assert (said.code, said.err) == (0, "")
+    for table in ("weekly", "listed"):
+        assert lake(shop, table).version() == 1
+        assert runs_in(shop, table) == {name: rows_of(shop.folder / name / f"{table}.parquet") for name in ("a", "b")}
+    said_of = manifest_of(shop.folder / "a")["outputs"]
+    assert said_of == {
+        "delta": {"tables": ["weekly", "listed"], "mode": "append", "transaction": "dp_pipelines/shop/a"}
+    }
+    assert str(shop.folder) not in (shop.folder / "a" / "manifest.json").read_text()
+
+
+def test_a_run_replaces_the_rows_of_those_before(shop: Shop, call: Call) -> None:
+    shop.write(budget=WEEKS, outputs={**LAKE, "delta_mode": "overwrite"})
+    assert run(shop, call, "a").code == run(shop, call, "b").code == run(shop, call, "a").code == 0
+    assert lake(shop).to_pyarrow_table().to_pylist() == rows_of(shop.folder / "b" / "weekly.parquet")
+
+
+def test_a_table_that_is_gone_gets_the_release_again(shop: Shop, call: Call) -> None:
+    shop.write(budget=WEEKS, outputs=LAKE)
+    assert run(shop, call, "a").code == 0
+    shutil.rmtree(shop.folder / "lake")
+    assert run(shop, call, "a").code == 0
+    assert runs_in(shop) == {"a": rows_of(shop.folder / "a" / "weekly.parquet")}
+    assert charged(shop) == 1
+
+
+def test_the_folder_of_tables_may_name_a_parameter(shop: Shop, call: Call) -> None:
+    shop.write(budget=WEEKS, outputs={"delta": "lake/{shop}"}, params={"shop": {"type": "string"}})
+    assert run(shop, call, "a", "--param", "shop=north").code == 0
+    assert deltalake.DeltaTable(shop.folder / "lake" / "north" / "weekly").version() == 0
+    shop.write(budget=WEEKS, outputs={"delta": "lake/{town}"}, params={"shop": {"type": "string"}})
+    said = run(shop, call, "b", "--param", "shop=north")
+    assert (said.code, "uses {town}, which params does not declare" in said.err) == (2, True)
+
+
+COPIES: list[tuple[str, str, int]] = [
+    ("copy", "before", 1),
+    ("copy", "after", 1),
+    ("publish", "after", 1),
+    ("deliver", "before", 1),
+    ("add to a table", "before", 1),
+    ("add to a table", "after", 1),
+    ("deliver", "after", 1),
+    ("add to a table", "after", 2),
+    ("deliver", "after", 2),
+]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [pytest.param(step, marks=[] if step == ("add to a table", "after", 1) else [pytest.mark.slow]) for step in COPIES],
+    ids=lambda step: f"{step[1]} {step[0]} {step[2]}",
+)
+@pytest.mark.parametrize("ledger", ["ledger", pytest.param("none", marks=pytest.mark.slow)])
+def test_after_a_kill_the_same_command_leaves_one_commit_of_one_release(
+    shop: Shop, call: Call, step: tuple[str, str, int], ledger: str
+) -> None:
+    shop.write(stages={"weekly": stage(), "listed": stage(partitions=LISTED)}, outputs={**BOTH, **LAKE})
+    url = str(shop.folder / DEFAULT_NAME) if ledger == "ledger" else "none"
+    kill(shop, url, *step)
+    said = run(shop, call, "one", "--ledger", url, out="out")
+    assert (said.code, said.err) == (0, "")
+    out = shop.folder / "out"
+    for table in ("weekly", "listed"):
+        assert (lake(shop, table).version(), runs_in(shop, table)) == (0, {"one": rows_of(out / f"{table}.parquet")})
+        assert len(list((shop.folder / "lake" / table).glob("*.parquet"))) == 1
+        lines = [json.loads(line) for line in (out / f"{table}.jsonl").read_text().splitlines()]
+        assert lines == rows_of(out / f"{table}.parquet")
+    assert [path for path in shop.left() if "unfinished" in path or "staging" in path] == []
+    if ledger == "ledger":
+        assert charged(shop) == 1
+
+
+def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call: Call) -> None:
+    numbers = pa.table({"customer": [1], "code": pa.array([1], pa.uint64()), "blob": [b"x"]})
+    pa.parquet.write_table(numbers, shop.folder / "data" / "typed.parquet")
+    keys = {"weekly": stage(partition_by=["code", "blob"], metrics={"orders": {"kind": "count"}})}
+    job = shop.write(source={"parquet": "data/typed.parquet"}, stages=keys, outputs={**BOTH, **LAKE})
+    for command in (("plan", job), ("run", job, "--output", shop.folder / "out")):
+        said = call(*command)
+        assert said.code == 2
+        for words in (
+            "outputs.files: column 'blob' of table 'weekly' is binary, which CSV cannot hold; cast it first",
+            "outputs.files: column 'blob' of table 'weekly' is binary, which JSON cannot hold",
+            "outputs.delta: column 'code' of table 'weekly' is uint64, which a Delta table cannot hold",
+        ):
+            assert words in said.err
+        assert "job.yaml:" in said.err
+    assert (charged(shop), (shop.folder / "lake").exists()) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        ({}, "outputs: must hold files: or delta:"),
+        ({"files": ["csv", "csv"]}, "outputs.files: names a format twice"),
+        ({"files": ["xml"]}, "outputs.files.0"),
+        ({"files": ["csv"], "delta_mode": "append"}, "outputs.delta_mode: is for delta: only"),
+        ({"delta": "s3://bucket/lake"}, "outputs.delta: names no local folder"),
+    ],
+)
+def test_what_outputs_cannot_say_is_refused(shop: Shop, call: Call, outputs: dict[str, Any], words: str) -> None:
+    said = call("plan", shop.write(outputs=outputs))
+    assert (said.code, words in said.err) == (2, True), said.err
+
+
+def test_a_run_that_a_table_has_from_another_ledger_is_refused_unpaid(shop: Shop, call: Call) -> None:
+    shop.write(outputs=LAKE)
+    assert run(shop, call, "one", "--ledger", "none").code == 0
+    said = run(shop, call, "one", out="two")
+    assert (said.code, "has a run of this id already" in said.err, charged(shop)) == (2, True, 0)
+    again = run(shop, call, "one", "--ledger", "none")
+    assert (again.code, again.err) == (0, "")
+    shutil.rmtree(shop.folder / "one")
+    assert run(shop, call, "one", "--ledger", "none").code == 2
+    assert lake(shop).version() == 0
+
+
+def test_a_table_that_cannot_be_written_any_more_is_told_and_mended(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write(outputs=LAKE)
+    ready = Outputs.refuse_unready
+
+    def then_blocked(self: Outputs, dataset: str, run_id: str) -> None:
+        ready(self, dataset, run_id)
+        (shop.folder / "lake").write_text("in the way")
+
+    monkeypatch.setattr(Outputs, "refuse_unready", then_blocked)
+    said = run(shop, call, "one")
+    assert said.code == 1
+    assert f"the release is published in '{shop.folder / 'one'}', and not there" in said.err
+    assert (shop.folder / "one" / "manifest.json").is_file()
+    (shop.folder / "lake").unlink()
+    assert run(shop, call, "one").code == 0
+    assert runs_in(shop) == {"one": rows_of(shop.folder / "one" / "weekly.parquet")}
+    assert charged(shop) == 1
+
+
+def test_made_up_rows_are_in_no_text_and_no_table(shop: Shop, call: Call) -> None:
+    shop.write(
+        outputs={**BOTH, **LAKE},
+        expect={"users": 100, "rows_per_partition": 200},
+        stages={"weekly": stage(partitions=LISTED)},
+    )
+    assert call("run", shop.job, "--output", shop.folder / "out", "--synthetic").code == 0
+    assert not {path.suffix for path in (shop.folder / "out").iterdir()} & {".csv", ".jsonl"}
+    assert not (shop.folder / "lake").exists()
+
+
+def test_a_statement_has_copies_too(shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop.folder)
+    statement = "SELECT product, count(*) AS orders FROM 'data/*.parquet' GROUP BY ALL"
+    asked = ("--dataset", "shop", "--unit", "customer", "--epsilon", "8", "--delta", "1e-5", "--max-contributions", "3")
+    said = call("sql", statement, *asked, "--format", "csv", "--format", "jsonl", "--output", "out", "--ledger", "none")
+    assert (said.code, said.err) == (0, "")
+    read = duckdb.sql(f"SELECT * FROM '{shop.folder / 'out' / 'result.csv'}'").fetchall()
+    assert read == duckdb.sql(f"SELECT * FROM '{shop.folder / 'out' / 'result.parquet'}'").fetchall()
+    twice = call("sql", statement, *asked, "--format", "csv", "--format", "csv", "--plan")
+    assert (twice.code, twice.err) == (2, "error: --format: names a format twice; name each once\n")
+
+
+def test_a_manifest_names_the_version_that_the_job_names(shop: Shop, call: Call) -> None:
+    deltalake.write_deltalake(shop.folder / "table", purchases(0))
+    stages = {"weekly": stage(partitions=LISTED)}
+    shop.write(
+        source={"delta": {"path": "table", "version": "{version}"}},
+        params={"version": {"type": "int"}},
+        stages=stages,
+        budget=WEEKS,
+    )
+    assert run(shop, call, "a", "--param", "version=0").code == 0
+    assert manifest_of(shop.folder / "a")["sources"] == {"source": {"format": "delta", "version": "0"}}
+    shop.write(source={"delta": {"path": "table", "version": 0}}, stages=stages, budget=WEEKS)
+    assert run(shop, call, "b").code == 0
+    assert manifest_of(shop.folder / "b")["sources"] == {"source": {"format": "delta", "version": "0"}}
+    shop.write(stages=stages, budget=WEEKS)
+    assert run(shop, call, "c").code == 0
+    assert "sources" not in manifest_of(shop.folder / "c")
+
+
+def test_a_manifest_is_the_same_whichever_version_the_last_one_is(shop: Shop, call: Call) -> None:
+    """Writers that commit once for each person would tell of one by the number of a version that was only found."""
+    stages = {"weekly": stage(partitions=LISTED)}
+    shop.write(source={"delta": {"path": "table"}}, stages=stages, budget=WEEKS)
+    said = []
+    for number, run_id in enumerate("ab"):
+        deltalake.write_deltalake(shop.folder / "table", purchases(number), mode="append")
+        assert run(shop, call, run_id).code == 0
+        said.append(manifest_of(shop.folder / run_id)["sources"])
+    assert said == [{"source": {"format": "delta", "version": None}}] * 2
+
+
+def test_a_snapshot_of_iceberg_is_named_by_all_of_its_digits(shop: Shop, call: Call) -> None:
+    table = icebergs.created(shop.folder / "table", purchases(0))
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    source = {"iceberg": {"path": icebergs.metadata_of(table), "snapshot": snapshot.snapshot_id}}
+    shop.write(source=source, stages={"weekly": stage(partitions=LISTED)})
+    assert run(shop, call, "a").code == 0
+    said = {"format": "iceberg", "snapshot": str(snapshot.snapshot_id)}
+    assert manifest_of(shop.folder / "a")["sources"] == {"source": said}

@@ -1,0 +1,111 @@
+"""Columns that nobody has are dropped, whatever noise says of them; the others are whitened as if those did not exist."""
+
+import pathlib
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dp_pipelines import BinaryLabel, Category, Number, Plan, Steps, TrainModel
+from dp_pipelines.training import fit
+from dp_pipelines.training.description import Statement
+from dp_pipelines.training.features import moments, seen_columns
+from dp_pipelines.training.kept_draws import InMemory, Released
+
+STDDEV = 20.0
+
+
+def released(columns: np.ndarray, seed: int = 1) -> np.ndarray:
+    """Moments of columns of zeros and ones, with noise."""
+    width = columns.shape[1]
+    exact = (columns.T @ columns)[np.triu_indices(width)] * moments._weights(width)
+    return exact + np.random.default_rng(seed).normal(0, STDDEV, len(exact))
+
+
+def columns(rows: int = 4000) -> np.ndarray:
+    """A constant, two common columns, one that nobody has."""
+    made = np.random.default_rng(2)
+    common = made.integers(0, 2, rows)
+    return np.stack([np.ones(rows), common, 1 - common, np.zeros(rows)], axis=1)
+
+
+def test_a_column_that_nobody_has_is_dropped_and_those_that_many_have_are_not() -> None:
+    found = seen_columns.seen(released(columns()), Released(4000.0), STDDEV)
+    assert found.columns.tolist() == [True, True, True, False]
+    assert not found.whitening[3].any()
+    assert not found.whitening[:, 3].any()
+    alone = released(columns())[[0, 1, 2, 4, 5, 7]]  # the same noise, without the last column
+    assert np.array_equal(found.whitening[:3, :3], moments.directions(alone, Released(4000.0), STDDEV).whitening)
+
+
+def test_with_its_true_noise_hardly_any_empty_column_is_taken_for_one() -> None:
+    """3 standard deviations: 1 in 741. Of 4,000 more than 30 are seen with a probability below 1e-13."""
+    empty = np.zeros((1, 401))
+    drawn = [seen_columns.standing_out(released(empty, seed), STDDEV)[1:].sum() for seed in range(10)]
+    assert sum(drawn) <= 30
+    # And with noise that is said to be half of what it is, a fifteenth are seen.
+    assert seen_columns.standing_out(released(empty), STDDEV / 2)[1:].sum() > 5
+
+
+def test_noise_moves_no_weights_in_directions_that_no_example_tells_apart() -> None:
+    """More on both columns of a feature and less on the constant: the same score for every example."""
+    found = seen_columns.seen(released(columns()), Released(4000.0), STDDEV, [[1, 2, 3]])
+    assert found.whitening @ np.array([-1.0, 1.0, 1.0, 0.0]) == pytest.approx(np.zeros(4), abs=1e-12)
+    plain = seen_columns.seen(released(columns()), Released(4000.0), STDDEV)
+    assert np.abs(plain.whitening @ np.array([-1.0, 1.0, 1.0, 0.0])).max() > 1
+    # What examples tell apart is whitened as well as before.
+    rows = columns() @ found.whitening
+    assert np.linalg.eigvalsh(rows.T @ rows / 4000)[-2:] == pytest.approx([1.0, 1.0], abs=0.1)
+
+
+def test_the_constant_stays_whatever_the_noise_is() -> None:
+    assert seen_columns.standing_out(np.full(6, -1e9), STDDEV).tolist() == [True, False, False]
+    found = seen_columns.seen(np.full(6, -1e9), Released(0.0), STDDEV)
+    assert np.isfinite(found.whitening).all()
+    assert found.typical == 1.0
+
+
+def test_of_a_trained_model_the_weights_of_empty_columns_are_zero(tmp_path: pathlib.Path) -> None:
+    """Places of categories that were not found, bins beyond the last value, and values that are never missing."""
+    task = TrainModel(
+        privacy_unit="who",
+        label=BinaryLabel(column="y"),
+        features={
+            "x": Number(column="x", min_value=0, max_value=100, edges=[1, 2, 50, 60, 70]),
+            "kind": Category(column="kind", most=5),
+        },
+        steps=Steps(steps=5),
+    )
+    made = np.random.default_rng(5)
+    x = made.integers(0, 4, 3000)
+    rows = pa.table({"who": np.arange(3000), "x": x, "kind": made.choice(["a", "b"], 3000), "y": x > 1})
+    fitted = fit.Fit(
+        name="model",
+        task=task,
+        stages=Plan(epsilon=8, delta=1e-5, stages={"model": task}).round(1).stages,
+        tables=lambda: iter([rows]),
+        folder=tmp_path,
+        draws=InMemory(),
+        key=b"key",
+        salt=7,
+        tell=lambda text: None,
+    ).run(Statement(unit="who", epsilon=1.0, delta=1e-6, plan=""))
+    listed = fitted.artefact.linear_table()
+    weights = dict(zip(listed.column("feature").to_pylist(), listed.column("weight").to_pylist(), strict=True))
+    stddevs = dict(zip(listed.column("feature").to_pylist(), listed.column("stddev").to_pylist(), strict=True))
+    empty = [
+        "x in [50, 60)",
+        "x in [60, 70)",
+        "x from 70",
+        "x is missing",
+        "kind: free place 1",
+        "kind is another or missing",
+    ]
+    assert [weights[name] for name in empty] == [stddevs[name] for name in empty] == [0.0] * len(empty)
+    seen = ("constant", "x below 1", "x in [1, 2)", "x in [2, 50)", "kind = a", "kind = b")
+    assert all(abs(weights[name]) > 0 and stddevs[name] > 0 for name in seen)
+
+
+@pytest.mark.parametrize("width", [1, 2, 50])
+def test_the_width_follows_from_the_number_of_moments(width: int) -> None:
+    assert seen_columns.width_of(np.zeros(moments.size(width))) == width
