@@ -28,9 +28,10 @@ def advice(profile: Mapping[str, Any]) -> list[str]:
         profile: as the JSON file has it: `tables`, `join` and `stages`.
     """
     found: list[Advice] = []
-    several = len(profile["tables"]) > 1
+    all_of_them = "joined rows" if profile["join"] is not None else "rows of all tables"
     for table in profile["tables"]:
-        found += _of_table(table, _rows_of(table["table"], several=several))
+        others = all_of_them if len(profile["tables"]) > 1 else "rows"
+        found += _of_table(table, f"rows of {table['table']}" if table["table"] else others)
     if profile["join"] is not None:
         found += _of_join(profile["join"])
     for stage in profile["stages"]:
@@ -51,12 +52,6 @@ def percent(part: float | None) -> str:
     if 0 < part < 0.001:
         return "under 0.1%"
     return "99.9%" if 0.999 <= part < 1 else f"{100 * part:.3g}%"
-
-
-def _rows_of(name: str, *, several: bool) -> str:
-    if name:
-        return f"rows of {name}"
-    return "joined rows" if several else "rows"
 
 
 def _share(fact: Mapping[str, Any] | None) -> float:

@@ -109,6 +109,7 @@ def _others(bound: int) -> tuple[int, ...]:
     return tuple(sorted(other for other in found if other >= 1 and other != bound))
 
 
+@np.errstate(all="ignore")  # sums of huge values are no numbers, and no warning may tell of a row
 def wire(table: pa.Table, of: ProfiledStage, notes: Notes) -> pa.Table:
     """The rows of a table of events that a release sees, and what is counted row by row.
 
@@ -181,8 +182,9 @@ def of_units(rows: pa.Table, of: ProfiledStage, notes: Notes) -> Iterator[tuple[
     found = _pairs(rows, of.layout, partitions)
     chance, share = _kept(found, of)
     _note_bounds(found, chance, share, of, notes)
-    for clip in of.clips:
-        _note_sums(rows, found, chance, share, clip, of, notes)
+    with np.errstate(all="ignore"):  # as above
+        for clip in of.clips:
+            _note_sums(rows, found, chance, share, clip, of, notes)
     for number, level in enumerate(of.levels):
         yield number, _groups(found, partitions, level, of)
 

@@ -40,11 +40,13 @@ def render(profile: Mapping[str, Any]) -> str:
 def number(value: float | None) -> str:
     """A number that was counted or expected, for readers.
 
-    >>> number(1234), number(12.345), number(None)
-    ('1,234', '12.3', '–')
+    >>> number(1234), number(12.345), number(1e-4), number(None)
+    ('1,234', '12.3', 'under 0.1', '–')
     """
     if value is None:
         return "–"
+    if 0 < value < 0.05:
+        return "under 0.1"
     if isinstance(value, int):
         return f"{value:,}"
     return public_number(float(f"{value:.3g}")) if abs(value) < 1000 else f"{value:,.0f}"

@@ -20,6 +20,7 @@ from dp_pipelines.jobs.runners.engines import Engine
 from dp_pipelines.jobs.sources.read_source import rows_of
 from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels.unit_facts import TWIN
+from dp_pipelines.metrics.sums import Sum
 from dp_pipelines.noise import entropy
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.query import Query
@@ -190,8 +191,9 @@ def clips(query: Query) -> list[ProfiledClip]:
         if column is None:
             continue
         if metric.clips_partition_sums:
-            low, high = metric.given("min_sum_per_partition"), metric.given("max_sum_per_partition")
-            found.append(ProfiledClip(metric=name, column=column, low=low, high=high, of_sums=True))
+            if isinstance(metric, Sum):  # else they are vectors, of which a norm is clipped
+                low, high = metric.given("min_sum_per_partition"), metric.given("max_sum_per_partition")
+                found.append(ProfiledClip(metric=name, column=column, low=low, high=high, of_sums=True))
         elif metric.scale is not None:
             column = metric.scale.name
             found.append(ProfiledClip(metric=name, column=column, low=0.0, high=1.0, by_partition=True))

@@ -305,6 +305,18 @@ def test_each_is_tuned_or_its_stage_is_refused_in_clear_words(shop: Shop, call: 
         assert "count, privacy_id_count, sum, mean" in said.err
 
 
+def test_all_are_checked_together(shop: Shop, call: Call) -> None:
+    tasted(shop)
+    stages = {kind: stage(metrics={"only": example(kind)}) for kind in EXAMPLES}
+    said = call("check", shop.write(stages=stages), "--output", shop.folder / "checked")
+    assert said.code == 0, said.err
+    profile = json.loads((shop.folder / "checked" / "PRIVATE-check.json").read_text())
+    clamped = {one["stage"] for one in profile["stages"] if one["clips"]}
+    assert clamped == {
+        kind for kind, fields in EXAMPLES.items() if {"min_value", "min_sum_per_partition"} & set(fields)
+    }
+
+
 def test_a_metric_is_one_file(shop: Shop) -> None:
     folder = shop.folder / "metrics"
     folder.mkdir()

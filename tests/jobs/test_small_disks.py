@@ -203,12 +203,17 @@ def test_made_up_rows_and_looks_at_rows_say_it_too(
         says(call(*made_up), FULL, small_disk)
     small_disk.free()
     grid = "bounds.max_partitions_contributed=1,2"
-    tune = ("tune", shop.job, "--grid", grid, "--output", small_disk.path / "tuned")
-    with monkeypatch.context() as patch:
-        at_step(patch, staging, "write_in_order", small_disk.fill)
-        says(call(*tune), FULL, small_disk)
-    small_disk.free()
-    assert call(*tune).code == 0
+    looks = (
+        ("tune", shop.job, "--grid", grid, "--output", small_disk.path / "tuned"),
+        ("check", shop.job, "--output", small_disk.path / "checked"),
+    )
+    for look in looks:
+        with monkeypatch.context() as patch:
+            at_step(patch, staging, "write_in_order", small_disk.fill)
+            says(call(*look), FULL, small_disk)
+        small_disk.free()
+    for look in looks:
+        assert call(*look).code == 0
 
 
 @pytest.mark.slow

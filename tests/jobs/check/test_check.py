@@ -73,6 +73,7 @@ def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> Non
         "nobody": [t.set_column(0, "customer", pa.nulls(len(t), pa.int64())) for t in (purchases(5), few)],
         "no price": [t.set_column(4, "price", pa.array(np.full(len(t), np.nan))) for t in (purchases(5), few)],
         "infinite prices": [t.set_column(4, "price", pa.array(np.full(len(t), np.inf))) for t in (purchases(5), few)],
+        "huge prices": [t.set_column(4, "price", pa.array(np.full(len(t), 1.7e308))) for t in (purchases(5), few)],
         "none": [purchases(5).slice(0, 0)] * 2,
     }
     first = checked(call, shop)
@@ -85,7 +86,7 @@ def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> Non
         assert said == Said(first.code, first.out.replace("/checked\n", f"/{name}\n"), first.err)
         found.append((shop.folder / name / "PRIVATE-check.json").read_text())
         assert "<html" in (shop.folder / name / "PRIVATE-report.html").read_text()
-    assert len(set(found)) == 7, "the rows of this test ought to make a difference"
+    assert len(set(found)) == 8, "the rows of this test ought to make a difference"
     assert any("There are no rows." in text for text in found)
     assert any("have no privacy unit" in text for text in found)
 

@@ -258,6 +258,7 @@ def test_a_union(world_of_two: World, call: Call) -> None:
     (one,) = found["stages"]
     assert one["units"] == units
     assert one["rows"] - one["without_unit"]["number"] == counted
+    assert any("of rows of all tables have no privacy unit" in text for text in found["advice"])
 
 
 @pytest.fixture
