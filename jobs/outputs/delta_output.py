@@ -20,7 +20,7 @@ import pyarrow.parquet
 from dp_pipelines.disk_errors import DiskError, refuse_full
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.ledger import disks
-from dp_pipelines.release import staging
+from dp_pipelines.release import manifest, staging
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
@@ -76,6 +76,28 @@ class DeltaOutput:
                 hint = f'cast it first, e.g. columns: {{{field.name}_cast: "CAST({field.name} AS {cast})"}}'
                 yield field.name, f"is {field.type}, which a Delta table cannot hold", hint
             taken.setdefault(field.name.casefold(), f"column {field.name!r}")
+
+    def refuse_place(self, name: str, target: pathlib.Path) -> None:
+        """Refuse a table in a release, where it would be no part of what was published, and a release in a table.
+
+        Args:
+            name: of the published table.
+            target: the output folder of the run.
+
+        Raises:
+            RequestError: as said.
+        """
+        path = pathlib.Path(os.path.realpath(self._path(name)))
+        release = pathlib.Path(os.path.realpath(target))
+        within = [path, *path.parents]
+        if release in within or path in release.parents:
+            other: pathlib.Path | None = target
+        else:
+            other = next((folder for folder in within if manifest.read_manifest(folder) is not None), None)
+        if other is not None:
+            message = f"and the release {str(other)!r} lie in one another"
+            field = f"Delta table {str(self._path(name))!r}"
+            raise RequestError(field=field, message=message, hint="choose another folder for delta:, or for the output")
 
     def refuse_unready(self, name: str, schema: pa.Schema, transaction: str) -> None:
         """Refuse a table that cannot take a run, or has it already; nothing is created.
@@ -133,18 +155,19 @@ class DeltaOutput:
         schema = pa.parquet.read_schema(file)
         for _ in range(MOST_TRIES):
             table = _opened(path, field)
-            if table is not None and table.transaction_version(transaction) is not None:
-                return ""
+            there = table.transaction_version(transaction) if table is not None else None
+            if there is not None:
+                return "" if there == _mark(transaction, file) else "has another release of a run of this id"
             wrong = self._wrong_with(table, schema) if table is not None else ""
             if wrong:
                 return wrong
             added = self._added(path, file, transaction, run_id)
-            if self._committed(table, path, schema, added, transaction, run_id):
+            if self._committed(table, path, schema, added, (transaction, _mark(transaction, file)), run_id):
                 return ""
         return "cannot be committed to"
 
     def _committed(
-        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, transaction: str, run_id: str
+        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, run: tuple[str, int], run_id: str
     ) -> bool:  # fmt: skip
         """Commit a file to the version of a table that was looked at; whether that was its last one, so that it could be done."""
         from deltalake import CommitProperties, Transaction
@@ -153,7 +176,7 @@ class DeltaOutput:
         properties = CommitProperties(
             custom_metadata={"dp_pipelines.run_id": run_id},
             max_commit_retries=0,  # whoever loses a race looks again whether the run has its commit
-            app_transactions=[Transaction(transaction, 1)],
+            app_transactions=[Transaction(*run)],
         )
         columns = self._schema(schema)
         same: Any = {"partition_by": [RUN] if self.appends else [], "commit_properties": properties}
@@ -172,7 +195,7 @@ class DeltaOutput:
 
         content = file.read_bytes()
         # The same run has the same file, however often it is written, and another run another one.
-        name = f"part-{hashlib.sha256(transaction.encode() + content).hexdigest()[:32]}.parquet"
+        name = f"part-{_digest(transaction, content).hex()[:32]}.parquet"
         for left in path.glob(f".{name}.*{staging.UNFINISHED}"):  # of a process that was killed
             left.unlink(missing_ok=True)
         staging.write_whole(path / name, content)
@@ -201,6 +224,8 @@ class DeltaOutput:
             return "can only be appended to (delta.appendOnly)"
         if any("delta.invariants" in field.metadata for field in table.schema().fields):
             return "has rules for its columns (delta.invariants), which are not checked here"
+        if never := [field.name for field in table.schema().fields if not field.nullable]:
+            return f"has column {never[0]!r} that is never null (NOT NULL), and a release may hold nulls"
         wanted, there = _columns(self._schema(schema)), _columns(table.schema())
         if wanted != there:
             name = min({*wanted.items()} ^ {*there.items()})[0]
@@ -220,6 +245,16 @@ class DeltaOutput:
 
     def _path(self, name: str) -> pathlib.Path:
         return pathlib.Path(self.folder) / name
+
+
+def _digest(transaction: str, content: bytes) -> bytes:
+    """Names a release of a run."""
+    return hashlib.sha256(transaction.encode() + content).digest()
+
+
+def _mark(transaction: str, file: pathlib.Path) -> int:
+    """The same as a number, which is the version of the run's transaction: the log tells of which release a commit is."""
+    return int.from_bytes(_digest(transaction, file.read_bytes())[:8], "big") >> 1
 
 
 def transaction_of(dataset: str, run_id: str) -> str:

@@ -56,6 +56,19 @@ class Outputs:
                 found[made.name] = made
         return found
 
+    def refuse_place(self, target: pathlib.Path) -> None:
+        """Refuse an output folder that has a Delta table of the job in it, or is in one.
+
+        Args:
+            target: the folder that is to be published.
+
+        Raises:
+            RequestError: as said.
+        """
+        if self.delta is not None:
+            for name in self.tables:
+                self.delta.refuse_place(name, target)
+
     def refuse_unready(self, dataset: str, run_id: str) -> None:
         """Refuse a run that its Delta tables cannot take, or have already.
 

@@ -193,16 +193,16 @@ def _text(column: pa.Array) -> pa.Array:
 
 def _years_beyond(column: pa.Array) -> pa.Array:
     """Dates and times as numpy says them, which knows all years; nulls are anything."""
-    unit = "D" if pa.types.is_date32(column.type) else "ms" if pa.types.is_date64(column.type) else column.type.unit
-    whole = pc.cast(column, pa.int32() if unit == "D" else pa.int64())
+    if pa.types.is_date(column.type):
+        unit, whole = "D", pc.cast(pc.cast(column, pa.date32()), pa.int32())
+    else:
+        unit, whole = column.type.unit, pc.cast(column, pa.int64())
     said = np.datetime_as_string(np.asarray(pc.fill_null(whole, 0)).astype(f"datetime64[{unit}]"))
-    if pa.types.is_date64(column.type):
-        said = [each.partition("T")[0] for each in said]
     return pc.replace_substring(pa.array(said, pa.string()), "T", " ")
 
 
 def _is_of_a_calendar(kind: pa.DataType) -> bool:
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _is_instant(kind: pa.DataType) -> bool:

@@ -184,6 +184,31 @@ def test_a_run_replaces_the_rows_of_those_before(shop: Shop, call: Call) -> None
     assert lake(shop).to_pyarrow_table().to_pylist() == rows_of(shop.folder / "b" / "weekly.parquet")
 
 
+@pytest.mark.parametrize(
+    ("delta", "output"),
+    [
+        ("out", "out"),
+        ("out/lake", "out"),
+        ("lake", "lake/weekly"),
+        ("lake", "lake/weekly/a"),
+        ("link", "out"),
+        ("old/lake", "out"),
+    ],
+)
+def test_a_table_and_a_release_lie_apart(shop: Shop, call: Call, delta: str, output: str) -> None:
+    shop.write(budget=WEEKS, stages={"weekly": stage(partitions=LISTED)})
+    assert run(shop, call, "old").code == 0
+    before = manifest_of(shop.folder / "old")
+    (shop.folder / "link").symlink_to("out/lake")
+    shop.write(budget=WEEKS, stages={"weekly": stage(partitions=LISTED)}, outputs={"delta": delta})
+    said = run(shop, call, "one", out=output)
+    assert (said.code, "lie in one another" in said.err) == (2, True), said
+    assert charged(shop) == 1
+    assert not (shop.folder / "out").exists()
+    assert not (shop.folder / "lake").exists()
+    assert sorted(path.name for path in (shop.folder / "old").iterdir()) == sorted([*before["files"], "manifest.json"])
+
+
 def test_a_table_that_is_gone_gets_the_release_again(shop: Shop, call: Call) -> None:
     shop.write(budget=WEEKS, outputs=LAKE)
     assert run(shop, call, "a").code == 0
