@@ -7,6 +7,7 @@ charged. Not covered: tables on other file systems; the time of a commit, which 
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -36,6 +37,9 @@ _WRITER = {"appendOnly", "invariants", "timestampNtz"}
 
 _PLAIN_WRITER, _NAMED_FEATURES = 2, 7
 """Up to the first version of writers there is nothing else to keep; from the second on features have names."""
+
+_LONGEST_INSIDE = 160
+"""Bytes that the paths of a table's own files have beyond its folder's, at most."""
 
 _NO_NAME = frozenset(" ,;{}()\n\t=")
 """Characters that no column of a table without column mapping may have in its name."""
@@ -321,6 +325,9 @@ def _refuse_unwritable(path: pathlib.Path, field: str) -> None:
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
     try:
+        names, whole = (os.pathconf(there, limit) for limit in ("PC_NAME_MAX", "PC_PATH_MAX"))
+        if max(map(len, map(os.fsencode, path.parts))) > names or len(os.fsencode(path)) + _LONGEST_INSIDE > whole:
+            raise OSError(errno.ENAMETOOLONG, "too long")
         refuse_full(there)
     except OSError:
         message = "cannot be created" if there != path else "cannot be written"

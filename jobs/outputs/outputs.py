@@ -175,7 +175,7 @@ def _taken_names(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
 def _local(file: JobFile, path: str) -> str:
     """The folder of tables on this machine. Raises: RequestError."""
     path = path.removeprefix("file://")
-    if "://" in path:
+    if "://" in path or "\0" in path:
         message, hint = "names no local folder", "write to a local path, e.g. of a mounted bucket"
         raise file.error(("outputs", "delta"), RequestError(field="", message=message, hint=hint))
     return str(file.path.parent / path)

@@ -265,6 +265,13 @@ def test_what_is_no_table_is_refused(tmp_path: pathlib.Path) -> None:
     assert "cannot be created" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["x" * 300, "not there yet/" + "x" * 300, "x/" * 2500], ids=len)
+def test_a_folder_that_no_disk_can_hold_is_refused(tmp_path: pathlib.Path, folder: str) -> None:
+    tables = DeltaOutput(folder=str(tmp_path / folder), mode="append")
+    with pytest.raises(RequestError, match="cannot be created"):
+        tables.refuse_unready("weekly", SHORT.schema, transaction_of("shop", "one"))
+
+
 def test_a_table_that_changed_meanwhile_fails_with_what_to_do(tmp_path: pathlib.Path) -> None:
     publish(tmp_path, "one")
     with pytest.raises(PublishError, match=r"has no column 'm'.*; the release is published in .*which costs nothing"):

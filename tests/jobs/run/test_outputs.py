@@ -291,6 +291,7 @@ def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call
         ({"files": ["xml"]}, "outputs.files.0"),
         ({"files": ["csv"], "delta_mode": "append"}, "outputs.delta_mode: is for delta: only"),
         ({"delta": "s3://bucket/lake"}, "outputs.delta: names no local folder"),
+        ({"delta": "lake\0house"}, "outputs.delta: names no local folder"),
     ],
 )
 def test_what_outputs_cannot_say_is_refused(shop: Shop, call: Call, outputs: dict[str, Any], words: str) -> None:
