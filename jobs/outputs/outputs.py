@@ -99,9 +99,11 @@ class Outputs:
 
         Raises:
             PublishError: a table could not be committed; the same command tries again.
+            RequestError: the packages are gone since the release was made.
         """
         if self.delta is None:
             return
+        delta_output.needed()
         transaction = delta_output.transaction_of(dataset, run_id)
         for name in self.tables:
             self.delta.publish(name, release / f"{name}{PARQUET}", transaction, run_id)

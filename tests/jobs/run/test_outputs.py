@@ -7,6 +7,7 @@ Not covered: each type in each format (`tests/jobs/outputs`).
 import json
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -330,6 +331,20 @@ def test_a_table_that_cannot_be_written_any_more_is_told_and_mended(
     assert run(shop, call, "one").code == 0
     assert runs_in(shop) == {"one": rows_of(shop.folder / "one" / "weekly.parquet")}
     assert charged(shop) == 1
+
+
+def test_a_release_that_is_delivered_where_the_packages_are_gone_says_what_to_install(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write(stages={"weekly": stage(partitions=LISTED)}, outputs=LAKE)
+    assert run(shop, call, "one").code == 0
+    shutil.rmtree(shop.folder / "lake")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "deltalake", None)
+        said = run(shop, call, "one")
+        assert (said.code, "pip install 'dp-pipelines[delta]'" in said.err) == (2, True), said
+    assert run(shop, call, "one").code == 0
+    assert (lake(shop).version(), charged(shop)) == (0, 1)
 
 
 def test_made_up_rows_are_in_no_text_and_no_table(shop: Shop, call: Call) -> None:
