@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 RUN = "run_id"
 """The column of a table that is appended to that says of which run a row is: the table's partition column."""
 
+_OURS = "dp_pipelines/"
+"""How the names of transactions begin; a table that is made here is called by what those of its dataset have in common."""
+
 MOST_TRIES = 10
 """Commits that other writers may win before one of ours gives up."""
 
@@ -124,7 +127,7 @@ class DeltaOutput:
             message = "has a run of this id already, whose release is not the one that would be made now"
             hint = "give this run another --run-id, or name the ledger that knows the first one"
             raise RequestError(field=field, message=message, hint=hint)
-        wrong = self._wrong_with(table, schema)
+        wrong = self._wrong_with(table, schema, transaction)
         if wrong:
             raise RequestError(field=field, message=wrong, hint="choose another folder for delta:")
 
@@ -162,7 +165,7 @@ class DeltaOutput:
             there = table.transaction_version(transaction) if table is not None else None
             if there is not None:
                 return "" if there == _mark(transaction, file) else "has another release of a run of this id"
-            wrong = self._wrong_with(table, schema) if table is not None else ""
+            wrong = self._wrong_with(table, schema, transaction) if table is not None else ""
             if wrong:
                 return wrong
             added = self._added(path, file, transaction, run_id)
@@ -182,11 +185,11 @@ class DeltaOutput:
             max_commit_retries=0,  # whoever loses a race looks again whether the run has its commit
             app_transactions=[Transaction(*run)],
         )
-        columns = self._schema(schema)
+        columns, owner = self._schema(schema), run[0].removesuffix(f"/{run_id}")
         same: Any = {"partition_by": [RUN] if self.appends else [], "commit_properties": properties}
         try:
             if table is None:
-                create_table_with_add_actions(str(path), columns, [added], mode="error", **same)
+                create_table_with_add_actions(str(path), columns, [added], mode="error", name=owner, **same)
             else:
                 table.create_write_transaction([added], self.mode, columns, **same)
         except Exception:  # each of its causes has a class of its own; the next look says which it was
@@ -212,8 +215,11 @@ class DeltaOutput:
             stats=json.dumps({"numRecords": pa.parquet.read_metadata(file).num_rows}),
         )
 
-    def _wrong_with(self, table: "DeltaTable", schema: pa.Schema) -> str:
+    def _wrong_with(self, table: "DeltaTable", schema: pa.Schema, transaction: str) -> str:
         """Why a table cannot take files of a schema; nothing where it can."""
+        owner = table.metadata().name or ""
+        if owner.startswith(_OURS) and not transaction.startswith(f"{owner}/"):
+            return f"is of dataset {owner.removeprefix(_OURS)!r}, whose run ids are its own"
         protocol, configuration = table.protocol(), table.metadata().configuration
         features = set(protocol.writer_features or ())
         if protocol.min_writer_version > _PLAIN_WRITER and protocol.min_writer_version != _NAMED_FEATURES:
@@ -267,7 +273,7 @@ def transaction_of(dataset: str, run_id: str) -> str:
     >>> transaction_of("shop", "2026-W01")
     'dp_pipelines/shop/2026-W01'
     """
-    return f"dp_pipelines/{dataset}/{run_id}"
+    return f"{_OURS}{dataset}/{run_id}"
 
 
 def needed() -> None:

@@ -237,6 +237,17 @@ def test_a_table_with_rules_that_are_not_kept_here_is_refused(
     assert bool(said) == bool(found)
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_of_another_dataset_is_refused(tmp_path: pathlib.Path, mode: str) -> None:
+    """Its runs may have the same ids, and one of ours would replace its rows or pass for its own."""
+    publish(tmp_path, "new", mode=mode)
+    tables, transaction = output(tmp_path, mode), transaction_of("another", "new")
+    with pytest.raises(RequestError, match="is of dataset 'shop', whose run ids are its own"):
+        tables.refuse_unready("weekly", SHORT.schema, transaction)
+    with pytest.raises(PublishError, match="is of dataset 'shop'"):
+        tables.publish("weekly", published(tmp_path / "out"), transaction, "new")
+
+
 def test_a_column_that_is_never_null_is_refused(tmp_path: pathlib.Path) -> None:
     """Keys and numbers of a release may be null, whatever the rows of this run are."""
     columns = pa.schema([pa.field("k", pa.string(), nullable=False), ("n", pa.float64()), ("run_id", pa.string())])
