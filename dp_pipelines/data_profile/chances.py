@@ -35,5 +35,6 @@ def some_kept(total: ArrayLike, kept: ArrayLike, of: ArrayLike) -> Floats:
         - special.gammaln(whole + 1)
         + special.gammaln(np.maximum(whole - safe, 0) + 1)
     )
+    none = np.minimum(none, 1.0)  # the terms are so large that they cancel only almost
     single = np.minimum(chosen / whole, 1.0)
     return np.asarray(np.where(asked == 1, single, np.where(possible, 1.0 - none, 1.0)), np.float64)

@@ -59,12 +59,15 @@ class ProfiledUnits:
 
 
 def share(part: float, whole: float) -> float | None:
-    """A part of a whole; None where there is nothing.
+    """A part of a whole; None where there is nothing, or the whole is so small that no number says the share.
 
-    >>> share(1, 4), share(0, 0)
-    (0.25, None)
+    >>> share(1, 4), share(0, 0), share(5, 1e-310)
+    (0.25, None, None)
     """
-    return part / whole if whole and math.isfinite(part) and math.isfinite(whole) else None
+    if not whole or not math.isfinite(whole):
+        return None
+    found = part / whole
+    return found if math.isfinite(found) else None
 
 
 def of_table(facts: Facts, table: ProfiledTable) -> dict[str, Any]:

@@ -7,6 +7,7 @@ charged. Not covered: tables on other file systems; the time of a commit, which 
 """
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -20,13 +21,16 @@ import pyarrow.parquet
 from dp_pipelines.disk_errors import DiskError, refuse_full
 from dp_pipelines.errors import PublishError, RequestError
 from dp_pipelines.ledger import disks
-from dp_pipelines.release import staging
+from dp_pipelines.release import manifest, staging
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
 
 RUN = "run_id"
 """The column of a table that is appended to that says of which run a row is: the table's partition column."""
+
+_OURS = "dp_pipelines/"
+"""How the names of transactions begin; a table that is made here is called by what those of its dataset have in common."""
 
 MOST_TRIES = 10
 """Commits that other writers may win before one of ours gives up."""
@@ -36,6 +40,9 @@ _WRITER = {"appendOnly", "invariants", "timestampNtz"}
 
 _PLAIN_WRITER, _NAMED_FEATURES = 2, 7
 """Up to the first version of writers there is nothing else to keep; from the second on features have names."""
+
+_LONGEST_INSIDE = 160
+"""Bytes that the paths of a table's own files have beyond its folder's, at most."""
 
 _NO_NAME = frozenset(" ,;{}()\n\t=")
 """Characters that no column of a table without column mapping may have in its name."""
@@ -77,6 +84,28 @@ class DeltaOutput:
                 yield field.name, f"is {field.type}, which a Delta table cannot hold", hint
             taken.setdefault(field.name.casefold(), f"column {field.name!r}")
 
+    def refuse_place(self, name: str, target: pathlib.Path) -> None:
+        """Refuse a table in a release, where it would be no part of what was published, and a release in a table.
+
+        Args:
+            name: of the published table.
+            target: the output folder of the run.
+
+        Raises:
+            RequestError: as said.
+        """
+        path = pathlib.Path(os.path.realpath(self._path(name)))
+        release = pathlib.Path(os.path.realpath(target))
+        within = [path, *path.parents]
+        if release in within or path in release.parents:
+            other: pathlib.Path | None = target
+        else:
+            other = next((folder for folder in within if manifest.read_manifest(folder) is not None), None)
+        if other is not None:
+            message = f"and the release {str(other)!r} lie in one another"
+            field = f"Delta table {str(self._path(name))!r}"
+            raise RequestError(field=field, message=message, hint="choose another folder for delta:, or for the output")
+
     def refuse_unready(self, name: str, schema: pa.Schema, transaction: str) -> None:
         """Refuse a table that cannot take a run, or has it already; nothing is created.
 
@@ -98,7 +127,7 @@ class DeltaOutput:
             message = "has a run of this id already, whose release is not the one that would be made now"
             hint = "give this run another --run-id, or name the ledger that knows the first one"
             raise RequestError(field=field, message=message, hint=hint)
-        wrong = self._wrong_with(table, schema)
+        wrong = self._wrong_with(table, schema, transaction)
         if wrong:
             raise RequestError(field=field, message=wrong, hint="choose another folder for delta:")
 
@@ -133,18 +162,19 @@ class DeltaOutput:
         schema = pa.parquet.read_schema(file)
         for _ in range(MOST_TRIES):
             table = _opened(path, field)
-            if table is not None and table.transaction_version(transaction) is not None:
-                return ""
-            wrong = self._wrong_with(table, schema) if table is not None else ""
+            there = table.transaction_version(transaction) if table is not None else None
+            if there is not None:
+                return "" if there == _mark(transaction, file) else "has another release of a run of this id"
+            wrong = self._wrong_with(table, schema, transaction) if table is not None else ""
             if wrong:
                 return wrong
             added = self._added(path, file, transaction, run_id)
-            if self._committed(table, path, schema, added, transaction, run_id):
+            if self._committed(table, path, schema, added, (transaction, _mark(transaction, file)), run_id):
                 return ""
         return "cannot be committed to"
 
     def _committed(
-        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, transaction: str, run_id: str
+        self, table: "DeltaTable | None", path: pathlib.Path, schema: pa.Schema, added: Any, run: tuple[str, int], run_id: str
     ) -> bool:  # fmt: skip
         """Commit a file to the version of a table that was looked at; whether that was its last one, so that it could be done."""
         from deltalake import CommitProperties, Transaction
@@ -153,13 +183,13 @@ class DeltaOutput:
         properties = CommitProperties(
             custom_metadata={"dp_pipelines.run_id": run_id},
             max_commit_retries=0,  # whoever loses a race looks again whether the run has its commit
-            app_transactions=[Transaction(transaction, 1)],
+            app_transactions=[Transaction(*run)],
         )
-        columns = self._schema(schema)
+        columns, owner = self._schema(schema), run[0].removesuffix(f"/{run_id}")
         same: Any = {"partition_by": [RUN] if self.appends else [], "commit_properties": properties}
         try:
             if table is None:
-                create_table_with_add_actions(str(path), columns, [added], mode="error", **same)
+                create_table_with_add_actions(str(path), columns, [added], mode="error", name=owner, **same)
             else:
                 table.create_write_transaction([added], self.mode, columns, **same)
         except Exception:  # each of its causes has a class of its own; the next look says which it was
@@ -172,7 +202,7 @@ class DeltaOutput:
 
         content = file.read_bytes()
         # The same run has the same file, however often it is written, and another run another one.
-        name = f"part-{hashlib.sha256(transaction.encode() + content).hexdigest()[:32]}.parquet"
+        name = f"part-{_digest(transaction, content).hex()[:32]}.parquet"
         for left in path.glob(f".{name}.*{staging.UNFINISHED}"):  # of a process that was killed
             left.unlink(missing_ok=True)
         staging.write_whole(path / name, content)
@@ -185,8 +215,11 @@ class DeltaOutput:
             stats=json.dumps({"numRecords": pa.parquet.read_metadata(file).num_rows}),
         )
 
-    def _wrong_with(self, table: "DeltaTable", schema: pa.Schema) -> str:
+    def _wrong_with(self, table: "DeltaTable", schema: pa.Schema, transaction: str) -> str:
         """Why a table cannot take files of a schema; nothing where it can."""
+        owner = table.metadata().name or ""
+        if owner.startswith(_OURS) and not transaction.startswith(f"{owner}/"):
+            return f"is of dataset {owner.removeprefix(_OURS)!r}, whose run ids are its own"
         protocol, configuration = table.protocol(), table.metadata().configuration
         features = set(protocol.writer_features or ())
         if protocol.min_writer_version > _PLAIN_WRITER and protocol.min_writer_version != _NAMED_FEATURES:
@@ -201,6 +234,8 @@ class DeltaOutput:
             return "can only be appended to (delta.appendOnly)"
         if any("delta.invariants" in field.metadata for field in table.schema().fields):
             return "has rules for its columns (delta.invariants), which are not checked here"
+        if never := [field.name for field in table.schema().fields if not field.nullable]:
+            return f"has column {never[0]!r} that is never null (NOT NULL), and a release may hold nulls"
         wanted, there = _columns(self._schema(schema)), _columns(table.schema())
         if wanted != there:
             name = min({*wanted.items()} ^ {*there.items()})[0]
@@ -222,13 +257,23 @@ class DeltaOutput:
         return pathlib.Path(self.folder) / name
 
 
+def _digest(transaction: str, content: bytes) -> bytes:
+    """Names a release of a run."""
+    return hashlib.sha256(transaction.encode() + content).digest()
+
+
+def _mark(transaction: str, file: pathlib.Path) -> int:
+    """The same as a number, which is the version of the run's transaction: the log tells of which release a commit is."""
+    return int.from_bytes(_digest(transaction, file.read_bytes())[:8], "big") >> 1
+
+
 def transaction_of(dataset: str, run_id: str) -> str:
     """The name of a run's transaction in the log of a table.
 
     >>> transaction_of("shop", "2026-W01")
     'dp_pipelines/shop/2026-W01'
     """
-    return f"dp_pipelines/{dataset}/{run_id}"
+    return f"{_OURS}{dataset}/{run_id}"
 
 
 def needed() -> None:
@@ -286,6 +331,9 @@ def _refuse_unwritable(path: pathlib.Path, field: str) -> None:
     while not os.path.lexists(there) and there != there.parent:
         there = there.parent
     try:
+        names, whole = (os.pathconf(there, limit) for limit in ("PC_NAME_MAX", "PC_PATH_MAX"))
+        if max(map(len, map(os.fsencode, path.parts))) > names or len(os.fsencode(path)) + _LONGEST_INSIDE > whole:
+            raise OSError(errno.ENAMETOOLONG, "too long")
         refuse_full(there)
     except OSError:
         message = "cannot be created" if there != path else "cannot be written"

@@ -56,6 +56,19 @@ class Outputs:
                 found[made.name] = made
         return found
 
+    def refuse_place(self, target: pathlib.Path) -> None:
+        """Refuse an output folder that has a Delta table of the job in it, or is in one.
+
+        Args:
+            target: the folder that is to be published.
+
+        Raises:
+            RequestError: as said.
+        """
+        if self.delta is not None:
+            for name in self.tables:
+                self.delta.refuse_place(name, target)
+
     def refuse_unready(self, dataset: str, run_id: str) -> None:
         """Refuse a run that its Delta tables cannot take, or have already.
 
@@ -86,9 +99,11 @@ class Outputs:
 
         Raises:
             PublishError: a table could not be committed; the same command tries again.
+            RequestError: the packages are gone since the release was made.
         """
         if self.delta is None:
             return
+        delta_output.needed()
         transaction = delta_output.transaction_of(dataset, run_id)
         for name in self.tables:
             self.delta.publish(name, release / f"{name}{PARQUET}", transaction, run_id)
@@ -162,7 +177,7 @@ def _taken_names(file: JobFile, outputs: Outputs) -> Iterator[RequestError]:
 def _local(file: JobFile, path: str) -> str:
     """The folder of tables on this machine. Raises: RequestError."""
     path = path.removeprefix("file://")
-    if "://" in path:
+    if "://" in path or "\0" in path:
         message, hint = "names no local folder", "write to a local path, e.g. of a mounted bucket"
         raise file.error(("outputs", "delta"), RequestError(field="", message=message, hint=hint))
     return str(file.path.parent / path)

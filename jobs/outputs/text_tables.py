@@ -169,19 +169,40 @@ def json_texts(column: pa.Array) -> pa.Array:
 
 
 def _cells(column: pa.ChunkedArray) -> pa.Array:
-    """A column as CSV has it: numbers, texts and dates as pyarrow says them, others as text."""
+    """A column as CSV has it: numbers, texts and times of day as pyarrow says them, others as text."""
     whole = gather.one_array(column)
     if pa.types.is_list(whole.type):
         return json_texts(whole)
-    return _text(whole) if pa.types.is_decimal(whole.type) or _is_instant(whole.type) else whole
+    return _text(whole) if pa.types.is_decimal(whole.type) or _is_of_a_calendar(whole.type) else whole
 
 
 def _text(column: pa.Array) -> pa.Array:
     """Values as text; null stays null. An instant is said in UTC, whatever its zone."""
     if _is_instant(column.type):
         local = pc.cast(column, pa.timestamp(column.type.unit))  # without a zone, so that no table of zones is needed
-        return pc.binary_join_element_wise(pc.cast(local, pa.string()), "Z", "")
-    return pc.cast(column, pa.string())
+        return pc.binary_join_element_wise(_text(local), "Z", "")
+    text = pc.cast(column, pa.string())
+    if _is_of_a_calendar(column.type):
+        beyond = pc.fill_null(
+            pc.starts_with(text, "<"), False
+        )  # years of which pyarrow says that they are out of range
+        if pc.any(beyond).as_py():
+            return pc.if_else(beyond, _years_beyond(column), text)
+    return text
+
+
+def _years_beyond(column: pa.Array) -> pa.Array:
+    """Dates and times as numpy says them, which knows all years; nulls are anything."""
+    if pa.types.is_date(column.type):
+        unit, whole = "D", pc.cast(pc.cast(column, pa.date32()), pa.int32())
+    else:
+        unit, whole = column.type.unit, pc.cast(column, pa.int64())
+    said = np.datetime_as_string(np.asarray(pc.fill_null(whole, 0)).astype(f"datetime64[{unit}]"))
+    return pc.replace_substring(pa.array(said, pa.string()), "T", " ")
+
+
+def _is_of_a_calendar(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _is_instant(kind: pa.DataType) -> bool:

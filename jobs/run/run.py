@@ -176,6 +176,7 @@ def carry_out(
     target = staging.local_path(output)
     if os.path.lexists(target) and manifest.read_manifest(target) is None:
         staging.refuse_existing(target)
+    request.outputs.refuse_place(target)
     if runner_rules.check_name(runner) == "dataflow":
         from dp_pipelines.jobs.runners import dataflow_requirements
 

@@ -80,8 +80,7 @@ def _changed(file: JobFile, source: SourceModel, named: tuple[str, str]) -> Sour
     """
     option, sample = named
     pattern = sample if "://" in sample else str(source_files.glob_under(pathlib.Path.cwd(), sample))
-    if "://" not in sample:
-        _refuse_own_rows(file, f"--sample {option}", pattern)
+    _refuse_own_rows(file, f"--sample {option}", pattern)
     if not isinstance(getattr(source, source.format_of_files), str):
         message = "is for jobs over files, and this one reads a table"
         raise RequestError(field="--sample", message=message, hint="tune a copy of the job over Parquet files")
@@ -89,13 +88,14 @@ def _changed(file: JobFile, source: SourceModel, named: tuple[str, str]) -> Sour
 
 
 def _refuse_own_rows(file: JobFile, field: str, pattern: str) -> None:
-    """Refuse a sample that cannot be public: rows that the job protects, of any of its sources."""
+    """Refuse a sample that cannot be public: rows that the job protects, of any of its sources, on any file system."""
+    elsewhere = "://" in pattern
     try:
-        files = source_files.find(pattern, pathlib.Path.cwd(), "--sample")
+        files = source_files.find(pattern, pathlib.Path.cwd(), "source" if elsewhere else "--sample")
     except RequestError as error:
         hint = "name a file, or a glob in quotes; it is relative to the folder you are in"
-        raise RequestError(field=field, message=error.message, hint=hint) from None
-    resolved = {os.path.realpath(path) for path in files}
+        raise RequestError(field=field, message=error.message, hint=error.hint if elsewhere else hint) from None
+    resolved = {os.path.realpath(path) for path in files} if not elsewhere else set()
     for source in file.job.sources.values():
         own = registered.absolute(source.pattern, str(file.path.parent))
         real = {os.path.realpath(path) for path in registered.matching(own)}

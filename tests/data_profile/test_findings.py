@@ -4,10 +4,14 @@ import json
 import math
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dp_pipelines.data_profile import findings, group_sizes
-from dp_pipelines.data_profile.bound_shares import bucket_of
+from dp_pipelines.data_profile.bound_shares import ProfiledClip, bucket_of
 from dp_pipelines.data_profile.findings import ProfiledTable
+
+ANY = st.floats() | st.sampled_from([5e-324, -1e-310, 1e308, -1e308, math.inf, -math.inf])
 
 
 def test_without_rows_shares_are_null_and_everything_is_json() -> None:
@@ -25,6 +29,17 @@ def test_sums_beyond_all_numbers_are_null() -> None:
     found = findings._part(math.inf, 2.0)
     assert found == {"number": None, "share": None}
     assert findings.share(facts["rows", "", "read"], facts["rows", "", "shaped"]) is None
+
+
+@given(st.lists(ANY, min_size=7, max_size=7), st.booleans())
+def test_whatever_rows_add_up_to_a_clip_is_json(sums: list[float], of_sums: bool) -> None:
+    """What cannot be written fails the command, by what the rows add up to: so there must be nothing of the kind."""
+    names = ("values", "nulls", "below", "above", "sum", "clamped", "kept")
+    facts = {("clip", "total", name): number for name, number in zip(names, sums, strict=True)}
+    clip = ProfiledClip(metric="total", column="x", low=5.0, high=20.0, of_sums=of_sums)
+    found = findings._clip(clip, lambda *fact: facts.get(fact, 0.0))
+    json.dumps(found, allow_nan=False)
+    assert found["sum_clamped"]["share"] is None or math.isfinite(found["sum_clamped"]["share"])
 
 
 def test_each_number_of_units_lies_between_the_ends_of_its_bucket() -> None:

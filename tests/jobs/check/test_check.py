@@ -65,7 +65,11 @@ def test_a_private_folder_is_written_and_says_so_everywhere(shop: Shop, call: Ca
 
 def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> None:
     """The same command over other rows, many more of them, and over none at all: byte for byte the same words."""
-    shop.write(where="price > 1", columns={"week": "date_trunc('week', paid_at)", "number": "CAST(note AS INTEGER)"})
+    paid = {"orders": {"kind": "count"}, "paid": {"kind": "sum", "column": "price", "min_value": 5, "max_value": 20}}
+    shop.write(
+        stages={"weekly": stage(metrics=paid)}, where="price > 1 OR price < 1e-300",
+        columns={"week": "date_trunc('week', paid_at)", "number": "CAST(note AS INTEGER)"},
+    )  # fmt: skip
     few = purchases(9).slice(0, 40)
     others = {
         "others": [purchases(5, 12_000), few],
@@ -74,6 +78,9 @@ def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> Non
         "no price": [t.set_column(4, "price", pa.array(np.full(len(t), np.nan))) for t in (purchases(5), few)],
         "infinite prices": [t.set_column(4, "price", pa.array(np.full(len(t), np.inf))) for t in (purchases(5), few)],
         "huge prices": [t.set_column(4, "price", pa.array(np.full(len(t), 1.7e308))) for t in (purchases(5), few)],
+        "prices next to none": [
+            t.set_column(4, "price", pa.array(np.full(len(t), 5e-324))) for t in (purchases(5), few)
+        ],
         "none": [purchases(5).slice(0, 0)] * 2,
     }
     first = checked(call, shop)

@@ -84,7 +84,15 @@ def test_runs_are_added_each_once(tmp_path: pathlib.Path) -> None:
         table = publish(tmp_path, run, pa.table({"k": [run], "n": [1.0]}))
     assert table.version() == 1
     assert sorted((row["run_id"], row["k"]) for row in rows(table)) == [("one", "one"), ("two", "two")]
-    assert [table.transaction_version(transaction_of("shop", run)) for run in ("one", "two", "three")] == [1, 1, None]
+    known = [table.transaction_version(transaction_of("shop", run)) is not None for run in ("one", "two", "three")]
+    assert known == [True, True, False]
+
+
+def test_a_table_that_has_another_release_of_a_run_is_told(tmp_path: pathlib.Path) -> None:
+    publish(tmp_path, "one")
+    with pytest.raises(PublishError, match="has another release of a run of this id"):
+        publish(tmp_path, "one", pa.table({"k": ["x"], "n": [8.0]}))
+    assert publish(tmp_path, "one").version() == 0
 
 
 def test_equal_releases_of_two_runs_are_two_files(tmp_path: pathlib.Path) -> None:
@@ -229,6 +237,25 @@ def test_a_table_with_rules_that_are_not_kept_here_is_refused(
     assert bool(said) == bool(found)
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_table_of_another_dataset_is_refused(tmp_path: pathlib.Path, mode: str) -> None:
+    """Its runs may have the same ids, and one of ours would replace its rows or pass for its own."""
+    publish(tmp_path, "new", mode=mode)
+    tables, transaction = output(tmp_path, mode), transaction_of("another", "new")
+    with pytest.raises(RequestError, match="is of dataset 'shop', whose run ids are its own"):
+        tables.refuse_unready("weekly", SHORT.schema, transaction)
+    with pytest.raises(PublishError, match="is of dataset 'shop'"):
+        tables.publish("weekly", published(tmp_path / "out"), transaction, "new")
+
+
+def test_a_column_that_is_never_null_is_refused(tmp_path: pathlib.Path) -> None:
+    """Keys and numbers of a release may be null, whatever the rows of this run are."""
+    columns = pa.schema([pa.field("k", pa.string(), nullable=False), ("n", pa.float64()), ("run_id", pa.string())])
+    path = str(tmp_path / "lake" / "weekly")
+    deltalake.DeltaTable.create(path, deltalake.Schema.from_arrow(columns), partition_by=["run_id"])
+    assert "has column 'k' that is never null" in refusal(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("mode", "partitioned", "said"), [("append", [], "'run_id' alone"), ("overwrite", ["k"], "nothing")]
 )
@@ -249,6 +276,13 @@ def test_what_is_no_table_is_refused(tmp_path: pathlib.Path) -> None:
     assert "cannot be created" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("folder", ["x" * 300, "not there yet/" + "x" * 300, "x/" * 2500], ids=len)
+def test_a_folder_that_no_disk_can_hold_is_refused(tmp_path: pathlib.Path, folder: str) -> None:
+    tables = DeltaOutput(folder=str(tmp_path / folder), mode="append")
+    with pytest.raises(RequestError, match="cannot be created"):
+        tables.refuse_unready("weekly", SHORT.schema, transaction_of("shop", "one"))
+
+
 def test_a_table_that_changed_meanwhile_fails_with_what_to_do(tmp_path: pathlib.Path) -> None:
     publish(tmp_path, "one")
     with pytest.raises(PublishError, match=r"has no column 'm'.*; the release is published in .*which costs nothing"):
@@ -264,7 +298,8 @@ def test_a_commit_says_which_run_it_is(tmp_path: pathlib.Path) -> None:
         for line in (tmp_path / "lake" / "weekly" / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     ]
     (transaction,) = [action["txn"] for action in log if "txn" in action]
-    assert (transaction["appId"], transaction["version"]) == ("dp_pipelines/shop/2026-W01", 1)
+    assert transaction["appId"] == "dp_pipelines/shop/2026-W01"
+    assert 0 <= transaction["version"] < 2**63
 
 
 def test_a_run_is_known_after_its_commit_has_left_the_log(tmp_path: pathlib.Path) -> None:

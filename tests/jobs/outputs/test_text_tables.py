@@ -13,6 +13,7 @@ import pathlib
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
@@ -219,3 +220,32 @@ def test_csv_refuses_a_table_of_one_column() -> None:
 
 def test_every_type_that_is_not_refused_can_be_written(tmp_path: pathlib.Path) -> None:
     assert not [refused for form in FORMATS.values() for refused in form.refused(everything().schema)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.date32(),
+        pa.date64(),
+        *(pa.timestamp(unit, zone) for unit in ("ms", "us", "ns") for zone in (None, "Europe/Berlin")),
+    ],
+    ids=str,
+)
+def test_every_year_is_said(tmp_path: pathlib.Path, kind: pa.DataType, form: str) -> None:
+    """Also those that pyarrow cannot say, such as the largest date, which stands for infinity in DuckDB."""
+    most = 2**31 - 1 if pa.types.is_date(kind) else 2**63 - 1
+    day = 86_400_000 if kind == pa.date64() else 1
+    numbers = [most, None, -most, 0, 20_000]
+    counted = [None if number is None else number * day for number in numbers]
+    whole = pa.array(counted, pa.int32() if kind == pa.date32() else pa.int64())
+    path = written(tmp_path, pa.table({"k": whole.cast(kind), "n": [1.0] * len(numbers)}), form)
+    said = [row["k"] for row in map(json.loads, path.read_text().splitlines())] if form == "jsonl" else None
+    if said is None:
+        with path.open(newline="") as file:
+            said = [row["k"] or None for row in csv.DictReader(file)]
+    unit = "D" if pa.types.is_date(kind) else kind.unit
+    back = [
+        None if text is None else int(np.datetime64(text.removesuffix("Z"), unit).astype(np.int64)) for text in said
+    ]
+    assert back == numbers

@@ -59,6 +59,18 @@ def test_rows_in_a_bucket_give_the_release_that_local_rows_give(bucket: Shop, ca
     assert all(abs(count - 1200) < 500 for count in table.column("orders").to_pylist())
 
 
+def test_the_jobs_own_rows_in_a_bucket_are_no_public_sample(bucket: Shop, call: Call) -> None:
+    Buckets.held["bucket://public/a.parquet"] = Buckets.held["bucket://shop/data/part-0.parquet"]
+    tuned = ("tune", bucket.job, "--grid", "bounds.max_partitions_contributed=1,2", "--output", bucket.folder / "tuned")
+    for own in ("bucket://shop/data/*.parquet", "bucket://shop/*/part-1.parquet"):
+        said = call(*tuned, "--sample", own)
+        assert (said.code, "names files of the job's own source, whose rows are private" in said.err) == (2, True), said
+    assert not (bucket.folder / "tuned").exists()
+    said = call(*tuned, "--sample", "bucket://nobody/*.parquet")
+    assert (said.code, "matches no file" in said.err) == (2, True), said
+    assert call(*tuned, "--sample", "bucket://public/*.parquet").code == 0
+
+
 def test_what_is_wrong_with_files_in_a_bucket_is_told_by_their_names(bucket: Shop, call: Call) -> None:
     Buckets.held["bucket://shop/data/part-1.parquet"] = b"PAR1 and nothing else"
     said = call("run", bucket.job, "--output", bucket.folder / "out")

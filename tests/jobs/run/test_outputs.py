@@ -7,6 +7,7 @@ Not covered: each type in each format (`tests/jobs/outputs`).
 import json
 import pathlib
 import shutil
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -186,6 +187,31 @@ def test_a_run_replaces_the_rows_of_those_before(shop: Shop, call: Call) -> None
     assert lake(shop).to_pyarrow_table().to_pylist() == rows_of(shop.folder / "b" / "weekly.parquet")
 
 
+@pytest.mark.parametrize(
+    ("delta", "output"),
+    [
+        ("out", "out"),
+        ("out/lake", "out"),
+        ("lake", "lake/weekly"),
+        ("lake", "lake/weekly/a"),
+        ("link", "out"),
+        ("old/lake", "out"),
+    ],
+)
+def test_a_table_and_a_release_lie_apart(shop: Shop, call: Call, delta: str, output: str) -> None:
+    shop.write(budget=WEEKS, stages={"weekly": stage(partitions=LISTED)})
+    assert run(shop, call, "old").code == 0
+    before = manifest_of(shop.folder / "old")
+    (shop.folder / "link").symlink_to("out/lake")
+    shop.write(budget=WEEKS, stages={"weekly": stage(partitions=LISTED)}, outputs={"delta": delta})
+    said = run(shop, call, "one", out=output)
+    assert (said.code, "lie in one another" in said.err) == (2, True), said
+    assert charged(shop) == 1
+    assert not (shop.folder / "out").exists()
+    assert not (shop.folder / "lake").exists()
+    assert sorted(path.name for path in (shop.folder / "old").iterdir()) == sorted([*before["files"], "manifest.json"])
+
+
 def test_a_table_that_is_gone_gets_the_release_again(shop: Shop, call: Call) -> None:
     shop.write(budget=WEEKS, outputs=LAKE)
     assert run(shop, call, "a").code == 0
@@ -268,6 +294,7 @@ def test_what_a_format_cannot_hold_is_refused_before_the_charge(shop: Shop, call
         ({"files": ["xml"]}, "outputs.files.0"),
         ({"files": ["csv"], "delta_mode": "append"}, "outputs.delta_mode: is for delta: only"),
         ({"delta": "s3://bucket/lake"}, "outputs.delta: names no local folder"),
+        ({"delta": "lake\0house"}, "outputs.delta: names no local folder"),
     ],
 )
 def test_what_outputs_cannot_say_is_refused(shop: Shop, call: Call, outputs: dict[str, Any], words: str) -> None:
@@ -306,6 +333,20 @@ def test_a_table_that_cannot_be_written_any_more_is_told_and_mended(
     assert run(shop, call, "one").code == 0
     assert runs_in(shop) == {"one": rows_of(shop.folder / "one" / "weekly.parquet")}
     assert charged(shop) == 1
+
+
+def test_a_release_that_is_delivered_where_the_packages_are_gone_says_what_to_install(
+    shop: Shop, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.write(stages={"weekly": stage(partitions=LISTED)}, outputs=LAKE)
+    assert run(shop, call, "one").code == 0
+    shutil.rmtree(shop.folder / "lake")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "deltalake", None)
+        said = run(shop, call, "one")
+        assert (said.code, "pip install 'dp-pipelines[delta]'" in said.err) == (2, True), said
+    assert run(shop, call, "one").code == 0
+    assert (lake(shop).version(), charged(shop)) == (0, 1)
 
 
 def test_made_up_rows_are_in_no_text_and_no_table(shop: Shop, call: Call) -> None:
