@@ -28,7 +28,15 @@ from dp_pipelines.planning.plan import Plan
 from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.query.train_model import JaxModel, TrainModel
 from dp_pipelines.release import manifest, staging
-from dp_pipelines.training import evaluation, scoring, stage_on_disk, trainer, weight_errors
+from dp_pipelines.training import (
+    evaluation,
+    scoring,
+    single_features,
+    stage_on_disk,
+    step_defaults,
+    trainer,
+    weight_errors,
+)
 from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.description import Preparation, Statement
 from dp_pipelines.training.drawing import Drawing
@@ -39,11 +47,6 @@ from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
-
-CLIP = 1.5
-"""The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so about three examples
-that pull in one direction count in full. On Ta Feng, half or twice this value loses nothing
-(docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
 
@@ -128,18 +131,27 @@ class Fit:
             examples = examples.with_products(self.folder, "whitened", kernel.multiply)
         elif whitening is not None:
             examples = examples.times(self.folder, "whitened", whitening)
-        clip_norm = self.task.steps.clip_norm or CLIP * typical
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else encoder.row_norm**2
-        divisor = sizes.examples
+        divisor, steps = sizes.examples, self.task.steps
+        of_norm = float(multiplier) / trainer.scale_of(divisor, steps)
+        chosen = step_defaults.step_defaults(
+            self.task,
+            seen,
+            typical=typical,
+            noise=of_norm,
+            largest_rate=trainer.default_rate(kernel, reach),
+            examples_of_unit=sizes.examples / max(1.0, sizes.users),
+        )
+        steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
             kernel,
             examples.rows_for(stage),
-            self.task.steps,
-            clip_norm=clip_norm,
+            steps,
+            clip_norm=chosen.clip_norm,
             multiplier=multiplier,
             divisor=divisor,
-            reach=reach,
+            averaged=chosen.averaged,
             draws=self.draws,
             name=self.name,
             tell=lambda step: self.tell(f"training {self.name}: step {step} of {self.task.steps.steps}"),
@@ -154,16 +166,22 @@ class Fit:
             privacy=statement,
             preparation=preparation or Preparation(),
             path=trained.path,
+            taken=dataclasses.asdict(chosen),
         )
         self.tell(f"evaluating {self.name}")
         found = self._evaluation(artefact, held_out)
         if seen is not None:
-            rate = self.task.steps.learning_rate or trainer.default_rate(kernel, reach)
-            of_gradient = float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps)
-            stddevs = weight_errors.stddevs(
-                self.task, trained.parameters, seen, found, gradient_stddev=of_gradient, learning_rate=rate
+            taken = dataclasses.replace(self.task, steps=chosen.taken(steps))
+            noise = weight_errors.weight_noise(
+                taken,
+                trained.parameters,
+                seen,
+                found,
+                gradient_stddev=of_norm * chosen.clip_norm,
+                learning_rate=chosen.learning_rate,
             )
-            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
+            artefact = dataclasses.replace(artefact, weight_stddevs=None if noise is None else noise.stddevs)
+            found = found.beside(single_features.areas(self.task, trained.parameters, seen, noise))
         return Fitted(artefact=artefact, evaluation=found)
 
     def _divided(self) -> tuple[TrainingUnits, HeldOutUnits]:
