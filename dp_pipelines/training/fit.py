@@ -141,7 +141,7 @@ class Fit:
             typical=typical,
             noise=of_norm,
             largest_rate=trainer.default_rate(kernel, reach),
-            examples_of_unit=sizes.examples / max(1.0, sizes.users),
+            examples_of_unit=divisor / max(1.0, sizes.users),
         )
         steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
