@@ -133,7 +133,8 @@ class Fit:
             examples = examples.times(self.folder, "whitened", whitening)
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else encoder.row_norm**2
-        divisor, steps = sizes.examples, self.task.steps
+        divisor = sizes.examples
+        steps = self.task.steps
         of_norm = float(multiplier) / trainer.scale_of(divisor, steps)
         chosen = step_defaults.step_defaults(
             self.task,
