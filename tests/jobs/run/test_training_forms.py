@@ -258,7 +258,8 @@ def test_other_whole_numbers_than_0_and_1_are_no_examples(shop: Shop, call: Call
             "model": model(
                 label={"kind": "binary", "column": "store"},
                 features={"note": {"kind": "category", "categories": ["7"]}},
-                held_out=0.5, max_examples_per_unit=64, evaluation={"cells": 4, "weighting": "examples", "max_examples_per_unit": 64},
+                held_out=0.5, max_examples_per_unit=64,
+                evaluation={"cells": 4, "weighting": "examples", "max_examples_per_unit": 64},
             )
         },
     )  # fmt: skip
