@@ -6,7 +6,7 @@ bins, moments, training and evaluation; AUC and accuracy are computed exactly, o
 examples. Users are divided anew for each split; each release is drawn several times. The settings are those of the job file,
 chosen by trying some on this very data set (and no privacy cost is counted for that).
 
-    python benchmarks/training.py [--splits 3] [--runs 3] [--quick] [--out docs/benchmarks]
+    python benchmarks/training.py [--splits 3] [--runs 4] [--quick] [--out docs/benchmarks]
 """
 
 import argparse
@@ -38,12 +38,14 @@ from dp_pipelines.training.kept_draws import InMemory
 
 JOB = REPOSITORY / "examples" / "ta_feng" / "customers.yaml"
 STAGE = "returns"
-GOALS = {1.0: (0.780, 0.708), 3.0: (0.783, 0.0)}
+GOALS = {0.5: (0.784, 0.0), 1.0: (0.787, 0.708)}
 """Least AUC and accuracy, by epsilon."""
 
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 8.0)
 PACKAGES = ("numpy", "scipy", "scikit-learn", "apache-beam")
 CLIPS = (2.0, 4.0, 8.0, 16.0, 32.0)
+RATES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Learning rates; what is taken by default is the largest that suits steps without noise, 4, or less."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,12 +93,12 @@ class Data:
         return table.filter(pa.array(~out)), table.filter(pa.array(out))
 
 
-def planned(request: Request, epsilon: float, clip_norm: float | None = None) -> tuple[Plan, TrainModel]:
-    """The job's plan at another epsilon, and its task with another clip norm."""
+def planned(request: Request, epsilon: float, **changed: float) -> tuple[Plan, TrainModel]:
+    """The job's plan at another epsilon, and its task with other settings of its steps."""
     stages = request.stages
     task = stages[STAGE]
     assert isinstance(task, TrainModel)
-    task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, clip_norm=clip_norm))
+    task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, **changed))
     shares = {name: stage.share for name, stage in request.file.job.stages.items()}
     budget = request.file.job.budget
     return Plan(epsilon=epsilon, delta=budget.delta, stages={**stages, STAGE: task}, shares=shares), task
@@ -120,9 +122,9 @@ def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int) -> 
         return one.run(statement).artefact
 
 
-def results(data: Data, epsilon: float, splits: int, runs: int, clip_norm: float | None = None) -> list[Result]:
-    """Of several splits and several releases on each."""
-    plan, task = planned(data.request, epsilon, clip_norm)
+def results(data: Data, epsilon: float, splits: int, runs: int, **changed: float) -> list[Result]:
+    """Of several splits and several releases on each, with other settings of the steps."""
+    plan, task = planned(data.request, epsilon, **changed)
     found = []
     for number in range(splits):
         key = f"split {number}".encode()
@@ -172,14 +174,14 @@ def main() -> int:
     """The command line. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Private models beside a private report, under one budget.")
     parser.add_argument("--splits", type=int, default=3, help="divisions of the users (default 3)")
-    parser.add_argument("--runs", type=int, default=3, help="releases on each (default 3)")
+    parser.add_argument("--runs", type=int, default=4, help="releases on each, where there is a goal (default 4)")
     parser.add_argument("--quick", action="store_true", help="leave out the plots and the baselines")
     parser.add_argument("--out", type=pathlib.Path, default=REPOSITORY / "docs" / "benchmarks", help="folder to write")
     options = parser.parse_args()
     request = check(job_file.load(str(JOB)), [])
     with tempfile.TemporaryDirectory() as folder:
         data = Data(request, pathlib.Path(folder))
-        wanted = (1.0, 3.0) if options.quick else EPSILONS
+        wanted = tuple(GOALS) if options.quick else EPSILONS
         runs = {epsilon: options.runs if epsilon in GOALS else 1 for epsilon in wanted}
         by_epsilon = {epsilon: results(data, epsilon, options.splits, runs[epsilon]) for epsilon in wanted}
         failed = [
@@ -190,8 +192,9 @@ def main() -> int:
         if not options.quick:
             _, task = planned(request, 1.0)
             others = training_baselines.all_of(data, task, options.splits, judged)
-            by_clip = {clip: results(data, 1.0, options.splits, 1, clip) for clip in CLIPS}
-            write(options.out, request, by_epsilon, by_clip, others, options)
+            by_clip = {clip: results(data, 1.0, options.splits, 1, clip_norm=clip) for clip in CLIPS}
+            by_rate = {rate: results(data, 1.0, options.splits, 1, learning_rate=rate) for rate in RATES}
+            write(options.out, request, by_epsilon, by_clip, by_rate, others, options)
         for epsilon, found in by_epsilon.items():
             print(f"epsilon {epsilon:g}: AUC {mean(found)[0]:.4f}, accuracy {mean(found)[1]:.4f}")
         for line in failed:
@@ -204,6 +207,7 @@ def write(
     request: Request,
     by_epsilon: dict[float, list[Result]],
     by_clip: dict[float, list[Result]],
+    by_rate: dict[float, list[Result]],
     others: dict[str, list[Result]],
     options: argparse.Namespace,
 ) -> None:
@@ -219,9 +223,10 @@ def write(
         f"({plan.epsilon:g}, {plan.delta:g}) covers {metrics} "
         f"metrics in {len(request.queries)} stages, partition selection, the bins of features, second moments, counts, "
         f"{request.tasks[STAGE].model.steps.steps} training steps and the evaluation (`examples/ta_feng/customers.yaml`).",
-        f"Means over {options.splits} divisions of the users, with {options.runs} releases each at epsilon 1 and 3.",
-        "Figures are exact, on the held-out customers. The features and settings were chosen by trying some on this very data",
-        "set; the budget does not count that.",
+        f"Means over {options.splits} divisions of the users, with {options.runs} releases each at epsilon 0.5 and 1.",
+        "Figures are exact, on all examples of the held-out customers. **Features, bounds, the share of the model in the budget,",
+        "and the defaults for clip norm, momentum, steps and the shares of its parts were chosen by trying some on this very",
+        "data set**; the budget does not count that, and a figure that was tuned is too good. Baselines have the same features.",
         "",
         "| trained with | AUC | its standard deviation | accuracy |",
         "|---|---:|---:|---:|",
@@ -231,6 +236,12 @@ def write(
         "| clip norm, at epsilon 1 | AUC | its standard deviation | accuracy |",
         "|---|---:|---:|---:|",
         *(row(f"{clip:g}", found) for clip, found in by_clip.items()),
+        "",
+        "| learning rate, at epsilon 1 | AUC | its standard deviation | accuracy |",
+        "|---|---:|---:|---:|",
+        *(row(f"{rate:g}", found) for rate, found in by_rate.items()),
+        "",
+        "By default, the learning rate is at most 4, and less where noise is large (docs/proofs/training.md, 5).",
         "",
         "![AUC over epsilon and over the clip norm](training.png)",
         "",

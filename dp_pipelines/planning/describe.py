@@ -22,7 +22,7 @@ from dp_pipelines.planning.stage import StagePlan
 from dp_pipelines.planning.stage_kinds import BestKind
 from dp_pipelines.query.large_list import LargeList
 from dp_pipelines.query.query import PublicPartitions, Query, ReleasedPartitions
-from dp_pipelines.query.train_model import EVALUATED, TrainModel
+from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.query.windows import Windows
 
 if TYPE_CHECKING:
@@ -110,6 +110,8 @@ def _metric_to_json(metric: Metric) -> dict[str, Any]:
 def task_to_json(task: TrainModel) -> dict[str, Any]:
     """Everything that a train stage says, as JSON values in a fixed order. Values have their types beside them."""
     kinds = [type(part).__name__ for part in (task.label, task.model)]
+    if task.steps.average is None:  # it costs nothing, and plans of versions that knew one answer keep their digests
+        task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, average=HALF))
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
     if task.steps.candidates is None:  # plans without it keep their digests
         del fields["steps"]["candidates"]
@@ -151,24 +153,6 @@ def sums_to_json(stage: StagePlan, share: float, task: TrainModel | None) -> dic
         described["weighting"] = limits.weighting(task)
         described["limits"] = limits.in_words(task)
     return described
-
-
-def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | None:
-    """What it costs a train stage that a unit may have several examples; None where it may have one.
-
-    Args:
-        sizes: the stage that counts training units and their examples.
-        task: what is learnt.
-    """
-    most = task.max_examples_per_unit
-    (stddev,) = [n.stddev for s, n in zip(sizes.statistics, sizes.noises, strict=True) if s == ROWS and n is not None]
-    if most == 1:
-        return None
-    words = (
-        f"the number of examples has noise of {stddev:,.0f}, since a unit may have {most:,}; with max_examples_per_unit: 1 it "
-        f"would be {stddev / most:,.0f}: where units have few examples, lower it"
-    )
-    return {"stddev": stddev, "stddev_with_one": stddev / most, "words": words}
 
 
 def stage_to_json(stage: StagePlan, share: float, expect: "Expectation | None") -> dict[str, Any]:

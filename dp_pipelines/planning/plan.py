@@ -22,7 +22,7 @@ from dp_pipelines.frozen import FrozenMapping
 from dp_pipelines.plan_stages import phases, sharing, training_parts, window_columns
 from dp_pipelines.plan_stages.reads import ArmRows
 from dp_pipelines.plan_stages.sharing import Sharing
-from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, usefulness
+from dp_pipelines.planning import describe, fit_choice, json_digest, power, rounds, training_usefulness, usefulness
 from dp_pipelines.planning.candidate import Calibrated, TotalBudget
 from dp_pipelines.planning.choose import search
 from dp_pipelines.planning.noise_levels import fixed_noise, integer_noise, noise_limit
@@ -399,8 +399,7 @@ class Plan:
             task = self.trained.get(stage.name)
             described = describe.sums_to_json(stage, share, task)
             if task is not None:
-                sizes = self.stages[training_parts.users_of(stage.name)]
-                described["cost_of_examples"] = describe.cost_of_examples(sizes, task)
+                described |= training_usefulness.of_task(stage.name, task, self.stages, self.expect)
         else:
             expect = None if stage.query.is_total else self.expect  # which is about a group
             described = describe.stage_to_json(stage, share, expect)

@@ -20,12 +20,14 @@ class Expectation:
         rows_per_partition: rows in it.
         partitions: how many of a large list have rows.
         totals: by metric, mean and standard deviation of what one unit adds to it: for the differences that `compare` finds.
+        units: units in all rows: for the error bars of a model.
     """
 
     users: float | None = None
     rows_per_partition: float | None = None
     partitions: float | None = None
     totals: Mapping[str, Sequence[float]] | None = None
+    units: float | None = None
 
     def __post_init__(self) -> None:
         for name, pair in (self.totals or {}).items():
@@ -34,6 +36,6 @@ class Expectation:
                 raise RequestError(field=f"expect.totals.{name}", message="must be two numbers", hint=hint)
             checks.number(pair[0], f"expect.totals.{name}", above=-1e50, below=1e50)
             checks.number(pair[1], f"expect.totals.{name}", above=0, below=1e50, also=(0,))
-        for field in ("users", "rows_per_partition", "partitions"):
+        for field in ("users", "rows_per_partition", "partitions", "units"):
             if getattr(self, field) is not None:
                 object.__setattr__(self, field, checks.number(getattr(self, field), f"expect.{field}", above=0))

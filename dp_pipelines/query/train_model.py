@@ -38,8 +38,8 @@ BINS, MOST_BINS = 10, 100
 MOST_EXAMPLES = 2**16
 """Examples of one unit."""
 
-EVALUATED = 8
-"""Examples of one held-out unit that are counted by examples, where no number is given; earlier versions had no other way."""
+EVALUATED, HALF = 8, 0.5
+"""Examples of a held-out unit that count by examples, and the part of steps that is averaged, of earlier versions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -223,11 +223,11 @@ class Steps:
         candidates: settings to choose among, at most 8. All are trained and charged; the one that predicts held-out units best is
             published. Each says what it does otherwise than it stands beside this list.
         sampling_rate: each step takes each training unit with this probability; 1 takes all.
-        clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: one and a half times the norm of a typical
-            row of features, as the released moments have it (or, where features are not whitened, as their encoding bounds it).
-        learning_rate: of the mean gradient of examples. Left out: the inverse of how far the loss can bend (training.trainer).
+        clip_norm: a unit's summed gradient is scaled down to this L2 norm. Left out: it follows from the norm of a typical row
+            of features and the noise of the steps (training.step_defaults).
+        learning_rate: of the mean gradient of examples. Left out: it follows from how far the loss can bend, and from noise.
         momentum: from 0 to below 1.
-        average: the part of the steps, the last ones, whose parameters are averaged.
+        average: the part of the steps, the last ones, whose parameters are averaged. Left out: a half, or more.
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to each step.
     """
 
@@ -237,7 +237,7 @@ class Steps:
     clip_norm: PositiveNumber | None = None
     learning_rate: PositiveNumber | None = None
     momentum: Annotated[float, checks.Real(above=0, below=1, also=(0,))] = 0.8
-    average: Annotated[float, checks.Real(above=0, below=1, also=(0, 1))] = 0.5
+    average: Annotated[float, checks.Real(above=0, below=1, also=(0, 1))] | None = None
     max_noise_multiplier: PositiveNumber | None = None
 
     def __post_init__(self) -> None:
@@ -247,12 +247,12 @@ class Steps:
 
     @property
     def averaged(self) -> int:
-        """How many of the last steps are averaged.
+        """How many of the last steps are averaged: half of them, where the job leaves it open.
 
         >>> Steps(steps=5).averaged, Steps(steps=5, average=0.0).averaged
         (3, 1)
         """
-        return min(self.steps, max(1, math.ceil(self.average * self.steps - 1e-6)))
+        return min(self.steps, max(1, math.ceil((HALF if self.average is None else self.average) * self.steps - 1e-6)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

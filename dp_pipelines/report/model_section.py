@@ -61,8 +61,9 @@ MEASURES = {
 BASELINES = {
     "majority": "if it always said the more frequent class",
     "mean": "if it always said the mean",
+    "best_feature": "if it ranked by {feature} alone, as weights and second moments have it",
 }
-"""What needs no model, by its name in the file."""
+"""What needs no model, or less of one, by its name in the file."""
 
 LARGEST_LIFT = 100.0
 """Beyond it the plot of lifts is cut."""
@@ -188,7 +189,7 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
     if (number := amount(steps.get("steps"))) is not None:
         rate = amount(steps.get("sampling_rate"))
         part = "all of the units" if rate == 1 else f"each unit with probability {public_number(rate)}"
-        found.append(("Fitted by", f"{public_number(number)} noisy gradient steps over {part}"))
+        found.append(("Fitted by", f"{public_number(number)} noisy gradient steps over {part}{_taken(content)}"))
     if (most := amount(task.get("max_examples_per_unit"))) is not None:
         found.append(("Each unit counts", f"at most {public_number(most)} examples of one {unit}"))
     if (part_out := amount(task.get("held_out"))) is not None:
@@ -206,6 +207,15 @@ def _facts(content: Mapping[str, Any], unit: str) -> list[tuple[str, str]]:
             words = f"examples, at most {each} of one {unit}: one with more of them counts more"
         found.append(("Counted in the evaluation", words))
     return found
+
+
+def _taken(content: Mapping[str, Any]) -> str:
+    """What was chosen of the steps, in words; nothing where the file does not say."""
+    taken = mapping(content.get("taken"))
+    rate, averaged = amount(taken.get("learning_rate")), amount(taken.get("averaged"))
+    if rate is None or averaged is None:
+        return ""
+    return f", with learning rate {public_number(rate)}; the last {public_number(averaged)} are averaged"
 
 
 def _privacy(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,6 +269,7 @@ def _hidden(estimate: Mapping[str, Any]) -> float:
 def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
     baselines = {text(name): mapping(of) for name, of in mapping(evaluation.get("baselines")).items()}
+    best = label(text(evaluation.get("best_feature")))
     for name, estimate in mapping(evaluation.get("measures")).items():
         shown, words = MEASURES.get(text(name), (label(text(name)), ""))
         found = mapping(estimate)
@@ -268,12 +279,17 @@ def _measures(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
             parts = error_bar_parts(value, math.hypot(noise or 0.0, sampling) + _hidden(found), grouped=True)
             units = None if parts is None else parts[1]
         beside = [
-            f"{_shown(mapping(of.get(name)))} {BASELINES.get(which, label(which))}"
+            f"{_shown(mapping(of.get(name)))} {_needing_less(which, best)}"
             for which, of in baselines.items()
             if _shown(mapping(of.get(name))) is not None
         ]
         rows.append({"name": shown, "words": words, "value": _shown(found), "both": units, "beside": beside})
     return rows
+
+
+def _needing_less(which: str, feature: str) -> str:
+    """What a baseline is called."""
+    return BASELINES[which].replace("{feature}", feature) if which in BASELINES else label(which)
 
 
 def _curves(evaluation: Mapping[str, Any]) -> dict[str, Any]:

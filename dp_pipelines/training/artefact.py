@@ -59,6 +59,8 @@ class Artefact:
         path: public numbers of each step, by name, for the learning picture: `gradient_norm`.
         weight_stddevs: of a linear model, the standard deviation that the noise of the steps gives to each weight: columns by
             outputs. None: it is not known.
+        taken: what was chosen of the steps, as far as it is known: `clip_norm`, `learning_rate`, and how many of the last are
+            `averaged`.
 
     Raises:
         RequestError: sizes do not fit the task.
@@ -72,6 +74,7 @@ class Artefact:
     preparation: Preparation = dataclasses.field(default_factory=Preparation)
     path: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     weight_stddevs: Floats | None = None
+    taken: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         width = self.encoder.width
@@ -196,6 +199,7 @@ class Artefact:
             "privacy": self.privacy.to_json(),
             "path": {name: [_finite(number) for number in numbers] for name, numbers in self.path.items()},
             **({} if self.weight_stddevs is None else {"weight_stddevs": self.weight_stddevs.tolist()}),
+            **({"taken": dict(self.taken)} if self.taken else {}),
             "tensors": {"file": TENSORS, "sha256": hashlib.sha256(tensors).hexdigest()},
         }
         text = json.dumps(content, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
@@ -250,7 +254,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
         preparation = description.preparation_from_json(content.get("preparation"))
         privacy = description.statement_from_json(content.get("privacy"))
         path = _path(content.get("path"))
-        stddevs = _stddevs(content.get("weight_stddevs"))
+        stddevs, taken = _stddevs(content.get("weight_stddevs")), _taken(content.get("taken"))
         listed = content.get("tensors")
         digest = listed.get("sha256") if isinstance(listed, dict) else None
     except RequestError as error:
@@ -266,6 +270,7 @@ def load(folder: str | pathlib.Path) -> Artefact:
             preparation=preparation,
             path=path,
             weight_stddevs=stddevs,
+            taken=taken,
         )
     except RequestError as error:
         raise _of_file(place / TENSORS, f"cannot be used: {error.field} {error.message}") from None
@@ -337,6 +342,14 @@ def _stddevs(content: Any) -> Floats | None:
     if found is not None and not (np.isfinite(found).all() and found.size):
         raise RequestError(field="weight_stddevs", message="must be lists of numbers")
     return found
+
+
+def _taken(content: Any) -> dict[str, float]:
+    """What was chosen of the steps, which earlier versions do not say."""
+    listed = {} if content is None else content
+    if not isinstance(listed, dict) or not all(type(value) in (int, float) and value > 0 for value in listed.values()):
+        raise RequestError(field="taken", message="must map names to positive numbers")
+    return listed
 
 
 def _path(content: Any) -> dict[str, tuple[float, ...]]:

@@ -57,7 +57,8 @@ class Evaluation:
             off by at most half of it, whatever the model is.
         thresholds: for a binary label, what is found above each edge, from the highest down: recall, precision, lift.
         baselines: what needs no model, by name, with its measures: `majority` always says the most frequent class, `mean` the
-            mean.
+            mean, `best_feature` ranks by one feature alone (`single_features`).
+        best_feature: the name of that feature.
     """
 
     kind: str
@@ -75,6 +76,20 @@ class Evaluation:
     ties: float | None = None
     thresholds: tuple[Threshold, ...] = ()
     baselines: Mapping[str, Mapping[str, EstimatedMeasure]] = FrozenMapping({})
+    best_feature: str | None = None
+
+    def beside(self, alone: Mapping[str, EstimatedMeasure]) -> "Evaluation":
+        """The same with the best of single features as a baseline.
+
+        Args:
+            alone: the AUC of each feature, by name; without a value, or none: nothing is said.
+        """
+        values = {name: area.value for name, area in alone.items() if area.value is not None}
+        if not values:
+            return self
+        name = max(values, key=lambda feature: values[feature])
+        baselines = {**self.baselines, "best_feature": {"auc": alone[name]}}
+        return dataclasses.replace(self, baselines=baselines, best_feature=name)
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, with everything that was released."""
@@ -98,6 +113,7 @@ class Evaluation:
                 name: {measure: estimate.to_json() for measure, estimate in of.items()}
                 for name, of in self.baselines.items()
             },
+            "best_feature": self.best_feature,
         }
 
     def text(self) -> str:

@@ -33,7 +33,9 @@ from dp_pipelines.training import (
     counted_examples,
     evaluation,
     scoring,
+    single_features,
     stage_on_disk,
+    step_defaults,
     trainer,
     weight_errors,
 )
@@ -48,11 +50,6 @@ from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
 from dp_pipelines.training.libraries import refuse_missing
-
-CLIP = 1.5
-"""The default norm of a unit's gradient, in norms of a typical row: residuals are about a half, so about three examples
-that pull in one direction count in full. On Ta Feng, half or twice this value loses nothing
-(docs/benchmarks/training.md)."""
 
 EVALUATION = "evaluation.json"
 
@@ -78,6 +75,7 @@ class _Prepared:
     seen: seen_columns.SeenColumns | None
     typical: float
     sizes: stage_on_disk.Sizes
+    formerly: bool
     statement: Statement
     preparation: Preparation
 
@@ -87,6 +85,7 @@ class _Trained:
     """A model that the steps have led to, and what the error bars of its weights follow from."""
 
     artefact: Artefact
+    taken: TrainModel
     learning_rate: float
     gradient_stddev: float
 
@@ -173,6 +172,7 @@ class Fit:
             seen=seen,
             typical=typical,
             sizes=sizes,
+            formerly=formerly,
             statement=statement,
             preparation=preparation or Preparation(),
         )
@@ -182,32 +182,42 @@ class Fit:
         artefact = trained.artefact
         found = self._evaluation(artefact, held_out)
         if seen is not None:
-            stddevs = weight_errors.stddevs(
-                artefact.task,
+            noise = weight_errors.weight_noise(
+                trained.taken,
                 artefact.parameters,
                 seen,
                 found,
                 gradient_stddev=trained.gradient_stddev,
                 learning_rate=trained.learning_rate,
             )
-            artefact = dataclasses.replace(artefact, weight_stddevs=stddevs)
+            artefact = dataclasses.replace(artefact, weight_stddevs=None if noise is None else noise.stddevs)
+            found = found.beside(single_features.areas(artefact.task, artefact.parameters, seen, noise))
         return Fitted(artefact=artefact, evaluation=dataclasses.replace(found, chosen=chosen))
 
     def _trained(self, of: "_Prepared") -> "_Trained":
         """The model of one candidate: where there are several, each is trained from the same examples."""
         stage = self.stages[self.part]
-        clip_norm = self.task.steps.clip_norm or CLIP * of.typical
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
-        divisor = of.sizes.examples
+        divisor, steps = of.sizes.examples, self.task.steps
+        of_norm = float(multiplier) / trainer.scale_of(divisor, steps)
+        chosen = step_defaults.step_defaults(
+            self.task,
+            None if of.formerly else of.seen,  # steps go on as they were begun
+            typical=of.typical,
+            noise=of_norm,
+            largest_rate=trainer.default_rate(of.kernel, reach),
+            examples_of_unit=of.sizes.examples / max(1.0, of.sizes.users),
+        )
+        steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
             of.kernel,
             of.examples.rows_for(stage),
-            self.task.steps,
-            clip_norm=clip_norm,
+            steps,
+            clip_norm=chosen.clip_norm,
             multiplier=multiplier,
             divisor=divisor,
-            reach=reach,
+            averaged=chosen.averaged,
             draws=self.draws,
             name=self.part,
             tell=lambda step: self.tell(f"training {self.part}: step {step} of {self.task.steps.steps}"),
@@ -222,11 +232,13 @@ class Fit:
             privacy=of.statement,
             preparation=of.preparation,
             path=trained.path,
+            taken=dataclasses.asdict(chosen),
         )
         return _Trained(
             artefact=artefact,
-            learning_rate=self.task.steps.learning_rate or trainer.default_rate(of.kernel, reach),
-            gradient_stddev=float(multiplier) * clip_norm / trainer.scale_of(divisor, self.task.steps),
+            taken=dataclasses.replace(self.task, steps=chosen.taken(steps)),
+            learning_rate=chosen.learning_rate,
+            gradient_stddev=of_norm * chosen.clip_norm,
         )
 
     def _chosen(self, of: "_Prepared", held_out: HeldOutUnits) -> "tuple[Fit, ChosenCandidate | None]":

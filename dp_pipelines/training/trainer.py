@@ -123,22 +123,34 @@ class Trained:
 
 @dataclasses.dataclass(eq=False)
 class TrainingState:
-    """The state of training, all of it released: parameters, momentum, the sum of the parameters averaged, the path."""
+    """The state of training, all of it released.
+
+    Args:
+        parameters, momentum: (size,), after the last step.
+        summed: (size,), the sum of the parameters that are averaged.
+        norms: of the noisy gradients so far.
+        averaged: how many parameters are in the sum; None: the file does not say.
+    """
 
     parameters: Floats
     momentum: Floats
     summed: Floats
     norms: list[float]
+    averaged: int | None = None
 
     def to_bytes(self) -> bytes:
-        """The state as four consecutive arrays in NumPy's format.
+        """The state as consecutive arrays in NumPy's format.
 
-        >>> state = TrainingState(np.ones(2), np.zeros(2), np.ones(2), [0.5])
-        >>> TrainingState.from_bytes(state.to_bytes()).norms
-        [0.5]
+        >>> state = TrainingState(np.ones(2), np.zeros(2), np.ones(2), [0.5], 1)
+        >>> again = TrainingState.from_bytes(state.to_bytes())
+        >>> again.norms, again.averaged
+        ([0.5], 1)
         """
         file = io.BytesIO()
-        for array in (self.parameters, self.momentum, self.summed, np.array(self.norms, np.float64)):
+        arrays = [self.parameters, self.momentum, self.summed, np.array(self.norms, np.float64)]
+        if self.averaged is not None:
+            arrays.append(np.array([self.averaged], np.float64))
+        for array in arrays:
             np.lib.format.write_array(file, array, allow_pickle=False)
         return file.getvalue()
 
@@ -147,7 +159,10 @@ class TrainingState:
         """What `to_bytes` wrote."""
         file = io.BytesIO(content)
         parameters, momentum, summed, norms = (np.lib.format.read_array(file, allow_pickle=False) for _ in range(4))
-        return cls(parameters, momentum, summed, norms.tolist())
+        averaged = None  # as versions wrote it of which the job alone decided that
+        if file.tell() < len(content):
+            averaged = int(np.lib.format.read_array(file, allow_pickle=False)[0])
+        return cls(parameters, momentum, summed, norms.tolist(), averaged)
 
 
 def train(
@@ -161,7 +176,7 @@ def train(
     draws: Draws,
     name: str,
     tell: Callable[[int], None] = lambda step: None,
-    reach: float = 1.0,
+    averaged: int | None = None,
     noisy_sum: Callable[..., NoisySum] = NoisySum,
     sampler: Callable[[float], PoissonSampler] = PoissonSampler,
 ) -> Trained:
@@ -170,7 +185,7 @@ def train(
     Args:
         kernel: the model.
         examples: the training units, fewer than 2**31.
-        steps: how many, how large, over which share of the units.
+        steps: how many, how large (without a rate: that of whitened features), over which share of units.
         clip_norm: of one unit's summed gradient.
         multiplier: standard deviation of the noise of one sum over `clip_norm`, as the plan accounts it.
         divisor: a released number, at least 1, that divides the sum of gradients: about the number of examples or
@@ -178,21 +193,25 @@ def train(
         draws: keeps the state.
         name: the name of the stage; states are kept as `name.step-40`.
         tell: is told the number of each finished step.
-        reach: a public bound on the mean square of examples in any direction of their features: 1 if they are whitened,
-            otherwise the square of the largest norm. It scales the default learning rate.
+        averaged: how many of the last steps are averaged, if not `steps.averaged`.
         noisy_sum, sampler: make the objects that draw noise and samples; see `training.drawing`.
 
     Returns:
-        the average of the parameters after the last steps (`steps.average` of them).
+        the average of the parameters after the last steps.
     """
     noise = noisy_sum(size=kernel.size, norm=clip_norm, multiplier=multiplier, slack=_slack(kernel))
-    if steps.learning_rate is None:
-        steps = dataclasses.replace(steps, learning_rate=default_rate(kernel, reach))
-    return fit(kernel, examples, steps, noise, sampler(steps.sampling_rate), divisor, draws, name, tell)
+    every = sampler(steps.sampling_rate)
+    return fit(kernel, examples, steps, noise, every, divisor, draws, name, tell, averaged)
 
 
 def default_rate(kernel: Kernel, reach: float) -> float:
-    """The inverse of how far the mean loss of examples can bend in any direction (docs/proofs/training.md, 5)."""
+    """The inverse of how far the mean loss of examples can bend in any direction (docs/proofs/training.md, 5).
+
+    Args:
+        kernel: the model.
+        reach: a public bound on the mean square of examples in any direction of their features: 1 if they are whitened,
+            otherwise the square of the largest norm.
+    """
     return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
 
 
@@ -211,6 +230,7 @@ def fit(
     draws: Draws,
     name: str,
     tell: Callable[[int], None],
+    averaged: int | None = None,
 ) -> Trained:
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
     scale = scale_of(divisor, steps)
@@ -220,13 +240,14 @@ def fit(
         gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
         state.parameters = _inside(state.parameters - rate * state.momentum)
-        if step > steps.steps - steps.averaged:
-            state.summed = state.summed + state.parameters
+        if step > steps.steps - (averaged or steps.averaged):
+            state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1
         state.norms.append(float(np.linalg.norm(gradient)))
         if step in checkpoints(steps.steps):
             state = _keep(draws, f"{name}.step-{step}", state)
         tell(step)
-    return Trained(parameters=state.summed / steps.averaged, path={"gradient_norm": tuple(state.norms)})
+    assert state.averaged
+    return Trained(parameters=state.summed / state.averaged, path={"gradient_norm": tuple(state.norms)})
 
 
 def checkpoints(steps: int) -> range:
@@ -244,9 +265,12 @@ def _kept(kernel: Kernel, steps: Steps, draws: Draws, name: str) -> tuple[int, T
     for step in reversed(checkpoints(steps.steps)):
         content = draws.get(f"{name}.step-{step}")
         if content is not None:
-            return step, TrainingState.from_bytes(content)
+            state = TrainingState.from_bytes(content)
+            if state.averaged is None:
+                state.averaged = max(0, step - (steps.steps - steps.averaged))
+            return step, state
     start = np.array(kernel.initial(), np.float64)
-    return 0, TrainingState(start, np.zeros(kernel.size), np.zeros(kernel.size), [])
+    return 0, TrainingState(start, np.zeros(kernel.size), np.zeros(kernel.size), [], 0)
 
 
 def _keep(draws: Draws, name: str, state: TrainingState) -> TrainingState:

@@ -13,6 +13,8 @@ in each step; clipping, which makes steps smaller and so this number too.
 # main direction of c X the noise of each step then has a fixed share in the average of the last parameters, and the noises are
 # independent. docs/proofs/training.md, 5.
 
+import dataclasses
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +38,38 @@ MOST_BESIDE = 10.0
 """By how much the loss of examples with a column bends more than that of all, or less."""
 
 
-def stddevs(
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class WeightNoise:
+    """The noise of the weights of a linear model, by independent parts.
+
+    Args:
+        of_columns: (columns, parts) what each part adds to the weights of columns.
+        variances: (parts, of outputs).
+        of_outputs: (outputs, of outputs) what it adds to the outputs.
+        scale: of scores, in units of parameters.
+    """
+
+    of_columns: Floats
+    variances: Floats
+    of_outputs: Floats
+    scale: float = 1.0
+
+    @property
+    def stddevs(self) -> Floats | None:
+        """(columns, outputs), in units of `scoring.linear_weights`; None where they are no numbers."""
+        found: Floats = np.sqrt(self.of_columns**2 @ self.variances @ (self.of_outputs**2).T) * self.scale
+        return found if np.isfinite(found).all() else None
+
+    def along(self, direction: Floats) -> float:
+        """The standard deviation of a sum of weights of a single output.
+
+        Args:
+            direction: (columns,) by what each weight is multiplied.
+        """
+        return float(np.sqrt((direction @ self.of_columns) ** 2 @ self.variances[:, 0])) * self.scale
+
+
+def weight_noise(
     task: TrainModel,
     parameters: Floats,
     seen: SeenColumns,
@@ -44,8 +77,8 @@ def stddevs(
     *,
     gradient_stddev: float,
     learning_rate: float,
-) -> Floats | None:
-    """The standard deviation that the noise of the steps gives to each weight; None where nothing is known of it.
+) -> WeightNoise | None:
+    """The noise that the steps give to weights; None where nothing is known of it.
 
     Args:
         task: a task whose steps were taken. Of models that are not linear, and of features that are not whitened, nothing is
@@ -55,9 +88,6 @@ def stddevs(
         evaluation: of the model; the counts tell how far its probabilities are from 0 and 1.
         gradient_stddev: of the noise of a coordinate of the mean gradient.
         learning_rate: of the mean gradient.
-
-    Returns:
-        (columns, outputs), in units of `scoring.linear_weights`.
     """
     if not isinstance(task.model, LinearModel) or task.steps.steps > MOST_STEPS:
         return None
@@ -70,11 +100,8 @@ def stddevs(
     spread, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     shares = noise_shares(task.steps, learning_rate, np.outer(np.maximum(spread, 0.0), curvatures).ravel())
     variances = shares.reshape(len(spread), len(curvatures)) * gradient_stddev**2
-    of_columns, of_outputs = (seen.whitening @ directions) ** 2, outputs**2
-    found: Floats = np.sqrt(of_columns @ variances @ of_outputs.T)
-    if isinstance(task.label, NumberLabel):
-        found = found * (task.label.max_value - task.label.min_value)
-    return found if np.isfinite(found).all() else None
+    scale = task.label.max_value - task.label.min_value if isinstance(task.label, NumberLabel) else 1.0
+    return WeightNoise(of_columns=seen.whitening @ directions, variances=variances, of_outputs=outputs, scale=scale)
 
 
 def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:

@@ -34,7 +34,7 @@ from dp_pipelines.kernels.unit_facts import TWIN
 from dp_pipelines.planning import json_digest
 from dp_pipelines.planning.describe import asked_to_json
 from dp_pipelines.query.query import Query
-from dp_pipelines.query.train_model import EVALUATED, TrainModel
+from dp_pipelines.query.train_model import EVALUATED, HALF, TrainModel
 from dp_pipelines.release.shown_rows import ShownRows
 
 Result = TypeVar("Result")
@@ -91,11 +91,12 @@ class Request:
         }
         job = self.file.job.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
         for stage in job.get("stages", {}).values():
-            evaluation = stage.get("evaluation", {})
-            if evaluation.get("max_examples_per_unit") == EVALUATED:  # the default of earlier versions
-                del evaluation["max_examples_per_unit"]
-                if not evaluation:
-                    del stage["evaluation"]
+            for part, key, formerly in (("evaluation", "max_examples_per_unit", EVALUATED), ("fit", "average", HALF)):
+                said = stage.get(part, {})
+                if said.get(key) == formerly:  # the default of earlier versions
+                    del said[key]
+                    if not said:
+                        del stage[part]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
         read = [source.snapshot for source in self.sources if source.snapshot]
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()

@@ -171,13 +171,17 @@ AnyStage = Annotated[Stage | TrainStage, Field(discriminator="kind")]
 
 
 class Expect(JobModel):
-    """Guesses about the rows: for the relative errors of `plan`, `tune --synthetic` and memory. They decide no release."""
+    """Guesses about the rows: for the errors that `plan` tells, `tune --synthetic` and memory. They decide no release."""
 
     users: Annotated[Positive | None, Field(description="Privacy units of a typical partition.")] = None
     rows_per_partition: Annotated[Positive | None, Field(description="Rows of a typical partition.")] = None
     totals: Annotated[
         dict[str, list[float]] | None,
         Field(description="By metric, mean and standard deviation of what one unit adds to it, for `compare`."),
+    ] = None
+    units: Annotated[
+        Positive | None,
+        Field(description="Privacy units in all that the stages read, for the error bar of a model's AUC."),
     ] = None
     rows: Annotated[
         Positive | None,

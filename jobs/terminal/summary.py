@@ -98,8 +98,9 @@ def print_plan(plan: Mapping[str, Any], stream: TextIO) -> None:
             out.print(f"  label {escape(shown(stage['label']))}")
         if stage.get("weighting"):
             out.print(f"  evaluation: {escape(shown(stage['weighting']))}")
-        if stage.get("cost_of_examples"):
-            out.print(f"  {escape(shown(stage['cost_of_examples']['words']))}")
+        for told in ("cost_of_examples", "expected_auc"):
+            if stage.get(told):
+                out.print(f"  {escape(shown(stage[told]['words']))}")
         if stage.get("partition_candidates"):
             listed = ", ".join(str(candidate) for candidate in stage["partition_candidates"])
             out.print(f"  partitions per unit: at most {listed}; each run chooses one, which sets noise and thresholds")

@@ -38,8 +38,8 @@ def call(*arguments: object) -> Said:
     return Said(code, out.getvalue(), err.getvalue())
 
 
-SAID_OF_NOISE = ("limits", "good_from", "good_from_left_out", "mostly_noise", "noise_of_others_without")
-"""What `plan --json` computes from the noise that it prints anyway: tests/planning/test_usefulness.py is about that."""
+SAID_OF_NOISE = ("limits", "good_from", "good_from_left_out", "mostly_noise", "noise_of_others_without", "expected_auc")
+"""What `plan --json` computes from the noise that it prints anyway: tests/planning is about that."""
 
 
 def digest(content: object) -> str:

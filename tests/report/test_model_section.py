@@ -136,6 +136,19 @@ def test_the_numbers_are_those_of_the_file(tmp_path: pathlib.Path) -> None:
     assert float(auc["both"]) == pytest.approx(both, rel=0.1)
 
 
+def test_the_best_single_feature_stands_beside_the_auc(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    content = json.loads((folder / "evaluation.json").read_text())
+    content["baselines"]["best_feature"] = {"auc": {"value": 0.71, "noise_stddev": 0.01, "sampling_stddev": None}}
+    content["best_feature"] = "<b>visits"
+    (folder / "evaluation.json").write_text(json.dumps(content))
+    (auc,) = (row for row in model_section("m", folder, "u")["measures"] if row["name"] == "AUC")
+    (words,) = auc["beside"]
+    assert words.startswith("0.710 ± 0.020 if it ranked by <b>visits alone")
+    assert "by <b>visits alone" in Page(page(folder)).words
+    assert "<b>visits" not in page(folder)
+
+
 def test_weights_are_the_largest_without_the_constant(tmp_path: pathlib.Path) -> None:
     folder = model(tmp_path / "m")
     table = pa.csv.read_csv(folder / WEIGHTS)
@@ -168,6 +181,16 @@ def test_weights_within_their_noise_are_not_among_the_largest(tmp_path: pathlib.
     quiet = pa.table({"feature": names, "weight": [1.0] * 5, "stddev": [1.0] * 5})
     pa.csv.write_csv(quiet, folder / WEIGHTS)
     assert "No weight stands out of its noise" in Page(page(folder)).words
+
+
+def test_the_page_says_what_was_chosen_of_the_steps(tmp_path: pathlib.Path) -> None:
+    folder = model(tmp_path / "m")
+    assert "learning rate" not in Page(page(folder)).words
+    content = json.loads((folder / MODEL).read_text())
+    (folder / MODEL).write_text(
+        json.dumps({**content, "taken": {"clip_norm": 3.0, "learning_rate": 0.25, "averaged": 30}})
+    )
+    assert "all of the units, with learning rate 0.25; the last 30 are averaged" in Page(page(folder)).words
 
 
 def test_a_network_has_no_weights_to_show(tmp_path: pathlib.Path) -> None:

@@ -410,3 +410,16 @@ def test_a_file_larger_than_the_model_is_not_read(tmp_path: pathlib.Path) -> Non
 def test_numbers_that_do_not_fit_the_task_make_no_artefact(wrong: Any) -> None:
     with pytest.raises(RequestError, match="follows from the task"):
         made(**wrong)
+
+
+def test_what_was_chosen_of_the_steps_is_kept_and_nothing_else_is_taken_for_it(tmp_path: pathlib.Path) -> None:
+    made(taken={"learning_rate": 0.25, "averaged": 7}).save(tmp_path)
+    assert load(tmp_path).taken == {"learning_rate": 0.25, "averaged": 7}
+    content = json.loads((tmp_path / MODEL).read_text())
+    for odd in ([], "x", {"averaged": "7"}, {"averaged": True}, {"averaged": -1}, {"averaged": None}):
+        (tmp_path / MODEL).write_text(json.dumps({**content, "taken": odd}))
+        with pytest.raises(RequestError, match="taken"):
+            load(tmp_path)
+    del content["taken"]
+    (tmp_path / MODEL).write_text(json.dumps(content))
+    assert load(tmp_path).taken == {}

@@ -187,6 +187,36 @@ def test_a_run_that_is_killed_goes_on_from_what_was_kept_and_makes_as_many_steps
     assert done.path["gradient_norm"] == tuple(last.norms)
 
 
+@pytest.mark.parametrize("averaged", [1, 4, 10])
+def test_the_average_is_over_as_many_of_the_last_steps_as_is_said(averaged: int) -> None:
+    draws = Kept()
+    done = train(ordinary(50, WIDTH, np.random.default_rng(7)), Steps(steps=10), draws=draws, averaged=averaged)
+    states = [TrainingState.from_bytes(draws.kept[f"returns.step-{step}"]) for step in range(1, 11)]
+    last = [state.parameters for state in states[10 - averaged :]]
+    assert done.parameters == pytest.approx(np.mean(last, axis=0), abs=1e-12)
+    assert [state.averaged for state in states] == [max(0, step - (10 - averaged)) for step in range(1, 11)]
+
+
+def test_a_state_of_a_version_that_did_not_say_how_many_are_averaged_is_gone_on_from() -> None:
+    """It averaged what the job says, or half: what is in its sum stays there, and counts as what it is."""
+    units, whole = ordinary(50, WIDTH, np.random.default_rng(7)), Kept()
+    train(units, Steps(steps=10), draws=whole, averaged=5)
+    for step in (3, 8, 10):
+        name = f"returns.step-{step}"
+        formerly = TrainingState.from_bytes(whole.kept[name])
+        draws, state = Kept(), TrainingState(formerly.parameters, formerly.momentum, formerly.summed, formerly.norms)
+        draws.kept[name] = state.to_bytes()
+        assert TrainingState.from_bytes(state.to_bytes()).averaged is None
+        done = train(units, Steps(steps=10), draws=draws, averaged=10)
+        if step == 10:
+            assert done.parameters.tolist() == (formerly.summed / 5).tolist()
+            continue
+        states = [TrainingState.from_bytes(draws.kept[f"returns.step-{at}"]) for at in range(step + 1, 11)]
+        assert states[-1].averaged == max(0, step - 5) + 10 - step
+        summed = formerly.summed + np.sum([later.parameters for later in states], axis=0)
+        assert done.parameters == pytest.approx(summed / states[-1].averaged, abs=1e-12)
+
+
 def test_steps_that_were_lost_are_drawn_anew_and_those_that_were_kept_are_not() -> None:
     units = ordinary(50, WIDTH, np.random.default_rng(7))
     first = Kept()

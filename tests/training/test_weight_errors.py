@@ -64,10 +64,12 @@ def predicted_and_repeated(kind: str, repeats: int, units: int = 1500) -> tuple[
         found.append(scoring.linear_weights(asked, trained.parameters, seen.whitening))
     cells = evaluation.cells(asked, scoring.scores(asked, trained.parameters, seen.whitening, features), labels)
     counts = np.bincount(cells, minlength=evaluation.cell_count(asked)).astype(float)
-    said = weight_errors.stddevs(
+    said = weight_errors.weight_noise(
         asked, trained.parameters, seen, evaluation.summary(asked, counts, 0.0),
         gradient_stddev=MULTIPLIER * clip_norm / units, learning_rate=trainer.default_rate(kernel, 1.0),
     )  # fmt: skip
+    assert said is not None
+    said = said.stddevs
     assert said is not None
     assert (said[~seen.columns] == 0).all()
     return said[seen.columns], np.std(found, axis=0, ddof=1)[seen.columns]
@@ -114,11 +116,11 @@ def test_of_what_is_not_known_nothing_is_said() -> None:
     seen = seen_columns.seen(np.ones(moments.size(WIDTH)), Released(10.0), 1.0)
     empty = evaluation.summary(asked, np.zeros(evaluation.cell_count(asked)), 1.0)
     known = {"gradient_stddev": 1.0, "learning_rate": 1.0}
-    assert weight_errors.stddevs(asked, np.zeros(asked.size), seen, empty, **known) is None
+    assert weight_errors.weight_noise(asked, np.zeros(asked.size), seen, empty, **known) is None
     many = task("binary", steps=Steps(steps=10**6))
-    assert weight_errors.stddevs(many, np.zeros(WIDTH), seen, empty, **known) is None
+    assert weight_errors.weight_noise(many, np.zeros(WIDTH), seen, empty, **known) is None
     # Of a linear model there is a number even where no example was counted.
-    assert weight_errors.stddevs(task("binary"), np.zeros(WIDTH), seen, empty, **known) is not None
+    assert weight_errors.weight_noise(task("binary"), np.zeros(WIDTH), seen, empty, **known) is not None
 
 
 def test_each_direction_is_computed_by_itself_in_blocks_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:

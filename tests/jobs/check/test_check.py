@@ -93,7 +93,7 @@ def test_nothing_that_is_printed_depends_on_a_row(shop: Shop, call: Call) -> Non
         assert said == Said(first.code, first.out.replace("/checked\n", f"/{name}\n"), first.err)
         found.append((shop.folder / name / "PRIVATE-check.json").read_text())
         assert "<html" in (shop.folder / name / "PRIVATE-report.html").read_text()
-    assert len(set(found)) == 8, "the rows of this test ought to make a difference"
+    assert len(set(found)) == 9, "the rows of this test ought to make a difference"
     assert any("There are no rows." in text for text in found)
     assert any("have no privacy unit" in text for text in found)
 

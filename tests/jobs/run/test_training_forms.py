@@ -66,7 +66,7 @@ CASES: dict[str, dict[str, Any]] = {
     "categories alone that are found": model(features={"product": {"kind": "category", "most": 3}}),
     "classes": model(label=PRODUCT),
     "more classes than cells": model(
-        label={**PRODUCT, "classes": ["p0", "p1", "p2", "p3", "p4"]}, evaluation={"cells": 8}
+        label={**PRODUCT, "classes": ["p0", "p1", "p2", "p3", "p4"]}, evaluation={"cells": 8, "weighting": "units"}
     ),
     "a named linear model": model(model={"kind": "linear"}, label=DEAR, unit_columns={"dear": "price > 10"}),
     "a network": model(model={"kind": "mlp"}, label=DEAR, unit_columns={"dear": "price > 10"}),
@@ -82,7 +82,7 @@ CASES: dict[str, dict[str, Any]] = {
     "no momentum and no average": model(fit={"steps": 2, "momentum": 0, "average": 0}),
     "every other key": model(
         share=0.5, max_examples_per_unit=1, whiten=True, held_out=0.5,
-        evaluation={"cells": 2, "max_examples_per_unit": 1},
+        evaluation={"cells": 2, "weighting": "examples", "max_examples_per_unit": 1},
         unit_columns={"dear": "price > 10"}, where="price >= 0", max_rows_per_unit=2, label=DEAR,
     ),
 }  # fmt: skip
@@ -230,7 +230,7 @@ def test_how_values_of_a_label_count_is_said_by_plan_manifest_and_report(
     assert words in " ".join(call("plan", shop.job).out.split())
     assert call("run", shop.job, "--output", shop.folder / "out").code == 0
     assert json.loads((shop.folder / "out" / "manifest.json").read_text())["models"] == {
-        "model": {"label": stage["label"]}
+        "model": {"label": stage["label"], "weighting": stage["weighting"]}
     }
     assert words in (shop.folder / "out" / "report.html").read_text(encoding="utf-8")
 
@@ -258,7 +258,8 @@ def test_other_whole_numbers_than_0_and_1_are_no_examples(shop: Shop, call: Call
             "model": model(
                 label={"kind": "binary", "column": "store"},
                 features={"note": {"kind": "category", "categories": ["7"]}},
-                held_out=0.5, max_examples_per_unit=64, evaluation={"cells": 4, "max_examples_per_unit": 64},
+                held_out=0.5, max_examples_per_unit=64,
+                evaluation={"cells": 4, "weighting": "examples", "max_examples_per_unit": 64},
             )
         },
     )  # fmt: skip

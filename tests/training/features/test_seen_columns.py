@@ -48,10 +48,14 @@ def test_with_its_true_noise_hardly_any_empty_column_is_taken_for_one() -> None:
 
 
 def test_noise_moves_no_weights_in_directions_that_no_example_tells_apart() -> None:
-    """More on both columns of a feature and less on the constant: the same score for every example."""
-    found = seen_columns.seen(released(columns()), Released(4000.0), STDDEV, [[1, 2, 3]])
+    """More on both columns of a feature and less on the constant: the same score for every example.
+
+    Nobody has the third, and its noise says no more than that.
+    """
+    noisy = next(drawn for drawn in (released(columns(), seed) for seed in range(50)) if drawn[-1] < 0)
+    found = seen_columns.seen(noisy, Released(4000.0), STDDEV, [[1, 2, 3]])
     assert found.whitening @ np.array([-1.0, 1.0, 1.0, 0.0]) == pytest.approx(np.zeros(4), abs=1e-12)
-    plain = seen_columns.seen(released(columns()), Released(4000.0), STDDEV)
+    plain = seen_columns.seen(noisy, Released(4000.0), STDDEV)
     assert np.abs(plain.whitening @ np.array([-1.0, 1.0, 1.0, 0.0])).max() > 1
     # What examples tell apart is whitened as well as before.
     rows = columns() @ found.whitening
@@ -109,3 +113,23 @@ def test_of_a_trained_model_the_weights_of_empty_columns_are_zero(tmp_path: path
 @pytest.mark.parametrize("width", [1, 2, 50])
 def test_the_width_follows_from_the_number_of_moments(width: int) -> None:
     assert seen_columns.width_of(np.zeros(moments.size(width))) == width
+
+
+def test_who_has_none_of_the_columns_that_stand_out_is_told_apart_where_they_are_enough_together() -> None:
+    """Six columns that are each within their noise, and a tenth of the examples has one of them: nothing is projected out."""
+    made, count = np.random.default_rng(9), 2000
+    rows = np.zeros((count, 9))
+    rows[:, 0] = 1
+    rows[np.arange(count), 1 + made.choice(8, count, p=[0.45, 0.45, *[0.1 / 6] * 6])] = 1
+    few = float(rows[:, 3:].sum(axis=0).max())
+    noisy = (rows.T @ rows)[np.triu_indices(9)] * moments._weights(9)
+    found = seen_columns.seen(noisy, Released(float(count)), few / 2.9, [list(range(1, 9))])
+    assert found.columns.tolist() == [True, True, True] + [False] * 6
+    none_of_them = np.array([1.0, -1.0, -1.0])  # the constant less both
+    assert np.abs(found.whitening[:3, :3] @ none_of_them).max() > 0.5
+    nobody = np.zeros((count, 9))
+    nobody[:, :3] = rows[:, :3]
+    nobody[:, 1] = 1 - nobody[:, 2]
+    noisy = (nobody.T @ nobody)[np.triu_indices(9)] * moments._weights(9)
+    found = seen_columns.seen(noisy, Released(float(count)), few / 2.9, [list(range(1, 9))])
+    assert found.whitening[:3, :3] @ none_of_them == pytest.approx(np.zeros(3), abs=1e-12)

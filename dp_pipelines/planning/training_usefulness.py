@@ -1,0 +1,117 @@
+"""What a train stage is good for, before a row is read: how wide the bar of its AUC will be, what examples cost.
+
+In: calibrated stages, the task, where declared a guess about the number of units. Out: JSON values. Holds: public numbers
+alone. Not covered: how good the model will be; what bins hide of the AUC; bars of other measures.
+"""
+
+# Counts of n false and m true examples in K cells each have noise of deviation s. The AUC is a mean over true examples of the
+# part B of false ones below, and over false ones of the part A of true ones above: its slope in a count is (B - AUC) / m or
+# (A - AUC) / n. Over cells of one size A and B are spread evenly from 0 to 1: the mean of (A - AUC)^2 is 1/12 + (AUC - 1/2)^2.
+# The sample adds the variance of Hanley and McNeil (Radiology 143, 1982).
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dp_pipelines.metrics.base import ROWS
+from dp_pipelines.plan_stages import training_parts
+from dp_pipelines.planning.stage import StagePlan
+from dp_pipelines.query.expectation import Expectation
+from dp_pipelines.query.train_model import BinaryLabel, TrainModel
+
+TYPICAL_AUC = 0.75
+"""For which the bar is told: it is not much wider or narrower for others."""
+
+REACH = 1.959963984540054
+"""Standard deviations of a bar that holds 95 times out of 100."""
+
+
+def of_task(name: str, task: TrainModel, stages: Mapping[str, StagePlan], expect: Expectation | None) -> dict[str, Any]:
+    """What is told of a train stage beside its noise.
+
+    Args:
+        name: of the stage.
+        task: what is learnt.
+        stages: all parts of the plan, calibrated.
+        expect: a guess about the number of units.
+    """
+    return {
+        "cost_of_examples": cost_of_examples(stages[training_parts.users_of(name)], task),
+        "expected_auc": expected_auc(stages[training_parts.evaluation_of(name)], task, expect),
+    }
+
+
+def cost_of_examples(sizes: StagePlan, task: TrainModel) -> dict[str, Any] | None:
+    """What it costs a train stage that a unit may have several examples; None where it may have one.
+
+    Args:
+        sizes: the stage that counts training units and their examples.
+        task: what is learnt.
+    """
+    most = task.max_examples_per_unit
+    (stddev,) = [n.stddev for s, n in zip(sizes.statistics, sizes.noises, strict=True) if s == ROWS and n is not None]
+    if most == 1:
+        return None
+    words = (
+        f"the number of examples has noise of {stddev:,.0f}, since a unit may have {most:,}; with max_examples_per_unit: 1 it "
+        f"would be {stddev / most:,.0f}: where units have few examples, lower it"
+    )
+    return {"stddev": stddev, "stddev_with_one": stddev / most, "words": words}
+
+
+def expected_auc(cells: StagePlan, task: TrainModel, expect: Expectation | None) -> dict[str, Any] | None:
+    """Half the width of the error bars of an AUC of .75, if half of the examples are true; None for labels without an AUC.
+
+    Args:
+        cells: the stage that counts held-out examples.
+        task: what is learnt.
+        expect: a guess about the number of units; without it, both bars are None.
+    """
+    if not isinstance(task.label, BinaryLabel):
+        return None
+    if expect is None or expect.units is None:
+        words = "declare e.g. expect: {units: 30000} to see how wide the error bar of its AUC will be"
+        return {"units": None, "noise": None, "both": None, "words": words}
+    noise = cells.noises[0]
+    assert noise is not None
+    held_out = max(expect.units * task.held_out, 2.0)
+    of_noise = REACH * auc_noise(noise.stddev, task.evaluation_cells, held_out / 2, held_out / 2, TYPICAL_AUC)
+    both = math.hypot(of_noise, REACH * auc_sampling(held_out / 2, held_out / 2, TYPICAL_AUC))
+    words = (
+        f"with {expect.units:,.0f} units, the error bar of an AUC of {TYPICAL_AUC:g} is about ± {of_noise:.2g} for noise, and "
+        f"± {both:.2g} with the choice of held-out units, if half of the examples are true"
+    )
+    if of_noise > 0.5:
+        words = f"with {expect.units:,.0f} units, the AUC will not stand out of the noise of its evaluation"
+    return {"units": expect.units, "noise": of_noise, "both": both, "words": words}
+
+
+def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) -> float:
+    """The standard deviation of an AUC that the noise of counts makes.
+
+    Args:
+        stddev: of the noise of a count.
+        cells: for each label.
+        false, true: how many examples there are.
+        auc: that is measured.
+
+    >>> round(auc_noise(1.0, 16, 1000.0, 1000.0, 0.75), 5)
+    0.00216
+    """
+    spread = 1 / 12 + (auc - 0.5) ** 2
+    return stddev * math.sqrt(cells * spread * (1 / false**2 + 1 / true**2))
+
+
+def auc_sampling(false: float, true: float, auc: float) -> float:
+    """The standard deviation of an AUC that the choice of examples makes.
+
+    Args:
+        false, true: how many examples there are.
+        auc: of all examples that there could be.
+
+    >>> round(auc_sampling(1000.0, 1000.0, 0.75), 5)
+    0.01086
+    """
+    of_true, of_false = auc / (2 - auc) - auc**2, 2 * auc**2 / (1 + auc) - auc**2
+    above = auc * (1 - auc) + (true - 1) * of_true + (false - 1) * of_false
+    return math.sqrt(max(above, 0.0) / (false * true))

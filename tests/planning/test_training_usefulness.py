@@ -1,0 +1,81 @@
+"""What `plan` says of a train stage before a row is read: beside what measures of made-up examples say of themselves."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dp_pipelines import BinaryLabel, Number, Plan, RequestError, TrainModel
+from dp_pipelines.planning import training_usefulness
+from dp_pipelines.query.expectation import Expectation
+from dp_pipelines.query.train_model import NumberLabel
+from dp_pipelines.training import measures
+
+
+def task(**changed: Any) -> TrainModel:
+    features = {"x": Number(column="x", min_value=0, max_value=1)}
+    return TrainModel(**{"privacy_unit": "u", "label": BinaryLabel(column="y"), "features": features, **changed})
+
+
+def told(expect: Expectation | None, epsilon: float = 1.0, **changed: Any) -> Any:
+    plan = Plan(epsilon=epsilon, delta=1e-6, stages={"m": task(**changed)}, expect=expect)
+    (found,) = (stage["expected_auc"] for stage in plan.to_json()["stages"] if stage["name"] == "m")
+    return found
+
+
+@pytest.mark.parametrize("cells", [16, 64])
+@pytest.mark.parametrize("stddev", [1.0, 20.0])
+def test_the_noise_is_about_that_of_an_auc_of_scores_that_fill_their_cells_or_somewhat_more(
+    cells: int, stddev: float
+) -> None:
+    """True scores rise, false ones fall over cells: an AUC of 5/6, where the formula takes even cells for both."""
+    across = np.arange(cells) + 0.5
+    false, true = 4000 * (cells - across) / cells**2 * 2, 1000 * across / cells**2 * 2
+    counts = measures.Counts(values=np.concatenate([false, true]), stddev=stddev, per_unit=1)
+    found, _ = measures.auc(counts, np.linspace(0, 1, cells + 1))
+    assert found.value == pytest.approx(5 / 6, abs=0.01)
+    assert found.noise is not None
+    said = training_usefulness.auc_noise(stddev, cells, 4000.0, 1000.0, 5 / 6)
+    assert 1 <= said / found.noise <= 1.4
+
+
+def test_the_sample_is_that_of_many_samples() -> None:
+    """Exponential scores, of which Hanley and McNeil's formula is exact: an AUC of 3/4 if true ones are thrice as long."""
+    made = np.random.default_rng(8)
+    found = []
+    for _ in range(2000):
+        false, true = np.sort(made.exponential(1, 150)), made.exponential(3, 50)
+        found.append(np.searchsorted(false, true).mean() / 150)
+    assert np.mean(found) == pytest.approx(0.75, abs=0.01)
+    assert training_usefulness.auc_sampling(150, 50, 0.75) == pytest.approx(np.std(found), rel=0.1)
+
+
+def test_a_plan_says_how_wide_the_bar_of_the_auc_will_be() -> None:
+    few, many = told(Expectation(units=10_000)), told(Expectation(units=1_000_000))
+    assert many["noise"] == pytest.approx(few["noise"] / 100)
+    assert few["noise"] < few["both"] < 1
+    noise = Plan(epsilon=1.0, delta=1e-6, stages={"m": task()}).stages["m.evaluation"].noises[0]
+    assert noise is not None
+    deviation = training_usefulness.auc_noise(noise.stddev, 16, 1000, 1000, 0.75)  # a fifth of the units is held out
+    assert few["noise"] == pytest.approx(1.96 * deviation, rel=1e-3)
+    assert "with 10,000 units" in few["words"]
+    assert told(Expectation(units=10_000), weighting="examples")["noise"] == pytest.approx(8 * few["noise"], rel=0.1)
+    assert "will not stand out" in told(Expectation(units=10), 0.1)["words"]
+
+
+def test_without_a_guess_it_says_what_to_declare_and_of_other_labels_nothing() -> None:
+    for expect in (None, Expectation(users=500)):
+        assert "expect: {units: 30000}" in told(expect)["words"]
+    assert told(Expectation(units=1e4), label=NumberLabel(column="y", min_value=0, max_value=1)) is None
+
+
+def test_a_guess_decides_no_release() -> None:
+    plans = [Plan(epsilon=1.0, delta=1e-6, stages={"m": task()}, expect=e) for e in (None, Expectation(units=1e6))]
+    assert plans[0].digest == plans[1].digest
+
+
+@pytest.mark.parametrize("units", [0, -1.0, float("nan"), "many"])
+def test_a_number_of_units_is_a_number_above_zero(units: Any) -> None:
+    with pytest.raises(RequestError, match="expect.units"):
+        dataclasses.replace(Expectation(), units=units)
