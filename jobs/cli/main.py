@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "export", "report", "tune")
 """Commands that need Arrow."""
 
 NEAR = 0.85
@@ -44,11 +44,6 @@ EPILOG = """examples:
   dp-pipelines schema > job.schema.json              for editors
 
 exit codes: 0 done; 1 failed, nothing was published; 2 invalid request, nothing was read; 3 refused by the budget
-"""
-PLAN_EPILOG = """example:
-  dp-pipelines plan weekly.yaml --json | jq '.stages[0].metrics'
-
-Source files are checked if they exist, but a plan does not need them. Standard deviations cover only the noise.
 """
 
 
@@ -109,25 +104,12 @@ def parser() -> _Parser:
         )
         return made
 
-    plan = command("plan", "print noise, thresholds and expected errors, before a row is read", PLAN_EPILOG)
-    plan.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
-    plan.add_argument(
-        "--explain",
-        action="store_true",
-        help="also print every record, and the cost of all runs under four accounting methods",
-    )
-    plan.add_argument(
-        "--group", metavar="N", type=int, help="also print what N units together are guaranteed, e.g. a household of 4"
-    )
-    plan.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
-    plan.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
     from dp_pipelines.jobs.cli import (
         audit_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
+        plan_arguments,
         predict_arguments,
         report_arguments,
         run_arguments,
@@ -135,6 +117,7 @@ def parser() -> _Parser:
         tune_arguments,
     )
 
+    plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
         init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
@@ -215,6 +198,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
+        "export": _export,
         "report": _report,
         "tune": _tune,
         "schema": _schema,
@@ -283,6 +267,18 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
+    with output.printing("; ".join([*done.text.splitlines(), LOST])):
+        print(summary.as_json(done.to_json()) if given.json else done.text)
+    return DONE
+
+
+def _export(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.predict import export_model, predict
+    from dp_pipelines.jobs.terminal import summary
+
+    output.note(predict.NOTE)
+    with Stoppable(to_the_end=given.as_command):
+        done = export_model.export(given)
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE
