@@ -113,6 +113,9 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     fields = {**_typed(dataclasses.asdict(dataclasses.replace(task, features={**task.features}))), "kinds": kinds}
     if task.weighting is None:  # plans without it keep their digests
         del fields["weighting"]
+    for name in ("l2", "class_weights"):  # as above
+        if getattr(task.steps, name) is None:
+            del fields["steps"][name]
     fields["features"] = [
         [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
     ]

@@ -8,7 +8,6 @@ on data; what a `TrainModel` says is public, the number of columns that the mode
 import dataclasses
 import itertools
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,11 @@ from dp_pipelines import checks
 from dp_pipelines.auto_bounds.value_bounds import COLUMN
 from dp_pipelines.errors import RequestError
 from dp_pipelines.frozen import FrozenMapping
+from dp_pipelines.query.labels import BinaryLabel as BinaryLabel
+from dp_pipelines.query.labels import ClassLabel as ClassLabel
+from dp_pipelines.query.labels import Label as Label
+from dp_pipelines.query.labels import NumberLabel as NumberLabel
+from dp_pipelines.query.labels import distinct
 
 MOST_WIDTH = 1024
 """Columns of the encoded features: second moments have the square of them."""
@@ -34,9 +38,6 @@ MOST_EXAMPLES = 2**16
 
 EVALUATED = 8
 """Examples of one held-out unit that are counted by examples, where no number is given; earlier versions had no other way."""
-
-LEFT_OUT = "is left out of training and evaluation"
-"""What becomes of a row without a label."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ class Category:
             return
         if isinstance(self.categories, (str, bytes)) or not isinstance(self.categories, (list, tuple)):
             raise RequestError(field="categories", message="must be a list")
-        _distinct(self.categories, "categories", 1)
+        distinct(self.categories, "categories", 1)
         object.__setattr__(self, "categories", tuple(self.categories))
 
     @property
@@ -147,89 +148,6 @@ class Category:
 
 
 Feature = Number | Category
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BinaryLabel:
-    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out.
-
-    Args:
-        column: the column.
-    """
-
-    column: str
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-
-    outputs = 1
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words: public, whatever the column's type is."""
-        return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassLabel:
-    """One of the declared classes: the model gives the probability of each. An example with another value is left out.
-
-    Args:
-        column: the column.
-        classes: what stands in it: 2 to 500 different plain values.
-    """
-
-    column: str
-    classes: Sequence[Any]
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-        if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
-            raise RequestError(field="classes", message="must be a list")
-        _distinct(self.classes, "classes", 2)
-        object.__setattr__(self, "classes", tuple(self.classes))
-
-    @property
-    def outputs(self) -> int:
-        """The number of classes."""
-        return len(self.classes)
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words."""
-        return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NumberLabel:
-    """A number: the model gives its expected value. Values outside of the range count as its ends.
-
-    Args:
-        column: the column.
-        min_value, max_value: the declared range.
-    """
-
-    column: str
-    min_value: float
-    max_value: float
-
-    def __post_init__(self) -> None:
-        checks.name(self.column, "label")
-        low = checks.number(self.min_value, "min_value", above=-1e300, below=1e300)
-        high = checks.number(self.max_value, "max_value", above=-1e300, below=1e300)
-        if not low < high:
-            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
-
-    outputs = 1
-
-    @property
-    def rule(self) -> str:
-        """How values count, in words."""
-        ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
-        return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
-
-
-Label = BinaryLabel | ClassLabel | NumberLabel
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -307,6 +225,11 @@ class Steps:
         momentum: from 0 to below 1.
         average: the part of the steps, the last ones, whose parameters are averaged.
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to each step.
+        l2: of a linear model, how strongly the spread of its scores is held down, at most 1: half of this times their variance is
+            added to the mean loss, as the released moments have it. It acts after the noise, so it costs nothing.
+        class_weights: of a linear model for classes, how much an example of each counts in the loss, in the order of the
+            declared classes, or of false and true. The largest counts as 1. Probabilities are then those of examples that are
+            weighted so.
     """
 
     steps: Annotated[int, checks.Whole(low=1, high=10**6)] = 40
@@ -316,9 +239,26 @@ class Steps:
     momentum: Annotated[float, checks.Real(above=0, below=1, also=(0,))] = 0.8
     average: Annotated[float, checks.Real(above=0, below=1, also=(0, 1))] = 0.5
     max_noise_multiplier: PositiveNumber | None = None
+    l2: Annotated[float, checks.Real(above=0, below=1, also=(1,))] | None = None
+    class_weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         checks.declared(self)
+        if self.class_weights is not None:
+            if isinstance(self.class_weights, (str, bytes)) or not isinstance(self.class_weights, (list, tuple)):
+                raise RequestError(field="class_weights", message="must be a list of numbers")
+            own = [checks.number(weight, "class_weights", above=1e-6, below=1e6) for weight in self.class_weights]
+            object.__setattr__(self, "class_weights", tuple(own))
+
+    @property
+    def relative_weights(self) -> tuple[float, ...] | None:
+        """The weights of the classes over the largest of them.
+
+        >>> Steps(class_weights=[1, 4]).relative_weights
+        (0.25, 1.0)
+        """
+        own = self.class_weights
+        return None if own is None else tuple(weight / max(own) for weight in own)
 
     @property
     def averaged(self) -> int:
@@ -397,6 +337,7 @@ class TrainModel:
             raise RequestError(field="steps", message="must be Steps")
         if not isinstance(self.whiten, bool):
             raise RequestError(field="whiten", message="must be true or false")
+        self._refuse_unfit_steps()
         checks.declared(self)
         if self.weighting not in ("units", "examples", None):
             raise RequestError(field="weighting", message="must be units or examples")
@@ -406,6 +347,20 @@ class TrainModel:
         if self.width > MOST_WIDTH:
             message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
             raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
+
+    def _refuse_unfit_steps(self) -> None:
+        for name in ("l2", "class_weights"):
+            if getattr(self.steps, name) is not None and not isinstance(self.model, LinearModel):
+                raise RequestError(field=f"fit.{name}", message="is for linear models alone", hint="leave it out")
+        classes = 0 if isinstance(self.label, NumberLabel) else max(2, self.label.outputs)
+        if self.steps.class_weights is not None and len(self.steps.class_weights) != classes:
+            message = (
+                f"must be {classes} numbers, one for each class"
+                if classes
+                else "is for classes, and this label is a number"
+            )
+            hint = "write false first, then true" if classes == 2 else ""
+            raise RequestError(field="fit.class_weights", message=message, hint=hint)
 
     @property
     def unit_columns(self) -> tuple[str, ...]:
@@ -439,12 +394,3 @@ class TrainModel:
     def size(self) -> int:
         """The number of the model's parameters."""
         return self.model.size(self.width, self.label.outputs)
-
-
-def _distinct(values: Sequence[Any], field: str, least: int) -> None:
-    plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
-    if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
-        raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
-    if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
-        hint = "leave it out: no text column can hold it"
-        raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)

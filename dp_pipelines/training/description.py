@@ -24,6 +24,9 @@ NOT_COVERED = (
 """What every model's statement adds to that of the release."""
 
 _MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
+_LATER = ("l2", "class_weights")
+"""Fields of steps that earlier versions do not know."""
+
 _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
 
 
@@ -182,7 +185,7 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
     return {
         "privacy_unit": list(task.unit_columns),
         "model": {"kind": kind, **_plain(task.model)},
-        "steps": _plain(task.steps),
+        "steps": {name: held for name, held in _plain(task.steps).items() if name not in _LATER or held is not None},
         **{name: getattr(task, name) for name in _PLAIN},
         **({} if task.weighting is None else {"weighting": task.weighting}),
     }

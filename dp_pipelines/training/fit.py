@@ -38,6 +38,7 @@ from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
+from dp_pipelines.training.kernels.penalty import penalised
 from dp_pipelines.training.libraries import refuse_missing
 
 CLIP = 1.5
@@ -128,6 +129,7 @@ class Fit:
             examples = examples.with_products(self.folder, "whitened", kernel.multiply)
         elif whitening is not None:
             examples = examples.times(self.folder, "whitened", whitening)
+        kernel = penalised(kernel, self.task.steps.l2, whitening)
         clip_norm = self.task.steps.clip_norm or CLIP * typical
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else encoder.row_norm**2

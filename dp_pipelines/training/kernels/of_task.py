@@ -32,10 +32,11 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
     """
     if isinstance(task.model, LinearModel):
         if not compiles():
-            return LinearKernel(width=task.width, label=task.label)
+            return LinearKernel(width=task.width, label=task.label, class_weights=task.steps.relative_weights)
         from dp_pipelines.training.kernels.coded_linear import CodedLinear
 
-        return CodedLinear(layout=layout_of(task.features), label=task.label)
+        layout = layout_of(task.features)
+        return CodedLinear(layout=layout, label=task.label, class_weights=task.steps.relative_weights)
     refuse_missing(task.model)
     if isinstance(task.model, MLP):
         from dp_pipelines.training.kernels.mlp import MLPKernel

@@ -79,6 +79,9 @@ CASES: dict[str, dict[str, Any]] = {
             "max_noise_multiplier": 1e6,
         }
     ),
+    "what costs nothing of the fit": model(
+        fit={"steps": 2, "l2": 0.1, "class_weights": [1, 3]}, label=DEAR, unit_columns={"dear": "price > 10"}
+    ),
     "no momentum and no average": model(fit={"steps": 2, "momentum": 0, "average": 0}),
     "every other key": model(
         share=0.5, max_examples_per_unit=1, whiten=True, held_out=0.5,

@@ -1,0 +1,113 @@
+"""What a model predicts: true or false, one of some classes, or a number.
+
+In: names and numbers that the owner of the job declares. Out: frozen descriptions, validated at once. Holds: nothing here
+depends on data. Not covered: whether a column exists and has a type that fits (`training.features.input_types`).
+"""
+
+import dataclasses
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+from dp_pipelines import checks
+from dp_pipelines.errors import RequestError
+
+LEFT_OUT = "is left out of training and evaluation"
+"""What becomes of a row without a label."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BinaryLabel:
+    """True or false, or 1 and 0: the model gives the probability of true. An example without a label is left out.
+
+    Args:
+        column: the column.
+    """
+
+    column: str
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+
+    outputs = 1
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words: public, whatever the column's type is."""
+        return f"{self.column}: 1 and true count as true, 0 and false as false; a row with any other value, or none, {LEFT_OUT}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassLabel:
+    """One of the declared classes: the model gives the probability of each. An example with another value is left out.
+
+    Args:
+        column: the column.
+        classes: what stands in it: 2 to 500 different plain values.
+    """
+
+    column: str
+    classes: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+        if isinstance(self.classes, (str, bytes)) or not isinstance(self.classes, (list, tuple)):
+            raise RequestError(field="classes", message="must be a list")
+        distinct(self.classes, "classes", 2)
+        object.__setattr__(self, "classes", tuple(self.classes))
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes."""
+        return len(self.classes)
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        return f"{self.column}: one of the {len(self.classes)} declared classes; a row with any other value, or none, {LEFT_OUT}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberLabel:
+    """A number: the model gives its expected value. Values outside of the range count as its ends.
+
+    Args:
+        column: the column.
+        min_value, max_value: the declared range.
+    """
+
+    column: str
+    min_value: float
+    max_value: float
+
+    def __post_init__(self) -> None:
+        checks.name(self.column, "label")
+        low = checks.number(self.min_value, "min_value", above=-1e300, below=1e300)
+        high = checks.number(self.max_value, "max_value", above=-1e300, below=1e300)
+        if not low < high:
+            raise RequestError(field="min_value", message="must be below max_value", hint="widen the range")
+
+    outputs = 1
+
+    @property
+    def rule(self) -> str:
+        """How values count, in words."""
+        ends = f"from {self.min_value:g} to {self.max_value:g}; values outside count as its ends"
+        return f"{self.column}: a number {ends}; a row without one {LEFT_OUT}"
+
+
+Label = BinaryLabel | ClassLabel | NumberLabel
+
+
+def distinct(values: Sequence[Any], field: str, least: int) -> None:
+    """Refuse values that are not plain, or not different.
+
+    Raises:
+        RequestError: which.
+    """
+    plain = [(type(value), value) for value in values if isinstance(value, (str, int, float, bool)) and value == value]
+    if len(plain) != len(values) or len(set(plain)) != len(values) or not least <= len(values) <= 500:
+        raise RequestError(field=field, message=f"must be {least} to 500 different plain values")
+    if any(unicodedata.category(sign) == "Cs" for value in values if isinstance(value, str) for sign in value):
+        hint = "leave it out: no text column can hold it"
+        raise RequestError(field=field, message="contains half of a surrogate pair, which is not valid text", hint=hint)
