@@ -183,11 +183,13 @@ class MLP:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxModel:
-    """Any model whose loss is given as a JAX function: for Python, not for job files. Needs the extra `train`.
+    """Any model whose loss is given as a JAX function. Needs the extra `train`. Its code runs with your permissions.
 
     Args:
-        name: `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one example and
-            `scores(parameters, features)`; see dp_pipelines.training.kernels.jax_model.
+        name: the import path `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one
+            example and `scores(parameters, features)`; see dp_pipelines.training.kernels.jax_model. One with
+            `gradient(parameters, features, labels)` of the rows of one unit in place of `loss` may use any library; see
+            dp_pipelines.training.kernels.own_gradients.
         parameters: the number of its parameters, which the plan must know.
         microbatch: units whose gradients are in memory at a time.
     """

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from dp_pipelines.errors import RequestError
-from dp_pipelines.jobs.request import clamps, having, joined_tables
+from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
@@ -92,7 +92,9 @@ class Request:
                 if not evaluation:
                     del stage["evaluation"]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        read = [source.snapshot for source in self.sources if source.snapshot]
+        read: list[Any] = [source.snapshot for source in self.sources if source.snapshot]
+        own = own_models.code_digests({name: task.model for name, task in self.tasks.items()})
+        read += [own] if own else []  # runs of other models keep theirs
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
 
     @property

@@ -62,6 +62,11 @@ class Network(DeclaredModel[train_model.MLP]):
     """A network of dense layers."""
 
 
+@made_of(train_model.JaxModel, kind="jax")
+class Jax(DeclaredModel[train_model.JaxModel]):
+    """A model of your own, whose loss is a JAX function: code that runs with your permissions."""
+
+
 @made_of(train_model.Steps)
 class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""

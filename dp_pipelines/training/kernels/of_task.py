@@ -13,6 +13,7 @@ from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.kernels.linear import LinearKernel
+from dp_pipelines.training.kernels.own_gradients import GradientKernel
 from dp_pipelines.training.libraries import compiles, refuse_missing
 
 if TYPE_CHECKING:
@@ -46,10 +47,16 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         return network
     from dp_pipelines.training.kernels.jax_model import JaxKernel, resolve
 
-    other = JaxKernel.of(task)
-    other.check_places()
+    own = resolve(task.model)
+    other: JaxKernel | GradientKernel
+    if hasattr(own, "gradient"):
+        other = GradientKernel(model=own, size=task.model.parameters)
+        other.check(task.width)
+    else:
+        other = JaxKernel.of(task)
+        other.check_places()
     # Detect an object without scores here, not in the evaluation at the end.
     rows = np.zeros((2, task.width), np.float32)
     for alone in (True, False):
-        scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
+        scoring.scores(task, other.initial(), None, rows, jax_model=own, alone=alone)
     return other

@@ -55,7 +55,8 @@ def constant_direction(whitening: Floats | None, width: int) -> Floats:
     if whitening is not None:
         found = np.linalg.pinv(whitening, rcond=SINGULAR, hermitian=True)[:, 0]
     length = float(np.linalg.norm(found))
-    return found / length if length > 0 else found
+    direction: Floats = found / length if length > 0 else found
+    return direction
 
 
 def penalised(kernel: Model, l2: float | None, whitening: Floats | None) -> Model:
