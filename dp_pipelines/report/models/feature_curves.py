@@ -81,10 +81,19 @@ def _finite(value: Any) -> float | None:
     return float(value) if sound else None
 
 
+def told(weight: float, stddev: float) -> str:
+    """A weight in words, with its error bar where there is one.
+
+    >>> told(0.25, 0.1), told(0.225787, 0.0)
+    ('0.25 ± 0.20', '0.226')
+    """
+    return with_error_bar(weight, stddev) if stddev else f"{weight:.3g}"
+
+
 def _other(shape: FeatureShape, weights: Floats, stddevs: Floats) -> str | None:
     """The weight of a value that is missing, or is in no category; None where it is nothing."""
     weight, stddev = float(weights[shape.drawn]), float(stddevs[shape.drawn])
-    return with_error_bar(weight, stddev) if weight else None
+    return told(weight, stddev) if weight else None
 
 
 def _shapes(encoder: Mapping[str, Any]) -> list[tuple[str, FeatureShape | None]]:
@@ -126,7 +135,7 @@ def _category(name: str, fields: Mapping[str, Any], encoder: Mapping[str, Any]) 
 
     def draw(words: str, weights: Floats, stddevs: Floats) -> Markup:
         chosen = np.argsort(-np.abs(weights[: len(names)]), kind="stable")[:MOST_CATEGORIES]
-        notes = [with_error_bar(float(weights[at]), float(stddevs[at])) for at in chosen]
+        notes = [told(float(weights[at]), float(stddevs[at])) for at in chosen]
         called = [names[at] for at in chosen]
         title = f"{words}: " + "; ".join(f"{a} {b}" for a, b in zip(called, notes, strict=True))
         return bar_chart(called, weights[chosen], ERROR_BAR * stddevs[chosen], notes, title)
@@ -173,8 +182,8 @@ def steps(
     if len(shown):
         marks[float(len(shown))] = tick_number(edges[shown[-1] + 1])
     mark_places(axes, marks, narrow=NARROW, wide=WIDE)
-    told = [
-        f"from {tick_number(edges[which])} {with_error_bar(float(values[0, place]), float(bars[0, place]) / ERROR_BAR)}"
+    words = [
+        f"from {tick_number(edges[which])} {told(float(values[0, place]), float(bars[0, place]) / ERROR_BAR)}"
         for place, which in enumerate(shown[:MOST_CATEGORIES])
     ]
-    return drawing.finished(f"{name}: " + "; ".join(told))
+    return drawing.finished(f"{name}: " + "; ".join(words))
