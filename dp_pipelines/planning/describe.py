@@ -119,6 +119,9 @@ def task_to_json(task: TrainModel) -> dict[str, Any]:
         fields["steps"]["candidates"] = [_typed(candidate.given) for candidate in task.steps.candidates]
     if task.weighting is None:  # plans without it keep their digests
         del fields["weighting"]
+    for name in ("l2", "class_weights"):  # as above
+        if getattr(task.steps, name) is None:
+            del fields["steps"][name]
     fields["features"] = [
         [name, type(feature).__name__, _typed(dataclasses.asdict(feature))] for name, feature in task.features.items()
     ]

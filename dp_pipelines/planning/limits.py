@@ -30,7 +30,7 @@ def in_words(asked: Query | TrainModel) -> list[str]:
     """
     unit = _listed(asked.unit_columns)
     if isinstance(asked, TrainModel):
-        return [f"at most {asked.max_examples_per_unit:,} examples of one {unit} are learned from"]
+        return [f"at most {asked.max_examples_per_unit:,} examples of one {unit} are learned from", *_of_classes(asked)]
     return [*_of_bounds(asked, unit), *_of_values(asked, unit), *_of_levels(asked)]
 
 
@@ -42,6 +42,15 @@ def weighting(task: TrainModel) -> str:
     return (
         f"at most {_counted(task.counted_examples, 'example')} of each {unit} count: one with more of them counts more"
     )
+
+
+def _of_classes(task: TrainModel) -> list[str]:
+    """What readers of a model with class weights must know of its probabilities."""
+    weights = task.steps.relative_weights
+    if weights is None:
+        return []
+    shown = ", ".join(f"{weight:.3g}" for weight in weights)
+    return [f"an example counts by its class ({shown}), and probabilities are those of examples that are weighted so"]
 
 
 def _of_levels(query: Query) -> list[str]:

@@ -185,11 +185,13 @@ class MLP:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JaxModel:
-    """Any model whose loss is given as a JAX function: for Python, not for job files. Needs the extra `train`.
+    """Any model whose loss is given as a JAX function. Needs the extra `train`. Its code runs with your permissions.
 
     Args:
-        name: `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one example and
-            `scores(parameters, features)`; see dp_pipelines.training.kernels.jax_model.
+        name: the import path `module:attribute` of an object with `size`, `initial()`, `loss(parameters, features, label)` of one
+            example and `scores(parameters, features)`; see dp_pipelines.training.kernels.jax_model. One with
+            `gradient(parameters, features, labels)` of the rows of one unit in place of `loss` may use any library; see
+            dp_pipelines.training.kernels.own_gradients.
         parameters: the number of its parameters, which the plan must know.
         microbatch: units whose gradients are in memory at a time.
     """
@@ -229,6 +231,11 @@ class Steps:
         momentum: from 0 to below 1.
         average: the part of the steps, the last ones, whose parameters are averaged. Left out: a half, or more.
         max_noise_multiplier: the plan is refused where the budget leaves more noise than so many times the norm to each step.
+        l2: of a linear model, how strongly the spread of its scores is held down, at most 1: half of this times their variance is
+            added to the mean loss, as the released moments have it. It acts after the noise, so it costs nothing.
+        class_weights: of a linear model for classes, how much an example of each counts in the loss, in the order of the
+            declared classes, or of false and true. The largest counts as 1. Probabilities are then those of examples that are
+            weighted so.
     """
 
     steps: Annotated[int, checks.Whole(low=1, high=10**6)] = 40
@@ -239,11 +246,28 @@ class Steps:
     momentum: Annotated[float, checks.Real(above=0, below=1, also=(0,))] = 0.8
     average: Annotated[float, checks.Real(above=0, below=1, also=(0, 1))] | None = None
     max_noise_multiplier: PositiveNumber | None = None
+    l2: Annotated[float, checks.Real(above=0, below=1, also=(1,))] | None = None
+    class_weights: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", fit_candidates.checked(self.candidates))
         fit_candidates.refuse_equal(fit_candidates.settings(self))
         checks.declared(self)
+        if self.class_weights is not None:
+            if isinstance(self.class_weights, (str, bytes)) or not isinstance(self.class_weights, (list, tuple)):
+                raise RequestError(field="class_weights", message="must be a list of numbers")
+            own = [checks.number(weight, "class_weights", above=1e-6, below=1e6) for weight in self.class_weights]
+            object.__setattr__(self, "class_weights", tuple(own))
+
+    @property
+    def relative_weights(self) -> tuple[float, ...] | None:
+        """The weights of the classes over the largest of them.
+
+        >>> Steps(class_weights=[1, 4]).relative_weights
+        (0.25, 1.0)
+        """
+        own = self.class_weights
+        return None if own is None else tuple(weight / max(own) for weight in own)
 
     @property
     def averaged(self) -> int:
@@ -324,6 +348,7 @@ class TrainModel:
             fit_candidates.refuse_columns(self.privacy_unit)
         if not isinstance(self.whiten, bool):
             raise RequestError(field="whiten", message="must be true or false")
+        self._refuse_unfit_steps()
         checks.declared(self)
         if self.weighting not in ("units", "examples", None):
             raise RequestError(field="weighting", message="must be units or examples")
@@ -333,6 +358,20 @@ class TrainModel:
         if self.width > MOST_WIDTH:
             message = f"take up {self.width} columns, more than the limit of {MOST_WIDTH}"
             raise RequestError(field="features", message=message, hint="use fewer features, or fewer bins")
+
+    def _refuse_unfit_steps(self) -> None:
+        for name in ("l2", "class_weights"):
+            if getattr(self.steps, name) is not None and not isinstance(self.model, LinearModel):
+                raise RequestError(field=f"fit.{name}", message="is for linear models alone", hint="leave it out")
+        classes = 0 if isinstance(self.label, NumberLabel) else max(2, self.label.outputs)
+        if self.steps.class_weights is not None and len(self.steps.class_weights) != classes:
+            message = (
+                f"must be {classes} numbers, one for each class"
+                if classes
+                else "is for classes, and this label is a number"
+            )
+            hint = "write false first, then true" if classes == 2 else ""
+            raise RequestError(field="fit.class_weights", message=message, hint=hint)
 
     @property
     def unit_columns(self) -> tuple[str, ...]:

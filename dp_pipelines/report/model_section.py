@@ -13,14 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 from markupsafe import Markup
 
 from dp_pipelines.report import model_charts
 from dp_pipelines.report.charts import bar_chart
 from dp_pipelines.report.figures import LARGEST, Floats
 from dp_pipelines.report.key_text import label, visible
+from dp_pipelines.report.models import feature_curves, weights_file
 from dp_pipelines.report.numbers import ERROR_BAR, cost_number, error_bar_parts, public_number, with_error_bar
 from dp_pipelines.report.pages import amount, mapping, mappings, sequence, text
 
@@ -125,6 +124,7 @@ def model_section(name: str, folder: pathlib.Path, unit: str, rule: str = "") ->
             "confusion": _confusion(evaluation),
             "learning": _learning(content),
             "weights": _weights(folder / "weights.csv"),
+            "features": feature_curves.curves(content, weights_file.read(folder / "weights.csv")),
         }
 
 
@@ -379,13 +379,8 @@ def _learning(content: Mapping[str, Any]) -> Markup | None:
 
 def _weights(path: pathlib.Path) -> dict[str, Any] | None:
     """The largest weights of a linear model; of several outputs a panel each."""
-    if not path.exists():
-        return None
-    try:
-        table = pa.csv.read_csv(path)
-    except (pa.ArrowException, ValueError):
-        return None
-    if table.num_columns < 2 or table.column_names[0] != "feature" or table.num_rows < 2:
+    table = weights_file.read(path)
+    if table is None:
         return None
     names = [label(text(name)) for name in table.column(0).to_pylist()]
     weights = [name for name in table.column_names[1:] if not name.startswith("stddev")]
@@ -393,7 +388,10 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
     most = min(MOST_WEIGHTS // 2 if several else MOST_WEIGHTS, table.num_rows - 1)
     known = True
     for column in weights[:MOST_CLASSES]:
-        values, stddevs = _numbers(table, column), _numbers(table, column.replace("weight", "stddev", 1))
+        values, stddevs = (
+            weights_file.numbers(table, column),
+            weights_file.numbers(table, column.replace("weight", "stddev", 1)),
+        )
         if values is None:
             return None
         known = known and stddevs is not None
@@ -412,18 +410,6 @@ def _weights(path: pathlib.Path) -> dict[str, Any] | None:
         svg = bar_chart(called, values[chosen], bars[chosen], notes, label(title))
         panels.append({"name": label(column) if several else "", "svg": svg})
     return {"panels": panels, "count": table.num_rows, "shown": most, "file": path.name, "known": known}
-
-
-def _numbers(table: pa.Table, column: str) -> Floats | None:
-    """A column of numbers that can be drawn; None where there is none."""
-    if column not in table.column_names:
-        return None
-    kind = table.column(column).type
-    if not pa.types.is_floating(kind) and not pa.types.is_integer(kind):
-        return None
-    values = np.nan_to_num(table.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False), posinf=0, neginf=0)
-    found: Floats = np.where(np.abs(values) < LARGEST, values, 0.0)
-    return found
 
 
 def _array(values: Any) -> Floats:

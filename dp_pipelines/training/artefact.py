@@ -126,7 +126,7 @@ class Artefact:
             flat = pa.array(by_class.ravel(), pa.float64())
             return pa.table(
                 {
-                    PREDICTION: _classes(label).take(said),
+                    PREDICTION: told_classes(label).take(said),
                     PROBABILITY: by_class.max(axis=1) if len(by_class) else pa.array([], pa.float64()),
                     PROBABILITIES: pa.FixedSizeListArray.from_arrays(flat, label.outputs).cast(pa.list_(pa.float64())),
                 }
@@ -368,7 +368,7 @@ def _finite(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-def _classes(label: ClassLabel) -> pa.Array:
+def told_classes(label: ClassLabel) -> pa.Array:
     """The declared classes as one column; as text if they are of several kinds or fit no type of whole numbers."""
     if len({type(value) for value in label.classes}) == 1:
         with contextlib.suppress(OverflowError):

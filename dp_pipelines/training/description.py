@@ -25,7 +25,7 @@ NOT_COVERED = (
 
 _MODELS: Mapping[str, type[Model]] = {"linear": LinearModel, "mlp": MLP, "jax": JaxModel}
 _PLAIN = ("max_examples_per_unit", "whiten", "held_out", "evaluation_cells", "evaluation_examples")
-_LATER = ("candidates",)
+_LATER = ("candidates", "l2", "class_weights")
 """Fields of steps that earlier versions do not know; a model is fitted as one candidate is, and has none itself."""
 
 

@@ -49,6 +49,7 @@ from dp_pipelines.training.features import moments, seen_columns
 from dp_pipelines.training.features.encoder import Encoder
 from dp_pipelines.training.kept_draws import Draws, InMemory
 from dp_pipelines.training.kernels.of_task import kernel_of
+from dp_pipelines.training.kernels.penalty import penalised
 from dp_pipelines.training.libraries import refuse_missing
 
 EVALUATION = "evaluation.json"
@@ -197,6 +198,7 @@ class Fit:
     def _trained(self, of: "_Prepared") -> "_Trained":
         """The model of one candidate: where there are several, each is trained from the same examples."""
         stage = self.stages[self.part]
+        kernel = penalised(of.kernel, self.task.steps.l2, None if of.seen is None else of.seen.whitening)
         multiplier = training_noise.multiplier(stage)
         reach = 1.0 if self.task.whiten else of.encoder.row_norm**2
         divisor, steps = of.sizes.examples, self.task.steps
@@ -206,12 +208,12 @@ class Fit:
             None if of.formerly else of.seen,  # steps go on as they were begun
             typical=of.typical,
             noise=of_norm,
-            largest_rate=trainer.default_rate(of.kernel, reach),
-            examples_of_unit=of.sizes.examples / max(1.0, of.sizes.users),
+            largest_rate=trainer.default_rate(kernel, reach),
+            examples_of_unit=divisor / max(1.0, of.sizes.users),
         )
         steps = dataclasses.replace(steps, learning_rate=chosen.learning_rate)
         trained = trainer.train(
-            of.kernel,
+            kernel,
             of.examples.rows_for(stage),
             steps,
             clip_norm=chosen.clip_norm,

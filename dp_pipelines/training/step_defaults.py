@@ -14,7 +14,7 @@ other models, and features that are not whitened, keep the defaults of steps wit
 #
 # d^2 the square of the first distance. What is not released (d and c) is guessed, the same for all data. Large rates leave
 # little of the distance and much noise; the average over all steps has half the noise of that over half of them, and more of the
-# first distance. docs/proofs/training.md, 5.
+# first distance. An L2 penalty bends each direction by as much more, which shortens both. docs/proofs/training.md, 5.
 
 import dataclasses
 import itertools
@@ -183,13 +183,14 @@ def excess(steps: Steps, rate: float, spread: Floats, gradient_stddev: float, gu
         guess: what is not known.
     """
     bends = guess.curvature * spread
+    slopes = bends + (steps.l2 or 0.0)
     variance = float(np.square(gradient_stddev))
-    noise = variance * noise_shares(steps, rate, bends)
+    noise = variance * noise_shares(steps, rate, slopes)
     signal = guess.signal / float(spread.sum())
     of_middle = guess.middle * float(distance_left(steps, rate, np.array([guess.curvature]))[0]) ** 2
-    above = guess.curvature * of_middle + float(bends @ (signal * distance_left(steps, rate, bends) ** 2 + noise))
+    above = guess.curvature * of_middle + float(bends @ (signal * distance_left(steps, rate, slopes) ** 2 + noise))
     last = dataclasses.replace(steps, average=0.0)
-    wandered = variance * float(spread @ noise_shares(last, rate, bends))
+    wandered = variance * float(spread @ noise_shares(last, rate, slopes))
     return _number(max(wandered, guess.wander)), _number(above / 2)
 
 

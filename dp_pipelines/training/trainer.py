@@ -25,6 +25,7 @@ from dp_pipelines.training.examples.coded import CodedChunk, Singles
 from dp_pipelines.training.gaussian_noise import NoisySum
 from dp_pipelines.training.kept_draws import Draws, Released
 from dp_pipelines.training.kernels.exact_sums import MOST_UNITS, SLACK, Total
+from dp_pipelines.training.kernels.penalty import ScorePenalty
 
 Floats = NDArray[np.float64]
 
@@ -42,9 +43,10 @@ rate."""
 class Kernel(Protocol):
     """A model as the loop sees it.
 
-    A kernel may also have `curvature` (the loss of an example bends by at most this times its features' squared norm;
-    the default learning rate follows from it), `units_per_chunk`, `parallel` (if true, several threads work on
-    chunks), and `step`, which is then called instead of `clipped_sum`, once for each step.
+    A kernel may also have `curvature` (the loss of an example bends by at most this times its features' squared norm; the
+    default learning rate follows from it), `penalty` (a `ScorePenalty`, whose gradient is added after the noise),
+    `units_per_chunk`, `parallel` (if true, several threads work on chunks), and `step`, which is then called instead of
+    `clipped_sum`, once for each step.
     """
 
     @property
@@ -212,7 +214,8 @@ def default_rate(kernel: Kernel, reach: float) -> float:
         reach: a public bound on the mean square of examples in any direction of their features: 1 if they are whitened,
             otherwise the square of the largest norm.
     """
-    return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach)
+    penalty = getattr(kernel, "penalty", None)
+    return 1 / (float(getattr(kernel, "curvature", 1.0)) * reach + (0.0 if penalty is None else penalty.l2))
 
 
 def scale_of(divisor: Released, steps: Steps) -> float:
@@ -235,10 +238,13 @@ def fit(
     """The loop itself, see `train`. INTERNAL: tests hand it noise and samples whose words they know."""
     scale = scale_of(divisor, steps)
     rate = steps.learning_rate or default_rate(kernel, 1.0)
+    penalty: ScorePenalty | None = getattr(kernel, "penalty", None)
     done, state = _kept(kernel, steps, draws, name)
     for step in range(done + 1, steps.steps + 1):
         gradient = noise.release(_sum(kernel, examples, state.parameters, noise.norm, sampler)) / scale
         state.momentum = steps.momentum * state.momentum + gradient
+        if penalty is not None:
+            state.momentum = state.momentum + penalty.gradient(state.parameters)
         state.parameters = _inside(state.parameters - rate * state.momentum)
         if step > steps.steps - (averaged or steps.averaged):
             state.summed, state.averaged = state.summed + state.parameters, (state.averaged or 0) + 1

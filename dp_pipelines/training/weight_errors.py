@@ -14,6 +14,7 @@ in each step; clipping, which makes steps smaller and so this number too.
 # independent. docs/proofs/training.md, 5.
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, LinearModel,
 from dp_pipelines.training.evaluation import Evaluation
 from dp_pipelines.training.evaluation_cells import middles
 from dp_pipelines.training.features.seen_columns import SeenColumns
+from dp_pipelines.training.kernels.penalty import constant_direction
 
 Floats = NDArray[np.float64]
 
@@ -93,12 +95,13 @@ def weight_noise(
         return None
     bent, curvatures, outputs = seen.moments, np.ones(1), np.ones((1, 1))
     if isinstance(task.label, BinaryLabel):
-        bent = _of_probability(parameters, seen, evaluation)
+        bent = _of_probability(parameters, seen, evaluation, task.steps.relative_weights or (1.0, 1.0))
     elif isinstance(task.label, ClassLabel):
-        curvatures, outputs = _of_classes(task.label, evaluation)
+        curvatures, outputs = _of_classes(task.label, evaluation, task.steps.relative_weights)
     whitened = seen.whitening @ bent @ seen.whitening
     spread, directions = np.linalg.eigh((whitened + whitened.T) / 2)
-    shares = noise_shares(task.steps, learning_rate, np.outer(np.maximum(spread, 0.0), curvatures).ravel())
+    bends = np.outer(np.maximum(spread, 0.0), curvatures) + _of_penalty(task, seen, directions)[:, None]
+    shares = noise_shares(task.steps, learning_rate, bends.ravel())
     variances = shares.reshape(len(spread), len(curvatures)) * gradient_stddev**2
     scale = task.label.max_value - task.label.min_value if isinstance(task.label, NumberLabel) else 1.0
     return WeightNoise(of_columns=seen.whitening @ directions, variances=variances, of_outputs=outputs, scale=scale)
@@ -140,11 +143,20 @@ def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:
     return shares
 
 
-def _of_probability(parameters: Floats, seen: SeenColumns, evaluation: Evaluation) -> Floats:
-    """The mean of p (1 - p) x x'."""
+def _of_penalty(task: TrainModel, seen: SeenColumns, directions: Floats) -> Floats:
+    """What `fit: l2` adds to the curvature in each direction."""
+    if task.steps.l2 is None:
+        return np.zeros(len(directions))
+    free = constant_direction(seen.whitening, len(directions)) @ directions
+    return task.steps.l2 * (1 - free**2)
+
+
+def _of_probability(parameters: Floats, seen: SeenColumns, evaluation: Evaluation, weights: Sequence[float]) -> Floats:
+    """The mean of p (1 - p) x x', times the weight of the class."""
     middle = np.tile(middles(np.array(evaluation.edges)), 2)
     counts = np.maximum(np.array(evaluation.cells), 0.0)
-    mean = float((middle * (1 - middle)) @ counts / counts.sum()) if counts.sum() > 0 else 0.25
+    own = middle * (1 - middle) * np.repeat(weights, len(middle) // 2)
+    mean = float(own @ counts / counts.sum()) if counts.sum() > 0 else 0.25
     mean = min(max(mean, LEAST_CURVATURE), 0.25)
     had = np.maximum(np.diag(seen.moments), 1e-12)
     with np.errstate(over="ignore"):
@@ -162,11 +174,17 @@ def _of_probability(parameters: Floats, seen: SeenColumns, evaluation: Evaluatio
     return bent
 
 
-def _of_classes(label: ClassLabel, evaluation: Evaluation) -> tuple[Floats, Floats]:
+def _of_classes(label: ClassLabel, evaluation: Evaluation, weights: Sequence[float] | None) -> tuple[Floats, Floats]:
     """The mean curvature of the loss of an example in the directions of the outputs, and these directions as columns."""
     outputs, counts = label.outputs, np.maximum(np.array(evaluation.cells), 0.0)
     shares = np.full(outputs, 1 / outputs)
     if len(counts) == outputs**2 and counts.sum() > 0:  # true by predicted
         shares = counts.reshape(outputs, outputs).sum(axis=1) / counts.sum()
-    curvatures, directions = np.linalg.eigh(np.diag(shares) - np.outer(shares, shares))
+    if weights is None:
+        bent = np.diag(shares) - np.outer(shares, shares)
+    else:  # of examples that are weighted like this
+        weighted = shares * weights
+        said = weighted / max(weighted.sum(), LEAST_CURVATURE)
+        bent = weighted.sum() * (np.diag(said) - np.outer(said, said))
+    curvatures, directions = np.linalg.eigh(bent)
     return np.maximum(curvatures, 0.0), directions

@@ -29,7 +29,7 @@ DONE, FAILED, WRONG, OVER_BUDGET = 0, 1, 2, 3
 ON_ENGINES = ("run", "sql", "doctor", "check", "tune")
 """Commands that take the options of a runner."""
 
-WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "report", "check", "tune")
+WITH_ROWS = ("init", "plan", "audit", "run", "sql", "predict", "export", "report", "check", "tune")
 """Commands that need Arrow."""
 
 LOST = "its output could not be shown here"
@@ -45,11 +45,6 @@ EPILOG = """examples:
   dp-pipelines schema > job.schema.json              for editors
 
 exit codes: 0 done; 1 failed, nothing was published; 2 invalid request, nothing was read; 3 refused by the budget
-"""
-PLAN_EPILOG = """example:
-  dp-pipelines plan weekly.yaml --json | jq '.stages[0].metrics'
-
-Source files are checked if they exist, but a plan does not need them. Standard deviations cover only the noise.
 """
 
 
@@ -73,26 +68,13 @@ def parser() -> CommandParser:
         )
         return made
 
-    plan = command("plan", "print noise, thresholds and expected errors, before a row is read", PLAN_EPILOG)
-    plan.add_argument("job", metavar="JOB", help="the job file, YAML or JSON")
-    plan.add_argument(
-        "--explain",
-        action="store_true",
-        help="also print every record, and the cost of all runs under four accounting methods",
-    )
-    plan.add_argument(
-        "--group", metavar="N", type=int, help="also print what N units together are guaranteed, e.g. a household of 4"
-    )
-    plan.add_argument("--json", action="store_true", help="print JSON, including every mechanism record")
-    plan.add_argument(
-        "--param", metavar="NAME=VALUE", action="append", default=[], help="a parameter of the job; may be repeated"
-    )
-    from dp_pipelines.jobs.cli import (
+    from dp_pipelines.jobs.cli.arguments import (
         audit_arguments,
         check_arguments,
         doctor_arguments,
         init_arguments,
         ledger_arguments,
+        plan_arguments,
         predict_arguments,
         report_arguments,
         run_arguments,
@@ -100,6 +82,7 @@ def parser() -> CommandParser:
         tune_arguments,
     )
 
+    plan_arguments.add(command)
     run_arguments.add(command)
     for room in (
         init_arguments, sql_arguments, audit_arguments, doctor_arguments, predict_arguments, report_arguments,
@@ -161,7 +144,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         given, rest = top.parse_known_args(arguments)
     given.as_command = as_command
     if given.command in ON_ENGINES:
-        from dp_pipelines.jobs.cli import runner_arguments
+        from dp_pipelines.jobs.cli.arguments import runner_arguments
 
         rest += runner_arguments.passed_on(given)
     if given.version:
@@ -180,6 +163,7 @@ def _called(arguments: list[str], *, as_command: bool) -> int:
         "ledger": _ledger,
         "runs": _runs,
         "predict": _predict,
+        "export": _export,
         "report": _report,
         "check": _check,
         "tune": _tune,
@@ -249,6 +233,18 @@ def _predict(given: argparse.Namespace, rest: list[str]) -> int:
         done = predict.predict(given)
     if done.made_up:
         output.note(f"warning: {predict.WORTHLESS}")
+    with output.printing("; ".join([*done.text.splitlines(), LOST])):
+        print(summary.as_json(done.to_json()) if given.json else done.text)
+    return DONE
+
+
+def _export(given: argparse.Namespace, rest: list[str]) -> int:
+    from dp_pipelines.jobs.predict import export_model, predict
+    from dp_pipelines.jobs.terminal import summary
+
+    output.note(predict.NOTE)
+    with Stoppable(to_the_end=given.as_command):
+        done = export_model.export(given)
     with output.printing("; ".join([*done.text.splitlines(), LOST])):
         print(summary.as_json(done.to_json()) if given.json else done.text)
     return DONE

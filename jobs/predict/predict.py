@@ -112,7 +112,7 @@ def _predict(given: argparse.Namespace) -> Predicted:
         both = zip((*results, *said.column_names), (*(table[n] for n in results), *said.columns), strict=True)
         return pa.table(dict(both))
 
-    with _private_folder(output) as beside:
+    with private_folder(output) as beside:
         rows, columns = _write((predicted(table) for table in examples(beside)), beside / "predictions")
         staging.give_name(beside / "predictions", output)
     made_up = MADE_UP in model.privacy.not_covered
@@ -376,7 +376,7 @@ def _write(tables: Iterator[pa.Table], path: pathlib.Path) -> tuple[int, tuple[s
 
 
 @contextlib.contextmanager
-def _private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
+def private_folder(output: pathlib.Path) -> Iterator[pathlib.Path]:
     """A folder beside the output that nobody else may read, removed at the end, whatever happens.
 
     Raises:

@@ -18,7 +18,7 @@ from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.outputs import outputs
 from dp_pipelines.jobs.outputs.outputs import Outputs
 from dp_pipelines.jobs.outputs.published_schemas import published_schemas
-from dp_pipelines.jobs.request import clamps, having, joined_tables
+from dp_pipelines.jobs.request import clamps, having, joined_tables, own_models
 from dp_pipelines.jobs.request.joined_tables import TableRows, Tables
 from dp_pipelines.jobs.request.queries import queries
 from dp_pipelines.jobs.request.train_tasks import Task, Unit, over_units, refuse_nested, tasks
@@ -98,7 +98,9 @@ class Request:
                     if not said:
                         del stage[part]
         given = {name: [type(value).__name__, str(value)] for name, value in self.values.items()}
-        read = [source.snapshot for source in self.sources if source.snapshot]
+        read: list[Any] = [source.snapshot for source in self.sources if source.snapshot]
+        own = own_models.code_digests({name: task.model for name, task in self.tasks.items()})
+        read += [own] if own else []  # runs of other models keep theirs
         return hashlib.sha256(json.dumps([job, given, *read], sort_keys=True).encode()).hexdigest()
 
     @property

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
+from dp_pipelines.jobs.request import own_models
 from dp_pipelines.jobs.spec.content import Path
 from dp_pipelines.jobs.spec.job_file import JobFile
 from dp_pipelines.jobs.spec.job_parameters import Value
@@ -112,6 +113,7 @@ def models(file: JobFile) -> dict[str, TrainModel]:
             checks.number(stage.share, "share", above=0, below=1e6)
             found[name] = stage.build(file.job.unit)
             libraries.refuse_missing(found[name].model)
+            own_models.refuse_unnamed(found[name].model)
             encoder.Encoder.skeleton(found[name])
         except RequestError as error:
             problems.append(file.error(("stages", name), error))

@@ -275,9 +275,11 @@ def _refuse_unready(
     Raises:
         RequestError: as said.
     """
+    from dp_pipelines.jobs.request import own_models
     from dp_pipelines.jobs.run import shuffled_rows
     from dp_pipelines.jobs.runners import doctor, expected_memory
 
+    own_models.refuse_unfit(request.file, {name: task.model for name, task in request.tasks.items()})
     doctor.refuse_unready(engine, target, tell)
     request.outputs.refuse_unready(request.file.job.dataset, identity)
     expect = request.file.job.expect

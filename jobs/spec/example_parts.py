@@ -303,10 +303,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Linear": ("{kind: linear}",),
     "Network": ("{kind: mlp, hidden: [64, 32]}",),
+    "Jax": ('{kind: jax, name: "my_models:net", parameters: 161, microbatch: 16}',),
     "FitModel": (
         """
         {steps: 60, sampling_rate: 0.2, clip_norm: 1.5, learning_rate: 0.5, momentum: 0.9, average: 0.25,
-         max_noise_multiplier: 100}
+         max_noise_multiplier: 100, l2: 0.01, class_weights: [1, 20]}
         """,
         "{candidates: [{learning_rate: 1}, {learning_rate: 4, steps: 20}, {learning_rate: 4, steps: 40}]}",
     ),

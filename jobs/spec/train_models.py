@@ -67,6 +67,11 @@ class CandidateModel(DeclaredModel[train_model.FitCandidate]):
     """Settings of one candidate; what is left out is as beside the list."""
 
 
+@made_of(train_model.JaxModel, kind="jax")
+class Jax(DeclaredModel[train_model.JaxModel]):
+    """A model of your own, whose loss is a JAX function: code that runs with your permissions."""
+
+
 @made_of(train_model.Steps)
 class FitModel(DeclaredModel[train_model.Steps]):
     """How the model is fitted; what is left out has a default that needs no look at data."""

@@ -177,8 +177,8 @@ FAULTS = {
     "bins and counts over all units": Fault(f"{FIT}_table", "training.rows_for(stage)", "self.tables()", f"{OF_MODEL}.bins"),
     "the true row count as divisor": Fault(
         f"{FIT}_trained",
-        "divisor = of.sizes.examples",
-        "divisor = of.examples.rows_for(stage).rows",
+        "divisor, steps = of.sizes.examples",
+        "divisor, steps = of.examples.rows_for(stage).rows",
         "follows from what was drawn",
     ),
     "the true unit count in the whitening": Fault(

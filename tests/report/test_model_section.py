@@ -119,7 +119,7 @@ def test_the_page_knows_every_kind_of_cells() -> None:
 
 def test_every_plot_says_in_words_what_it_shows(tmp_path: pathlib.Path) -> None:
     plots = Page(page(model(tmp_path / "m"))).plots
-    assert len(plots) == 6
+    assert len(plots) == 9  # three of them of features
     assert all(plots)
     assert any("AUC 0.7" in plot for plot in plots)
 

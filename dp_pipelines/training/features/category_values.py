@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.kernels import keys
 
 _MILLISECONDS = 86_400_000
@@ -141,6 +142,22 @@ def told(column: pa.Array | pa.ChunkedArray) -> list[Any]:
         column = pc.if_else(known, column, pa.scalar(None, column.type))
     found: list[Any] = column.to_pylist()
     return found
+
+
+def of_one_kind(listed: Sequence[Any], column: str) -> ValueKind:
+    """The kind of all values of a list; text if there are none.
+
+    Raises:
+        RequestError: they are of several kinds, of which a column can only hold one.
+
+    >>> of_one_kind([1, 2], "x").name, of_one_kind([], "x").name
+    ('int', 'text')
+    """
+    kinds = list({kind_of(value).name: kind_of(value) for value in listed}.values())
+    if len(kinds) > 1:
+        message = "has categories of several kinds, of which a column holds one at most"
+        raise RequestError(field=f"column {column!r}", message=message, hint="use `dp-pipelines predict`")
+    return kinds[0] if kinds else TEXT
 
 
 def places(column: pa.Array, listed: Sequence[Any]) -> NDArray[np.int64]:

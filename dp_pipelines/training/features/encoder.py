@@ -145,10 +145,10 @@ class Encoder:
         names = ["constant"]
         for name, feature in self.features.items():
             if isinstance(feature, Number):
-                names += _bin_names(name, self._cuts(name))
+                names += _bin_names(name, self.cuts(name))
                 names += [f"{name} is missing", *([f"{name}, scaled"] if feature.scaled else [])]
             else:
-                listed = self._listed(name)
+                listed = self.listed(name)
                 names += [f"{name} = {_shown(value)}" for value in listed]
                 names += [f"{name}: free place {place}" for place in range(1, feature.width - len(listed))]
                 names.append(f"{name} is another or missing")
@@ -218,12 +218,12 @@ class Encoder:
         for name, feature in self.features.items():
             column = keys.one_array(table.column(feature.column))
             if isinstance(feature, Category):
-                places = category_values.places(column, self._listed(name))
+                places = category_values.places(column, self.listed(name))
                 found.append((np.where(places < 0, feature.width - 1, places).astype(np.int64), None))
                 continue
             numbers, nulls = numbers_and_nulls(keys.plain(column))
             numbers = np.clip(numbers, feature.min_value, feature.max_value)
-            cells = np.searchsorted(np.array(self._cuts(name)), numbers, side="right").astype(np.int64)
+            cells = np.searchsorted(np.array(self.cuts(name)), numbers, side="right").astype(np.int64)
             steps = None
             if feature.scaled:
                 part = (numbers - feature.min_value) / (feature.max_value - feature.min_value)
@@ -284,12 +284,14 @@ class Encoder:
             message = f"is no encoder: {error}" if isinstance(error, RequestError) else "is no encoder"
             raise RequestError(field="encoder", message=message, hint="take a file that this program wrote") from None
 
-    def _cuts(self, name: str) -> Sequence[float]:
+    def cuts(self, name: str) -> Sequence[float]:
+        """The cut points between the bins of a feature of numbers, declared or released."""
         feature = self.features[name]
         assert isinstance(feature, Number)
         return feature.edges or self.edges.get(name, ())
 
-    def _listed(self, name: str) -> Sequence[Any]:
+    def listed(self, name: str) -> Sequence[Any]:
+        """The categories of a feature, declared or released."""
         feature = self.features[name]
         assert isinstance(feature, Category)
         return self.vocabulary[name] if feature.categories is None else feature.categories

@@ -24,6 +24,7 @@ from dp_pipelines.training.features.code_layout import CODES, CodeLayout
 from dp_pipelines.training.kernels import coded_loops
 from dp_pipelines.training.kernels.coded_loops import MOST_ROWS
 from dp_pipelines.training.kernels.linear import LinearKernel
+from dp_pipelines.training.kernels.penalty import ScorePenalty
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -86,11 +87,14 @@ class CodedLinear:
         layout: of the codes.
         label: decides the loss.
         whitening: multiplies rows of features; None: they are used as they are.
+        class_weights, penalty: as of `LinearKernel`.
     """
 
     layout: CodeLayout
     label: Label
     whitening: Floats | None = None
+    class_weights: tuple[float, ...] | None = None
+    penalty: ScorePenalty | None = None
 
     slack = 0.0
     """The sum over all chunks is exact before its one rounding."""
@@ -240,6 +244,8 @@ class CodedStep:
         else:
             low, high = kernel.label.min_value, kernel.label.max_value
             coded_loops.differences(found, (labels - low) / (high - low))
+        if kernel.class_weights is not None:
+            coded_loops.weigh(found, labels, np.array(kernel.class_weights))
         coded_loops.clamp(found, 2.0**self.reach)
         return found
 

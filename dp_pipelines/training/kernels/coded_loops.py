@@ -114,6 +114,15 @@ def differences(found: Any, labels: Any) -> None:
 
 
 @compiled
+def weigh(found: Any, labels: Any, weights: Any) -> None:
+    """Multiply derivatives by the weight of the class that an example has: (classes,), at most 1."""
+    for row in range(len(labels)):
+        own = weights[int(labels[row])] if labels[row] == labels[row] else 0.0
+        for output in range(found.shape[1]):
+            found[row, output] *= own
+
+
+@compiled
 def clamp(found: Any, most: float) -> None:
     """Keep derivatives within `most` of zero; what is no number becomes zero."""
     for row in range(found.shape[0]):

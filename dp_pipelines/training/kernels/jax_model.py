@@ -18,10 +18,15 @@ that it does not.
 #     loss(parameters, features, label)           of one example: (size,) float32, (width,) float32, a float64 number -> a number
 #     scores(parameters, features)                of (rows, width): (rows,) or, of classes, (rows, classes)
 #
+# An object that has `gradient` instead of `loss` needs no JAX: `own_gradients`.
+#
 # Importing it runs its author's code: only the person who names it in a plan decides that. Needs the extra `train`.
 
+import hashlib
 import importlib
+import importlib.util
 import math
+import pathlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -84,7 +89,11 @@ def resolve(model: JaxModel) -> Any:
         ) from error
     except AttributeError as error:
         raise RequestError(field="model.name", message=f"{module!r} has no {attribute!r}") from error
-    missing = [name for name in ("initial", "loss", "scores") if not callable(getattr(found, name, None))]
+    except Exception as error:  # whatever somebody's code may raise; there are no rows yet
+        message = f"{model.name!r} cannot be imported: {type(error).__name__}: {error}"
+        raise RequestError(field="model.name", message=message, hint="import it yourself") from error
+    told = "gradient" if hasattr(found, "gradient") else "loss"
+    missing = [name for name in ("initial", told, "scores") if not callable(getattr(found, name, None))]
     if missing:
         hint = "see dp_pipelines.training.kernels.jax_model"
         raise RequestError(field="model.name", message=f"{model.name!r} has no {', '.join(missing)}", hint=hint)
@@ -92,6 +101,26 @@ def resolve(model: JaxModel) -> Any:
         hint = "write its size as model.parameters"
         raise RequestError(field="model.parameters", message=f"is not the size of {model.name!r}", hint=hint)
     return found
+
+
+def code_digest(model: JaxModel) -> str:
+    """SHA-256 of the file of the module that a model names, in hexadecimal digits. What it imports is not in it.
+
+    Raises:
+        RequestError: there is no such file.
+
+    >>> len(code_digest(JaxModel(name="json:loads", parameters=1)))
+    64
+    """
+    module = model.name.partition(":")[0]
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None or not pathlib.Path(found.origin).is_file():
+        message = f"{model.name!r} is in no file of its own"
+        raise RequestError(field="model.name", message=message, hint="name the module that defines it")
+    return hashlib.sha256(pathlib.Path(found.origin).read_bytes()).hexdigest()
 
 
 class JaxKernel:

@@ -24,6 +24,7 @@ from dp_pipelines import checks
 from dp_pipelines.query.train_model import BinaryLabel, ClassLabel, Label
 from dp_pipelines.training.examples.store import Chunk
 from dp_pipelines.training.kernels.exponentials import exponential
+from dp_pipelines.training.kernels.penalty import ScorePenalty
 
 Floats = NDArray[np.float64]
 
@@ -52,6 +53,8 @@ class LinearKernel:
         width: the number of feature columns.
         label: binary: logistic loss; classes: cross entropy of softmax; number: half the squared difference, with the label's
             range scaled to [0, 1].
+        class_weights: of classes, by what the loss of an example is multiplied: above 0, at most 1.
+        penalty: is added to the gradient after the noise; see `trainer`.
 
     >>> kernel = LinearKernel(width=2, label=BinaryLabel(column="returns"))
     >>> rows = np.array([[1, 0], [1, 1], [1, 1]], np.float32)
@@ -62,6 +65,8 @@ class LinearKernel:
 
     width: int
     label: Label
+    class_weights: tuple[float, ...] | None = None
+    penalty: ScorePenalty | None = None
 
     slack = 0.0
     """How far the sum of one chunk may be from the exact one, relative to the norm."""
@@ -173,6 +178,13 @@ class LinearKernel:
 
     def _slopes(self, features: Floats, weights: Floats, labels: Floats) -> Floats:
         """The derivative of each example's loss by each output: (outputs, rows)."""
+        slopes = self._of_loss(features, weights, labels)
+        if self.class_weights is not None:
+            # A label that is none leads to a slope that is none, whatever it is multiplied by.
+            slopes *= np.array(self.class_weights).take(np.nan_to_num(labels).astype(np.int64))
+        return slopes
+
+    def _of_loss(self, features: Floats, weights: Floats, labels: Floats) -> Floats:
         logits = np.stack([_products(features, each) for each in weights])
         if isinstance(self.label, BinaryLabel):
             return _sigmoid(logits) - labels

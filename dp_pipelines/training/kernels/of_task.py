@@ -13,6 +13,7 @@ from dp_pipelines.query.train_model import MLP, LinearModel, TrainModel
 from dp_pipelines.training import scoring
 from dp_pipelines.training.features.encoder import layout_of
 from dp_pipelines.training.kernels.linear import LinearKernel
+from dp_pipelines.training.kernels.own_gradients import GradientKernel
 from dp_pipelines.training.libraries import compiles, refuse_missing
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         DpError: this machine cannot train it, see `check_places` of the kernels.
     """
     if isinstance(task.model, LinearModel):
-        return _coded(task) if compiles() else LinearKernel(width=task.width, label=task.label)
+        return _coded(task) if compiles() else _over_columns(task)
     refuse_missing(task.model)
     if isinstance(task.model, MLP):
         from dp_pipelines.training.kernels.mlp import MLPKernel
@@ -41,12 +42,18 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         return network
     from dp_pipelines.training.kernels.jax_model import JaxKernel, resolve
 
-    other = JaxKernel.of(task)
-    other.check_places()
+    own = resolve(task.model)
+    other: JaxKernel | GradientKernel
+    if hasattr(own, "gradient"):
+        other = GradientKernel(model=own, size=task.model.parameters)
+        other.check(task.width)
+    else:
+        other = JaxKernel.of(task)
+        other.check_places()
     # Detect an object without scores here, not in the evaluation at the end.
     rows = np.zeros((2, task.width), np.float32)
     for alone in (True, False):
-        scoring.scores(task, other.initial(), None, rows, jax_model=resolve(task.model), alone=alone)
+        scoring.scores(task, other.initial(), None, rows, jax_model=own, alone=alone)
     return other
 
 
@@ -55,7 +62,12 @@ def _coded(task: TrainModel) -> "Kernel":
     try:
         from dp_pipelines.training.kernels.coded_linear import CodedLinear
     except ImportError:
-        return LinearKernel(width=task.width, label=task.label)
-    linear = CodedLinear(layout=layout_of(task.features), label=task.label)
+        return _over_columns(task)
+    layout = layout_of(task.features)
+    linear = CodedLinear(layout=layout, label=task.label, class_weights=task.steps.relative_weights)
     linear.compile(sampled=task.steps.sampling_rate < 1)
     return linear
+
+
+def _over_columns(task: TrainModel) -> LinearKernel:
+    return LinearKernel(width=task.width, label=task.label, class_weights=task.steps.relative_weights)

@@ -20,7 +20,8 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import dp_pipelines
-from dp_pipelines.jobs.cli import main, run_arguments
+from dp_pipelines.jobs.cli import main
+from dp_pipelines.jobs.cli.arguments import run_arguments
 from dp_pipelines.jobs.run import plan_cache
 from dp_pipelines.jobs.spec import job_file
 from tests.jobs.conftest import Said, Shop, stage

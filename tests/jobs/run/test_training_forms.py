@@ -20,7 +20,7 @@ import pytest
 
 from dp_pipelines import RequestError
 from dp_pipelines.jobs.spec.train_models import TrainStage
-from dp_pipelines.training import artefact
+from dp_pipelines.training import artefact, scoring
 from dp_pipelines.training.features.encoder import Encoder
 from tests.jobs.conftest import Said, Shop
 from tests.jobs.run.test_ledgered_run import opened
@@ -79,7 +79,18 @@ CASES: dict[str, dict[str, Any]] = {
             "max_noise_multiplier": 1e6,
         }
     ),
+    "what costs nothing of the fit": model(
+        fit={"steps": 2, "l2": 0.1, "class_weights": [1, 3]}, label=DEAR, unit_columns={"dear": "price > 10"}
+    ),
+    "a model of its own": model(
+        model={
+            "kind": "jax", "name": "tests.training.kernels.test_own_gradients:logistic", "parameters": 4, "microbatch": 8,
+        }
+    ),
+    "candidates": model(fit={"steps": 2, "candidates": [{"learning_rate": 1}, {"learning_rate": 4}]}),
     "no momentum and no average": model(fit={"steps": 2, "momentum": 0, "average": 0}),
+    "each unit counts once": model(evaluation={"weighting": "units"}),
+    "examples count": model(evaluation={"weighting": "examples"}),
     "every other key": model(
         share=0.5, max_examples_per_unit=1, whiten=True, held_out=0.5,
         evaluation={"cells": 2, "weighting": "examples", "max_examples_per_unit": 1},
@@ -165,7 +176,8 @@ def test_every_form_runs_from_the_job_file_to_a_model_that_predicts(shop: Shop, 
     json.loads((out / "model" / "evaluation.json").read_text(), parse_constant=pytest.fail)
     found = artefact.load(out / "model")
     rows = pa.parquet.read_table(shop.folder / "data" / "part-0.parquet").slice(0, 5)
-    predicted = found.predict(rows)
+    own = CASES[case].get("model", {})
+    predicted = found.predict(rows, jax_model=scoring.own_code(found.task, own.get("name"), "model"))
     assert predicted.num_rows == 5
     assert np.isfinite(predicted.column(0).to_numpy() if "prediction" not in predicted.column_names else 0.0).all()
 

@@ -197,7 +197,7 @@ def test_ranges_and_kinds_stand_in_the_schema() -> None:
         {"minimum": 1, "maximum": 2**24}, {"const": "auto"}, {},
     ]  # fmt: skip
     assert defined["TrainStage"]["properties"]["features"]["minProperties"] == 1
-    assert set(defined["TrainStage"]["properties"]["model"]["discriminator"]["mapping"]) == {"linear", "mlp"}
+    assert set(defined["TrainStage"]["properties"]["model"]["discriminator"]["mapping"]) == {"jax", "linear", "mlp"}
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dp_pipelines.jobs.cli import tune_arguments
+from dp_pipelines.jobs.cli.arguments import tune_arguments
 from dp_pipelines.jobs.request.request import Request, check
 from dp_pipelines.jobs.spec.job_file import load
 from dp_pipelines.jobs.tune import made_up_rows

@@ -45,6 +45,7 @@ ALLOWED = {
         "take": "of indices into a dictionary, which have no offsets",
     },
     "store.py": {"take": "of numpy's arrays"},
+    "coded.py": {"take": "of arrays in files"},
     "blocks.py": {
         "combine_chunks": "of one block's rows, which its function must hold as one table",
         "sort_by": "of one block's rows",

@@ -6,7 +6,7 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 import argparse
 from collections.abc import Callable
 
-from dp_pipelines.jobs.cli import ledger_arguments, runner_arguments
+from dp_pipelines.jobs.cli.arguments import ledger_arguments, runner_arguments
 from dp_pipelines.jobs.spec import csv_arguments
 
 MakeParser = Callable[[str, str, str], argparse.ArgumentParser]

@@ -3,9 +3,9 @@
 In: the top of the command line. Out: a parser below it. Holds: nothing slow is imported, since `--help` needs nothing.
 """
 
-from dp_pipelines.jobs.cli import runner_arguments
-from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
-from dp_pipelines.jobs.cli.tune_arguments import MakeParser
+from dp_pipelines.jobs.cli.arguments import runner_arguments
+from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
+from dp_pipelines.jobs.cli.arguments.tune_arguments import MakeParser
 
 EPILOG = """examples:
   dp-pipelines check weekly.yaml --output checked

@@ -6,8 +6,8 @@ In: the top of the command line. Out: a parser below it. Holds: nothing slow is 
 import argparse
 from collections.abc import Callable
 
-from dp_pipelines.jobs.cli import runner_arguments
-from dp_pipelines.jobs.cli.ledger_arguments import add_anchor
+from dp_pipelines.jobs.cli.arguments import runner_arguments
+from dp_pipelines.jobs.cli.arguments.ledger_arguments import add_anchor
 
 MakeParser = Callable[[str, str, str], argparse.ArgumentParser]
 

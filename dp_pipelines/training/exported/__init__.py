@@ -1,0 +1,1 @@
+"""A published model in the languages of other programs: SQL and ONNX."""
