@@ -8,13 +8,16 @@ epsilon of the record. Not covered: the table of what was chosen (release.best_p
 import dataclasses
 import math
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.mechanisms.mechanism import DrawWords
 from dp_pipelines.selection.exponential import Choosing, top_k
+
+if TYPE_CHECKING:  # a plan needs no kernels
+    from dp_pipelines.kernels.accumulate import Totals
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,7 @@ class BestChoice:
         steps = self.spread / epsilon * math.log(20 * candidates)
         return steps * (1.0 if self.statistic.lattice is None else self.statistic.lattice.step)
 
-    def draw(self, totals: Totals, place: int, epsilon: float, words: DrawWords) -> Integers:
+    def draw(self, totals: "Totals", place: int, epsilon: float, words: DrawWords) -> Integers:
         """Choose, once: the places of the chosen partitions, the first choice first.
 
         Args:

@@ -9,20 +9,21 @@ import abc
 import dataclasses
 from collections.abc import Callable
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dp_pipelines.accounting.mechanism_record import MechanismRecord
-from dp_pipelines.kernels.accumulate import Totals
 from dp_pipelines.kernels.lattice import Integers
 from dp_pipelines.kernels.sensitivity import LatticeSteps, Shape
 from dp_pipelines.kernels.statistics import Statistic
 from dp_pipelines.metrics.base import Noisy
 from dp_pipelines.metrics.good_from import Level
-from dp_pipelines.noise.conditional_draws import SampledLaw
 from dp_pipelines.noise.laws import Law
+
+if TYPE_CHECKING:  # a plan needs no kernels
+    from dp_pipelines.kernels.accumulate import Totals
 
 DrawWords = Callable[[int], NDArray[np.uint64]]
 """Draws so many independent uniform 64-bit words."""
@@ -57,6 +58,8 @@ class Sources:
 
     def noise_within(self, n: int, law: Law, ends: tuple[int, int]) -> Integers:
         """`n` independent draws of noise, given that each lies between two numbers, the ends included."""
+        from dp_pipelines.noise.conditional_draws import SampledLaw
+
         return SampledLaw.of(law).draw(n, *ends, self.words) if n else np.zeros(0, np.int64)
 
 
@@ -140,7 +143,7 @@ class Exact:
         noisy: steps of all partitions with their noise, where selection may have compared them; else None.
     """
 
-    totals: Totals
+    totals: "Totals"
     place: int
     partitions: Integers
     noisy: Integers | None

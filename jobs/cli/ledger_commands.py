@@ -24,6 +24,7 @@ from dp_pipelines.jobs.run import ledgered_run, witnesses
 from dp_pipelines.jobs.runners import orphaned_jobs, processes
 from dp_pipelines.jobs.spec import collected_job, job_file
 from dp_pipelines.jobs.spec.collected_job import CollectedFile
+from dp_pipelines.jobs.spec.content import is_collected
 from dp_pipelines.jobs.spec.job_file import Job, JobFile
 from dp_pipelines.jobs.terminal import output, summary
 from dp_pipelines.ledger import answers_export, default_places, export, sources
@@ -391,9 +392,7 @@ def _loaded(given: argparse.Namespace) -> JobFile | CollectedFile | None:
     if given.job is None:
         return None
     content, path = job_file.content_of(given.job), pathlib.Path(given.job)
-    return (
-        collected_job.checked(content, path) if collected_job.is_collected(content) else job_file.checked(content, path)
-    )
+    return collected_job.checked(content, path) if is_collected(content) else job_file.checked(content, path)
 
 
 def _patience() -> Patience:

@@ -283,11 +283,13 @@ def _looked(look: Callable[[argparse.Namespace, list[str]], Any], given: argpars
 
 
 def _plan(given: argparse.Namespace, rest: list[str]) -> int:
-    from dp_pipelines.jobs.spec import collected_job, job_file
+    from dp_pipelines.jobs.spec import job_file
+    from dp_pipelines.jobs.spec.content import is_collected
 
     content = job_file.content_of(given.job)
-    if collected_job.is_collected(content):
+    if is_collected(content):
         from dp_pipelines.jobs.cli import collected_commands
+        from dp_pipelines.jobs.spec import collected_job
 
         return collected_commands.plan(collected_job.checked(content, pathlib.Path(given.job)), given)
     file = job_file.checked(content, pathlib.Path(given.job))
@@ -356,12 +358,14 @@ def _doctor(given: argparse.Namespace, rest: list[str]) -> int:
 
 def _run(given: argparse.Namespace, rest: list[str]) -> int:
     from dp_pipelines.jobs.run.run import run
-    from dp_pipelines.jobs.spec import collected_job, job_file
+    from dp_pipelines.jobs.spec import job_file
+    from dp_pipelines.jobs.spec.content import is_collected
 
     content = job_file.content_of(given.job)
     _check_output(given.output)
-    if collected_job.is_collected(content):
+    if is_collected(content):
         from dp_pipelines.jobs.cli import collected_commands
+        from dp_pipelines.jobs.spec import collected_job
 
         return collected_commands.run(collected_job.checked(content, pathlib.Path(given.job)), given, rest)
     file = job_file.checked(content, pathlib.Path(given.job))

@@ -9,7 +9,6 @@ folder, and if public facts show that they cannot, the runner is refused. Not co
 import dataclasses
 import hashlib
 import re
-import socket
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -276,6 +275,8 @@ def is_here(address: str) -> bool:
     (True, True, False)
     """
     host = host_and_port(address)[0].lower()
+    import socket  # here, since --help needs none
+
     return host in ("localhost", "::1", socket.gethostname().lower()) or host.startswith("127.")
 
 

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -20,12 +21,14 @@ import pyarrow.parquet
 from dp_pipelines.disk_errors import reason_of, told_of_disk
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.sources import own_cache
-from dp_pipelines.jobs.terminal.progress import Progress
 from dp_pipelines.kernels import keys
 from dp_pipelines.kernels.columns.column_types import column_of_kind
 from dp_pipelines.kernels.columns.key_file import FACTS, FILTER, FORMAT, KEYS, KeyFile
 from dp_pipelines.kernels.columns.key_file_writer import KeyFileWriter, WrongOrder
 from dp_pipelines.kernels.columns.long_text import LONGEST_KEY, is_text
+
+if TYPE_CHECKING:
+    from dp_pipelines.jobs.terminal.progress import Progress
 
 FIELD = "partitions.public_sorted_file"
 
@@ -98,6 +101,8 @@ def _is_whole(listed: KeyFile) -> bool:
 
 def _make(path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType], listed: KeyFile) -> None:
     """Sort a list into a folder beside its own, which then gets its name."""
+    from dp_pipelines.jobs.terminal.progress import Progress  # here, since a plan shows none
+
     target = pathlib.Path(listed.folder)
     with told_of_disk(target.parent, "point XDG_CACHE_HOME to a larger disk"):
         try:
@@ -158,7 +163,7 @@ def _sync(path: pathlib.Path) -> None:
 
 def _fill(
     writer: KeyFileWriter, path: pathlib.Path, name: str, columns: Sequence[str], kinds: Sequence[pa.DataType],
-    progress: Progress,
+    progress: "Progress",
 ) -> None:  # fmt: skip
     try:
         with pa.parquet.ParquetFile(path) as file:

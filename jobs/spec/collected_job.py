@@ -8,7 +8,7 @@ Not covered: the questions and the columns (`jobs.collected.collected_request`).
 import dataclasses
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -16,10 +16,8 @@ from dp_pipelines import checks
 from dp_pipelines.errors import RequestError
 from dp_pipelines.jobs.spec import validation_errors
 from dp_pipelines.jobs.spec.base_models import JobModel, Names, Param
-from dp_pipelines.jobs.spec.content import Content, Path
+from dp_pipelines.jobs.spec.content import COLLECTED, Content, Path, stage_kinds
 from dp_pipelines.jobs.spec.source_models import SourceModel
-
-KIND = "collected"
 
 
 class CollectedStageModel(JobModel):
@@ -132,15 +130,6 @@ class CollectedFile:
         return RequestError(field=self.document.named(found, field), message=error.message, hint=error.hint)
 
 
-def is_collected(document: Content) -> bool:
-    """Whether some stage of a job is collected.
-
-    >>> is_collected(Content(data={"stages": {"a": {"kind": "collected"}}})), is_collected(Content(data=[]))
-    (True, False)
-    """
-    return KIND in _kinds(document).values()
-
-
 def checked(document: Content, path: pathlib.Path) -> CollectedFile:
     """The job that some content is; names in it are relative to the folder of `path`.
 
@@ -153,8 +142,8 @@ def checked(document: Content, path: pathlib.Path) -> CollectedFile:
             message="stands beside collected stages: a job has either collected stages or others, never both",
             hint="write two job files: what they protect differs, and their epsilons are never added",
         )
-        for name, kind in _kinds(document).items()
-        if kind != KIND
+        for name, kind in stage_kinds(document).items()
+        if kind != COLLECTED
     ]
     validation_errors.raise_all(others + _refused_keys(document))
     try:
@@ -187,10 +176,3 @@ def _refused_keys(document: Content) -> list[RequestError]:
         )
         for key, hint in found.items()
     ]
-
-
-def _kinds(document: Content) -> dict[str, Any]:
-    """The kind of each stage that is a mapping."""
-    stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
-    listed = stages if isinstance(stages, Mapping) else {}
-    return {str(name): stage.get("kind") for name, stage in listed.items() if isinstance(stage, Mapping)}

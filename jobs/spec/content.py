@@ -16,6 +16,9 @@ from dp_pipelines.errors import RequestError
 Path = tuple[str | int, ...]
 """Keys and indices, from the outside in."""
 
+COLLECTED = "collected"
+"""The kind of a stage of estimates from reports of devices: such a job has no other stages, and other keys (`collected_job`)."""
+
 MOST_DEPTH = 50
 
 MOST_BITS = 10_000
@@ -146,3 +149,19 @@ def _scalar(value: Any, path: Path) -> Any:
 def _unspeakable(path: Path) -> RequestError:
     message, hint = "holds a value that no job file can hold", "use numbers, texts and dates of Python"
     return RequestError(field=".".join(map(str, path)) or "query", message=message, hint=hint)
+
+
+def stage_kinds(document: Content) -> dict[str, Any]:
+    """The kind of each stage that is a mapping."""
+    stages = document.data.get("stages") if isinstance(document.data, Mapping) else None
+    listed = stages if isinstance(stages, Mapping) else {}
+    return {str(name): stage.get("kind") for name, stage in listed.items() if isinstance(stage, Mapping)}
+
+
+def is_collected(document: Content) -> bool:
+    """Whether some stage of a job is collected.
+
+    >>> is_collected(Content(data={"stages": {"a": {"kind": "collected"}}})), is_collected(Content(data=[]))
+    (True, False)
+    """
+    return COLLECTED in stage_kinds(document).values()

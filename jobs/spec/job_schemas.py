@@ -7,9 +7,10 @@ editors complete and mark the keys of the right one. Not covered: what no schema
 from typing import Any
 
 from dp_pipelines.jobs.spec import job_file
-from dp_pipelines.jobs.spec.collected_job import KIND, CollectedJob
+from dp_pipelines.jobs.spec.collected_job import CollectedJob
+from dp_pipelines.jobs.spec.content import COLLECTED
 
-A_COLLECTED_STAGE = {"type": "object", "required": ["kind"], "properties": {"kind": {"const": KIND}}}
+A_COLLECTED_STAGE = {"type": "object", "required": ["kind"], "properties": {"kind": {"const": COLLECTED}}}
 
 
 def schema() -> dict[str, Any]:
