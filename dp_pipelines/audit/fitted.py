@@ -219,7 +219,7 @@ def findings(plan: Plan, name: str) -> dict[str, tuple[Finding, ...]]:
     task = _shortened(task, max(1, MOST_NUMBERS // task.size))
     try:
         looked = _Looked.at(stages, name, task)
-    except (AssertionError, DpError, ValueError, LookupError, TypeError) as error:
+    except (AssertionError, DpError, ArithmeticError, ValueError, LookupError, TypeError) as error:
         wrong = Finding(what="fit", found=f"ends with {type(error).__name__} on made-up examples", evidence=math.inf)
         return {name: (wrong,)}
     found = {part: [looked.units_of(part, plan.round(1).mechanisms), looked.draws_of(part)] for part in parts}

@@ -99,7 +99,7 @@ def auc_noise(stddev: float, cells: int, false: float, true: float, auc: float) 
     0.00216
     """
     spread = 1 / 12 + (auc - 0.5) ** 2
-    return stddev * math.sqrt(cells * spread * (1 / false**2 + 1 / true**2))
+    return stddev * math.sqrt(cells * spread) * math.hypot(1 / false, 1 / true)
 
 
 def auc_sampling(false: float, true: float, auc: float) -> float:

@@ -48,7 +48,7 @@ def scores(
         jax_model: for a `JaxModel`, the object that it names.
         alone: whether the score of a row must depend on that row alone, to the last bit. A released count of scores
             needs it; otherwise a unit might move others' scores across an edge. It is slower: a `JaxModel` scores row
-            by row.
+            by row. Of a row on which it fails the scores are NaN: no row ends a run.
 
     Returns:
         (rows,) or, for classes, (rows, classes).
@@ -60,8 +60,10 @@ def scores(
     if isinstance(task.model, JaxModel):
         if not len(features):  # an object need not handle an empty table, so whether there are rows decides nothing
             return np.zeros((0, task.label.outputs) if task.label.outputs > 1 else 0)
-        parts = np.split(features, len(features)) if alone else [features]
-        return np.concatenate([_of_object(task, parameters, part, jax_model) for part in parts])
+        if not alone:
+            return _of_object(task, parameters, features, jax_model)
+        own = _needed(task, jax_model)
+        return np.concatenate([_of_row(task, parameters, row, own) for row in np.split(features, len(features))])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
     assert isinstance(task.model, MLP)
@@ -143,17 +145,30 @@ def own_code(task: TrainModel, named: str | None, field: str) -> Any:
         raise RequestError(field=field, message=message, hint=hint) from None
 
 
-def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
-    assert isinstance(task.model, JaxModel)
+def _needed(task: TrainModel, jax_model: Any) -> Any:
     if jax_model is None:
+        assert isinstance(task.model, JaxModel)
         raise RequestError(
             field="jax_model",
             message=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
             hint="import it and hand it over",
         )
-    found = np.asarray(jax_model.scores(parameters, features), np.float64)
+    return jax_model
+
+
+def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
+    found = np.asarray(_needed(task, jax_model).scores(parameters, features), np.float64)
     outputs = task.label.outputs
     if found.shape != ((len(features), outputs) if outputs > 1 else (len(features),)):
         message = f"gives scores of the shape {found.shape} for {len(features)} rows and {outputs} outputs"
         raise RequestError(field="jax_model", message=message)
     return found
+
+
+def _of_row(task: TrainModel, parameters: Floats, row: NDArray[np.float32], own: Any) -> Floats:
+    """The scores of one row, which gets arrays of its own; NaN where the object gives none."""
+    try:
+        with np.errstate(all="ignore"):
+            return _of_object(task, parameters.copy(), row.copy(), own)
+    except Exception:  # the row may be the reason, so nothing of it is told
+        return np.full((1, task.label.outputs) if task.label.outputs > 1 else 1, np.nan)

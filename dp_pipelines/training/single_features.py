@@ -63,6 +63,8 @@ def areas(
 def area(shares: Floats, scores: Floats, within: float) -> tuple[float, Floats]:
     """The AUC of examples that are ranked by their column alone, and its slope in each column's mean score.
 
+    Where the probability of every column is 0 or 1, to the last bit, the AUC is NaN: there are no two classes.
+
     Args:
         shares: (columns,) of all examples, above 0.
         scores: (columns,) the mean score of the examples of each: log odds.
@@ -76,6 +78,8 @@ def area(shares: Floats, scores: Floats, within: float) -> tuple[float, Floats]:
     chances = 1 / (1 + np.exp(-np.clip(scores * narrowed, -700, 700)))
     true, false = shares * chances, shares * (1 - chances)
     trues, falses = float(true.sum()), float(false.sum())
+    if not trues * falses > 0:
+        return math.nan, np.zeros(len(shares))
     better = (np.sign(scores[:, None] - scores[None, :]) + 1) / 2  # of two columns with the same score each wins half
     value = float(true @ better @ false) / (trues * falses)
     by_chance = (better @ false - true @ better) - value * (falses - trues)

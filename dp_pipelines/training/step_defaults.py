@@ -187,7 +187,7 @@ def excess(steps: Steps, rate: float, spread: Floats, gradient_stddev: float, gu
     variance = float(np.square(gradient_stddev))
     noise = variance * noise_shares(steps, rate, slopes)
     signal = guess.signal / float(spread.sum())
-    of_middle = guess.middle * float(distance_left(steps, rate, np.array([guess.curvature]))[0]) ** 2
+    of_middle = guess.middle * float(np.square(distance_left(steps, rate, np.array([guess.curvature]))[0]))
     above = guess.curvature * of_middle + float(bends @ (signal * distance_left(steps, rate, slopes) ** 2 + noise))
     last = dataclasses.replace(steps, average=0.0)
     wandered = variance * float(spread @ noise_shares(last, rate, slopes))

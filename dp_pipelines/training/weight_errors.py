@@ -59,7 +59,8 @@ class WeightNoise:
     @property
     def stddevs(self) -> Floats | None:
         """(columns, outputs), in units of `scoring.linear_weights`; None where they are no numbers."""
-        found: Floats = np.sqrt(self.of_columns**2 @ self.variances @ (self.of_outputs**2).T) * self.scale
+        with np.errstate(all="ignore"):  # declared rates may be as large as they like
+            found: Floats = np.sqrt(self.of_columns**2 @ self.variances @ (self.of_outputs**2).T) * self.scale
         return found if np.isfinite(found).all() else None
 
     def along(self, direction: Floats) -> float:
@@ -68,7 +69,8 @@ class WeightNoise:
         Args:
             direction: (columns,) by what each weight is multiplied.
         """
-        return float(np.sqrt((direction @ self.of_columns) ** 2 @ self.variances[:, 0])) * self.scale
+        with np.errstate(all="ignore"):
+            return float(np.sqrt((direction @ self.of_columns) ** 2 @ self.variances[:, 0])) * self.scale
 
 
 def weight_noise(
@@ -102,7 +104,8 @@ def weight_noise(
     spread, directions = np.linalg.eigh((whitened + whitened.T) / 2)
     bends = np.outer(np.maximum(spread, 0.0), curvatures) + _of_penalty(task, seen, directions)[:, None]
     shares = noise_shares(task.steps, learning_rate, bends.ravel())
-    variances = shares.reshape(len(spread), len(curvatures)) * gradient_stddev**2
+    with np.errstate(over="ignore", invalid="ignore"):
+        variances = shares.reshape(len(spread), len(curvatures)) * np.square(gradient_stddev)
     scale = task.label.max_value - task.label.min_value if isinstance(task.label, NumberLabel) else 1.0
     return WeightNoise(of_columns=seen.whitening @ directions, variances=variances, of_outputs=outputs, scale=scale)
 
@@ -124,7 +127,8 @@ def noise_shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floa
     """
     block = max(1, BLOCK // (steps.steps + 1))
     begins = range(0, len(curvatures), block)
-    return np.concatenate([_shares(steps, learning_rate, curvatures[begin : begin + block]) for begin in begins])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.concatenate([_shares(steps, learning_rate, curvatures[begin : begin + block]) for begin in begins])
 
 
 def _shares(steps: Steps, learning_rate: float, curvatures: Floats) -> Floats:

@@ -313,3 +313,12 @@ def test_a_stage_that_runs_otherwise_than_planned_is_found(monkeypatch: pytest.M
         "stage = dataclasses.replace(self.stages[name], selection=None, noises=self.stages[name].noises[::-1])\n",
     )
     assert "fit" in wrong(plan)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, ValueError])
+def test_a_fit_that_ends_with_an_error_is_a_finding(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(*_: object) -> None:
+        raise error("of a row")
+
+    monkeypatch.setattr(fitted, "run", ends)
+    assert wrong(planned()) == {"fit": f"ends with {error.__name__} on made-up examples"}

@@ -70,6 +70,11 @@ def test_without_a_guess_it_says_what_to_declare_and_of_other_labels_nothing() -
     assert told(Expectation(units=1e4), label=NumberLabel(column="y", min_value=0, max_value=1)) is None
 
 
+@pytest.mark.parametrize("units", [1e-300, 1.0, 1e160, 1e300])
+def test_no_guess_is_too_large_or_too_small(units: float) -> None:
+    assert 0 <= told(Expectation(units=units))["noise"] < float("inf")
+
+
 def test_a_guess_decides_no_release() -> None:
     plans = [Plan(epsilon=1.0, delta=1e-6, stages={"m": task()}, expect=e) for e in (None, Expectation(units=1e6))]
     assert plans[0].digest == plans[1].digest

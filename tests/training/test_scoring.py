@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dp_pipelines.errors import RequestError
 from dp_pipelines.query.train_model import (
     MLP,
     BinaryLabel,
@@ -107,3 +108,32 @@ def test_code_of_ones_own_is_asked_row_by_row() -> None:
     assert found.tolist() == [1.0 + task.width] * 4
     scoring.scores(task, np.zeros(3), None, rows, jax_model=model)
     assert seen == [1] * 4 + [4]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_row_on_which_ones_own_code_fails_counts_as_the_middle_and_nothing_is_told(label: str) -> None:
+    """Otherwise one held-out row would decide how a run ends."""
+    task = task_of(JaxModel(name="a:b", parameters=3), LABELS[label])
+
+    def scores(parameters: Any, features: Any) -> np.ndarray:
+        if features[0, 1] > 1:
+            raise ValueError(str(features))
+        if features[0, 1] < -1:
+            return np.zeros(7)
+        found = np.repeat(np.exp(features[:, :1] * 1e9), task.label.outputs, axis=1)  # overflows
+        features[:], parameters[:] = np.nan, np.nan
+        return found if task.label.outputs > 1 else found[:, 0]
+
+    model, rows = types.SimpleNamespace(scores=scores), np.ones((4, task.width), np.float32)
+    rows[1, 1], rows[2, 1], rows[3, 0] = 5, -5, 0
+    at = np.zeros(3)
+    found = scoring.scores(task, at, None, rows, jax_model=model, alone=True)
+    assert np.isnan(found[1:3]).all()
+    assert (found[3] == 1).all()
+    assert np.isfinite(rows).all()
+    assert at.tolist() == [0] * 3
+    middle = evaluation.cells(task, np.zeros_like(found), np.zeros(4))
+    if label != "number":
+        assert evaluation.cells(task, found, np.zeros(4))[1:3].tolist() == middle[1:3].tolist()
+    with pytest.raises((ValueError, RequestError)):
+        scoring.scores(task, at, None, rows[1:2].copy(), jax_model=model)

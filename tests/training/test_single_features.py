@@ -126,6 +126,18 @@ def test_a_model_without_moments_or_weights_gives_no_error() -> None:
     assert [area.value for area in flat.values()] == [0.5, 0.5]
 
 
+@pytest.mark.parametrize("scores", [[50.0, 60.0], [-800.0, -900.0]])
+def test_where_the_model_gives_all_examples_one_class_nothing_is_ranked(scores: list[float]) -> None:
+    """Steps as large as a job may declare lead to such scores, after the charge."""
+    value, slopes = single_features.area(np.array([0.5, 1e-9]), np.array(scores), 0.0)
+    assert np.isnan(value) or value == pytest.approx(0.5, abs=0.5)
+    assert slopes.shape == (2,)
+    seen, parameters = fitted()
+    far = np.linalg.pinv(seen.whitening)[:, 0] * scores[0]
+    found = single_features.areas(task(), parameters + far, seen, noise_of(seen, parameters, 1e-3))
+    assert all(0 <= area.value <= 1 for area in found.values() if area.value is not None)
+
+
 def test_the_best_stands_beside_the_model() -> None:
     seen, parameters = fitted()
     asked, found = task(), single_features.areas(task(), parameters, seen, noise_of(seen, parameters, 1e-3))

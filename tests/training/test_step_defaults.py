@@ -95,7 +95,7 @@ def test_what_is_no_linear_model_of_whitened_features_keeps_its_defaults() -> No
     assert chosen(1.0, steps=Steps(steps=5000)).learning_rate == 4.0
 
 
-@pytest.mark.parametrize("rate", [1e-20, 1e25])
+@pytest.mark.parametrize("rate", [1e-20, 1e5, 1e20, 1e25])
 @pytest.mark.parametrize("noise", [0.0, 1e-300, 1e200])
 def test_no_number_is_too_large_or_too_small(rate: float, noise: float) -> None:
     assert chosen(noise, steps=Steps(learning_rate=rate)).learning_rate == rate

@@ -123,6 +123,20 @@ def test_of_what_is_not_known_nothing_is_said() -> None:
     assert weight_errors.weight_noise(task("binary"), np.zeros(WIDTH), seen, empty, **known) is not None
 
 
+@pytest.mark.parametrize(("rate", "stddev"), [(1e29, 1.0), (1e5, 1e200), (1e-29, 1e-200)])
+def test_no_rate_is_too_large(rate: float, stddev: float) -> None:
+    asked = task("binary")
+    nothing = evaluation.summary(asked, np.zeros(evaluation.cell_count(asked)), 1.0)
+    exact = np.eye(WIDTH)[np.triu_indices(WIDTH)] * 1e4
+    seen = seen_columns.seen(exact, Released(1e4), 1.0)
+    found = weight_errors.weight_noise(
+        asked, np.zeros(WIDTH), seen, nothing, gradient_stddev=stddev, learning_rate=rate
+    )
+    assert found is not None
+    assert (found.stddevs is None) == (rate > 1)
+    assert not np.isfinite(found.along(np.ones(WIDTH))) or rate < 1
+
+
 def test_each_direction_is_computed_by_itself_in_blocks_that_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, curvatures = Steps(steps=30), np.linspace(0.0, 1.0, 50)
     whole = weight_errors.noise_shares(steps, 0.7, curvatures)

@@ -51,9 +51,8 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         other = JaxKernel.of(task)
         other.check_places()
     # Detect an object without scores here, not in the evaluation at the end.
-    rows = np.zeros((2, task.width), np.float32)
-    for alone in (True, False):
-        scoring.scores(task, other.initial(), None, rows, jax_model=own, alone=alone)
+    for rows in (1, 2):
+        scoring.scores(task, other.initial(), None, np.zeros((rows, task.width), np.float32), jax_model=own)
     return other
 
 
