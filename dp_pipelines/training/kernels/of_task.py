@@ -52,8 +52,8 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         other.check_places()
     # Detect an object without scores here, not in the evaluation at the end.
     rows = np.zeros((2, task.width), np.float32)
-    for alone in (True, False):
-        scoring.scores(task, other.initial(), None, rows, jax_model=own, alone=alone)
+    for some in (rows[:1], rows):
+        scoring.scores(task, other.initial(), None, some, jax_model=own)
     return other
 
 
