@@ -67,6 +67,8 @@ def _choice(stage: StagePlan, task: TrainModel) -> dict[str, Any]:
     sees = {number: units / number for number in HELD_OUT_UNITS if units < number}
     listed = ", ".join(f"{gap:.2g} with {number:,}" for number, gap in sees.items())
     score = SCORES[type(task.label)]
+    if task.steps.class_weights is not None:
+        score = f"{score}, where the distance counts by the weight of the class"
     words = [
         f"one of {kind.candidates} candidates is chosen by the score of held-out units ({score}; of a unit, the mean of its "
         f"examples): epsilon {spent_number(epsilon)}, {kind.choice.mechanism} mechanism, which held-out units alone pay, beside "

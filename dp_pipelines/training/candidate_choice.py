@@ -103,7 +103,8 @@ def scores_of_examples(task: TrainModel, predicted: Floats, labels: Floats) -> I
     """How well each example is predicted: whole numbers from 0 to `FULL`.
 
     For a binary label `1 - (p - y)^2`, for classes `1 - sum (p_k - y_k)^2 / 2` (Brier 1950), both of which are best, on average,
-    for the true probabilities; for a number 1 less the distance as a part of its range.
+    for the true probabilities; for a number 1 less the distance as a part of its range. With class weights the distance counts by
+    that of the example's class, over the largest: best are then the probabilities that such a model learns.
 
     Args:
         task: what is learnt.
@@ -132,6 +133,9 @@ def scores_of_examples(task: TrainModel, predicted: Floats, labels: Floats) -> I
     else:
         apart = scoring.probabilities(task, predicted) - (truth > 0.5)
         missed = apart * apart
+    if task.steps.relative_weights is not None:
+        weights = np.array(task.steps.relative_weights)
+        missed = missed * weights[np.clip(np.rint(truth), 0, len(weights) - 1).astype(np.int64)]
     return np.floor((1 - np.clip(np.nan_to_num(missed, nan=1.0), 0.0, 1.0)) * FULL).astype(np.int64)
 
 

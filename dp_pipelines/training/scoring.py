@@ -2,8 +2,8 @@
 
 In: a task, its parameters, the whitening matrix, encoded rows. Out: a logit, a logit for each class, or a value, for
 each row; for a linear model its weights on the encoded columns. Holds: rows are whitened exactly as for training
-(`Examples.times`), and scores are those of the kernels; an overflow gives infinity, never an error. Not covered: a
-`JaxModel`, whose object the caller passes in.
+(`Examples.times`), and scores are those of the kernels; an overflow gives infinity, never an error; where scores are
+counted, no row makes the code of a `JaxModel` raise. Not covered: that code, whose object the caller passes in.
 """
 
 import importlib
@@ -48,7 +48,7 @@ def scores(
         jax_model: for a `JaxModel`, the object that it names.
         alone: whether the score of a row must depend on that row alone, to the last bit. A released count of scores
             needs it; otherwise a unit might move others' scores across an edge. It is slower: a `JaxModel` scores row
-            by row. Of a row on which it fails the scores are NaN: no row ends a run.
+            by row, and a row on which it fails has the score NaN.
 
     Returns:
         (rows,) or, for classes, (rows, classes).
@@ -62,8 +62,8 @@ def scores(
             return np.zeros((0, task.label.outputs) if task.label.outputs > 1 else 0)
         if not alone:
             return _of_object(task, parameters, features, jax_model)
-        own = _needed(task, jax_model)
-        return np.concatenate([_of_row(task, parameters, row, own) for row in np.split(features, len(features))])
+        rows_alone = np.split(features, len(features))
+        return np.concatenate([_of_row(task, parameters, row, jax_model) for row in rows_alone])
     if isinstance(task.model, LinearModel):
         return LinearKernel(width=task.width, label=task.label).scores(parameters, features)
     assert isinstance(task.model, MLP)
@@ -140,24 +140,29 @@ def own_code(task: TrainModel, named: str | None, field: str) -> Any:
     module, _, attribute = named.partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError):
-        message, hint = f"names {named!r}, which cannot be imported", "put its module on the path"
-        raise RequestError(field=field, message=message, hint=hint) from None
-
-
-def _needed(task: TrainModel, jax_model: Any) -> Any:
-    if jax_model is None:
-        assert isinstance(task.model, JaxModel)
+    except Exception as error:  # whatever somebody's code may raise
+        message = f"names {named!r}, which cannot be imported: {type(error).__name__}"
         raise RequestError(
-            field="jax_model",
-            message=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
-            hint="import it and hand it over",
-        )
-    return jax_model
+            field=field, message=message, hint="put its module on the path, and import it yourself"
+        ) from None
+
+
+def _of_row(task: TrainModel, parameters: Floats, row: NDArray[np.float32], jax_model: Any) -> Floats:
+    """What the object says of one row; NaN where that is nothing."""
+    _refuse_missing(task, jax_model)
+    try:
+        with np.errstate(all="ignore"):  # no row decides whether a warning is printed
+            return _of_object(task, parameters, row.copy(), jax_model)
+    except (Exception, SystemExit):  # the row may be the reason, so nothing of it is told
+        return np.full((1, task.label.outputs) if task.label.outputs > 1 else 1, np.nan)
 
 
 def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float32], jax_model: Any) -> Floats:
-    found = np.asarray(_needed(task, jax_model).scores(parameters, features), np.float64)
+    _refuse_missing(task, jax_model)
+    fixed = parameters.view()
+    fixed.flags.writeable = False
+    # A copy: an object may give the same array each time, written anew.
+    found = np.array(jax_model.scores(fixed, features), np.float64)
     outputs = task.label.outputs
     if found.shape != ((len(features), outputs) if outputs > 1 else (len(features),)):
         message = f"gives scores of the shape {found.shape} for {len(features)} rows and {outputs} outputs"
@@ -165,10 +170,11 @@ def _of_object(task: TrainModel, parameters: Floats, features: NDArray[np.float3
     return found
 
 
-def _of_row(task: TrainModel, parameters: Floats, row: NDArray[np.float32], own: Any) -> Floats:
-    """The scores of one row, which gets arrays of its own; NaN where the object gives none."""
-    try:
-        with np.errstate(all="ignore"):
-            return _of_object(task, parameters.copy(), row.copy(), own)
-    except Exception:  # the row may be the reason, so nothing of it is told
-        return np.full((1, task.label.outputs) if task.label.outputs > 1 else 1, np.nan)
+def _refuse_missing(task: TrainModel, jax_model: Any) -> None:
+    assert isinstance(task.model, JaxModel)
+    if jax_model is None:
+        raise RequestError(
+            field="jax_model",
+            message=f"is missing: this model is scored by {task.model.name!r}, which no file may load by itself",
+            hint="import it and hand it over",
+        )

@@ -9,7 +9,8 @@ about normal among the examples of a column.
 # With weights w and the mean M of x x' over units, the examples that have column j have the mean score (M w)_j / M_jj. Their
 # scores differ, on average over the columns of a feature, by the variance v = w' M w - sum over j of M_jj (mean score)^2. The
 # mean of the probabilities of normal scores with mean m and variance v is about that of m / sqrt(1 + pi v / 8) (MacKay 1992, The
-# evidence framework applied to classification networks, (10)).
+# evidence framework applied to classification networks, (10)). Where classes have weights, the scores are the log odds of
+# examples that are weighted so: those of the data are less by the logarithm of the ratio of the weights.
 
 import math
 
@@ -41,6 +42,7 @@ def areas(
     if not isinstance(task.label, BinaryLabel) or noise is None or len(seen.one_of) != len(task.features):
         return {}
     weights = seen.whitening @ parameters
+    false, true = task.steps.relative_weights or (1.0, 1.0)
     means, squares = seen.moments @ weights, float(weights @ seen.moments @ weights)
     found = {}
     for (name, feature), columns in zip(task.features.items(), seen.one_of, strict=True):
@@ -52,7 +54,7 @@ def areas(
         shares = seen.moments[at, at]
         scores = means[at] / shares
         within = max(0.0, squares - float(shares @ scores**2)) / float(shares.sum())
-        value, slopes = area(shares, scores, within)
+        value, slopes = area(shares, scores - math.log(true / false), within)
         moved = seen.moments[at].T @ (slopes / shares)
         deviation = noise.along(moved)
         if math.isfinite(value) and math.isfinite(deviation):

@@ -108,7 +108,14 @@ def _predict(given: argparse.Namespace) -> Predicted:
         raise RequestError(field=f"output {str(output)!r}", message=message, hint="rename that column in the input")
 
     def predicted(table: pa.Table) -> pa.Table:
-        said = model.predict(table, jax_model=jax_model)
+        try:
+            said = model.predict(table, jax_model=jax_model)
+        except Exception as error:
+            if jax_model is None or isinstance(error, RequestError):
+                raise
+            message = f"names {given.jax_model!r}, whose scores(...) fails on these rows: {type(error).__name__}"
+            hint = "try it on such rows yourself; what it says may quote one, so it is not shown"
+            raise RequestError(field="--jax-model", message=message, hint=hint) from None
         both = zip((*results, *said.column_names), (*(table[n] for n in results), *said.columns), strict=True)
         return pa.table(dict(both))
 

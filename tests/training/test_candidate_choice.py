@@ -87,6 +87,26 @@ def test_the_true_probability_scores_best_on_average(p: float, said: float) -> N
     assert mean(p) >= mean(said) - 1
 
 
+@given(p=st.floats(0.01, 0.99), said=st.floats(0.01, 0.99), weight=st.floats(0.01, 1.0))
+def test_with_class_weights_the_probability_that_a_model_learns_scores_best(
+    p: float, said: float, weight: float
+) -> None:
+    asked = dataclasses.replace(task(), steps=Steps(class_weights=[weight * 3, 3]))
+
+    def mean(of: float) -> float:
+        logit = np.log(of / (1 - of))
+        false, true = scores_of_examples(asked, np.array([logit, logit]), np.array([0.0, 1.0]))
+        return float(p * true + (1 - p) * false)
+
+    assert mean(p / (p + (1 - p) * weight)) >= mean(said) - 1
+
+
+def test_classes_count_by_their_weights_in_a_choice() -> None:
+    asked = dataclasses.replace(task(LABELS["classes"]), steps=Steps(class_weights=[2, 1, 0.5]))
+    wrong = np.array([[0.0, 800, 0], [800, 0, 0], [800, 0, 0]])
+    assert (scores_of_examples(asked, wrong, np.array([0.0, 1, 2])) / FULL).tolist() == [0.0, 0.5, 0.75]
+
+
 def test_classes_score_as_squared_distances_and_numbers_as_distances() -> None:
     of_classes = scores_of_examples(task(LABELS["classes"]), np.array([[800.0, 0, 0], [0, 0, 0]]), np.array([1.0, 2.0]))
     assert (of_classes / FULL).tolist() == pytest.approx([0.0, 1 - (4 / 9 + 2 / 9) / 2], abs=2 / FULL)

@@ -121,7 +121,7 @@ def test_a_row_on_which_ones_own_code_fails_counts_as_the_middle_and_nothing_is_
         if features[0, 1] < -1:
             return np.zeros(7)
         found = np.repeat(np.exp(features[:, :1] * 1e9), task.label.outputs, axis=1)  # overflows
-        features[:], parameters[:] = np.nan, np.nan
+        features[:] = np.nan
         return found if task.label.outputs > 1 else found[:, 0]
 
     model, rows = types.SimpleNamespace(scores=scores), np.ones((4, task.width), np.float32)
@@ -137,3 +137,54 @@ def test_a_row_on_which_ones_own_code_fails_counts_as_the_middle_and_nothing_is_
         assert evaluation.cells(task, found, np.zeros(4))[1:3].tolist() == middle[1:3].tolist()
     with pytest.raises((ValueError, RequestError)):
         scoring.scores(task, at, None, rows[1:2].copy(), jax_model=model)
+
+
+@pytest.mark.parametrize("label", ["binary", "classes"])
+def test_code_of_ones_own_that_fails_on_a_row_says_nothing_of_that_row_alone(label: str) -> None:
+    """A row that decides whether a run ends well would show in its exit code."""
+
+    def scores(parameters: Any, features: Any) -> np.ndarray:
+        which = int(features[0, 0])
+        if which == 1:
+            raise ValueError(str(features))
+        if which == 2:
+            raise SystemExit(9)
+        return np.zeros(7) if which == 3 else np.full((1, 3) if label == "classes" else 1, 0.5)
+
+    task = task_of(JaxModel(name="a:b", parameters=3), LABELS[label])
+    model, rows = types.SimpleNamespace(scores=scores), np.zeros((5, task.width), np.float32)
+    rows[:, 0] = [0, 1, 2, 3, 4]
+    found = scoring.scores(task, np.zeros(3), None, rows, jax_model=model, alone=True)
+    assert np.isnan(found.reshape(5, -1)).all(axis=1).tolist() == [False, True, True, True, False]
+    with pytest.raises(RequestError, match="gives scores of the shape"):
+        scoring.scores(task, np.zeros(3), None, rows[3:4], jax_model=model)
+    with pytest.raises(RequestError, match="is missing"):
+        scoring.scores(task, np.zeros(3), None, rows, alone=True)
+
+
+def test_code_of_ones_own_may_give_the_same_array_each_time() -> None:
+    """Otherwise every row would have the score of the last one, and one unit would move all counts."""
+    kept = np.zeros(1)
+
+    def scores(parameters: Any, features: Any) -> np.ndarray:
+        kept[:] = features[:, 0]
+        return kept
+
+    task = task_of(JaxModel(name="a:b", parameters=3), LABELS["binary"])
+    model, rows = types.SimpleNamespace(scores=scores), np.zeros((4, task.width), np.float32)
+    rows[:, 0] = [1, 2, 3, 4]
+    found = scoring.scores(task, np.zeros(3), None, rows, jax_model=model, alone=True)
+    assert found.tolist() == [1, 2, 3, 4]
+
+
+def test_code_of_ones_own_cannot_change_the_parameters() -> None:
+    def scores(parameters: Any, features: Any) -> np.ndarray:
+        parameters += 1
+        return features[:, 0]
+
+    task = task_of(JaxModel(name="a:b", parameters=3), LABELS["binary"])
+    model, at = types.SimpleNamespace(scores=scores), np.zeros(3)
+    rows = np.zeros((4, task.width), np.float32)
+    with pytest.raises(ValueError, match="read-only"):
+        scoring.scores(task, at, None, rows, jax_model=model)
+    assert at.tolist() == [0, 0, 0]

@@ -36,9 +36,10 @@ def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return columns, np.stack([a, b]), y
 
 
-def fitted() -> tuple[seen_columns.SeenColumns, np.ndarray]:
-    """Exact moments, and the parameters of a logistic regression without noise."""
+def fitted(weights: tuple[float, float] = (1, 1)) -> tuple[seen_columns.SeenColumns, np.ndarray]:
+    """Exact moments, and the parameters of a logistic regression without noise, of examples that count by their class."""
     columns, _, y = examples()
+    counted = np.where(y, weights[1], weights[0])
     exact = np.zeros((WIDTH, WIDTH))
     exact[:] = columns.T @ columns
     rows, across = np.triu_indices(WIDTH)
@@ -48,7 +49,7 @@ def fitted() -> tuple[seen_columns.SeenColumns, np.ndarray]:
     white = columns @ seen.whitening
     parameters = np.zeros(WIDTH)
     for _ in range(100):
-        parameters -= 4 * white.T @ (1 / (1 + np.exp(-white @ parameters)) - y) / ROWS
+        parameters -= 4 * white.T @ (counted * (1 / (1 + np.exp(-white @ parameters)) - y)) / ROWS
     return seen, parameters
 
 
@@ -77,6 +78,14 @@ def test_features_rank_as_they_do_by_themselves() -> None:
     for place, name in enumerate(found):
         assert found[name].value == pytest.approx(ranked_by(values[place], y), abs=0.025)
     assert ranked_by(values[0], y) > ranked_by(values[1], y) + 0.05
+
+
+@pytest.mark.parametrize("weights", [(0.2, 1.0), (1.0, 0.2)])
+def test_class_weights_leave_the_rank_of_a_feature_as_it_is(weights: tuple[float, float]) -> None:
+    asked, (seen, parameters) = task(steps=Steps(class_weights=weights)), fitted(weights)
+    _, values, y = examples()
+    found = single_features.areas(asked, parameters, seen, noise_of(seen, parameters, 1e-6))
+    assert found["a"].value == pytest.approx(ranked_by(values[0], y), abs=0.015)
 
 
 def test_the_slope_is_that_of_the_area() -> None:

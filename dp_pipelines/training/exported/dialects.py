@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dp_pipelines.errors import RequestError
+from dp_pipelines.training.features.category_values import DATE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class Dialect:
         double: how a number is written so that it is a double, with the place of its digits; they have an exponent.
         holds_zero: whether a text may hold the sign of number 0.
         longest_name: bytes of the name of a column; more are cut off. None: no limit.
+        date_or_text: how a column that may be of dates becomes text such as 2026-01-31, with the place of the column.
         folds_names: whether names that differ in upper and lower case alone are the same.
 
     >>> DUCKDB.number(-0.5), POSTGRESQL.number(-0.5), DUCKDB.number(1e-07)
@@ -37,6 +39,7 @@ class Dialect:
     holds_zero: bool
     longest_name: int | None = None
     folds_names: bool = False
+    date_or_text: str = "CAST({} AS TEXT)"
 
     def number(self, value: float) -> str:
         """A double."""
@@ -78,6 +81,12 @@ class Dialect:
             return not any("\ud800" <= sign <= "\udfff" for sign in value) and (self.holds_zero or "\0" not in value)
         return isinstance(value, bool) or not isinstance(value, int) or -(2**63) <= value < 2**64
 
+    def as_text(self, column: str, listed: Iterable[str]) -> str:
+        """A column, compared by code points with what is listed: days of a column of dates are listed as text too."""
+        days = all(DATE.fitting(value) is not None for value in listed)
+        shown = self.date_or_text.format(column) if days else f"CAST({column} AS TEXT)"
+        return f'({shown}) COLLATE "C"'
+
     def column(self, name: str) -> str:
         """The name of a column."""
         return '"' + name.replace('"', '""') + '"'
@@ -102,6 +111,13 @@ class Dialect:
 
 
 DUCKDB = Dialect(title="DuckDB", double="{}", holds_zero=True, folds_names=True)
-POSTGRESQL = Dialect(title="PostgreSQL", double="float8 '{}'", holds_zero=False, longest_name=63)
+POSTGRESQL = Dialect(
+    title="PostgreSQL",
+    double="float8 '{}'",
+    holds_zero=False,
+    longest_name=63,
+    # Unlike a cast, JSON writes dates as ISO does, whatever the setting DateStyle.
+    date_or_text="CASE WHEN pg_typeof({0}) = CAST('date' AS regtype) THEN to_json({0}) #>> '{{}}' ELSE CAST({0} AS TEXT) END",
+)
 
 DIALECTS: Mapping[str, Dialect] = {"duckdb": DUCKDB, "postgresql": POSTGRESQL}

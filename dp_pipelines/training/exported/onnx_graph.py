@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dp_pipelines.errors import RequestError
@@ -147,16 +148,33 @@ class _Graph:
 def _kinds(artefact: Artefact) -> dict[str, ValueKind | None]:
     """For each column of the features the kind of its categories, or None for numbers."""
     found: dict[str, ValueKind | None] = {}
+    listed: dict[str, list[Any]] = {}
     for name, feature in artefact.encoder.features.items():
+        if isinstance(feature, Category):
+            listed.setdefault(feature.column, []).extend(artefact.encoder.listed(name))
+    for feature in artefact.encoder.features.values():
         kind = None
         if isinstance(feature, Category):
-            kind = category_values.of_one_kind(artefact.encoder.listed(name), feature.column)
+            own = listed[feature.column]
+            # Where no category was found, the column has the type that it has in training all the same.
+            kind = category_values.of_one_kind(own, feature.column) if own else _of_source(artefact, feature.column)
         if found.setdefault(feature.column, kind) is not kind:
             message = (
                 "is read in two ways, as number and as category or as two kinds of category, and an input has one type"
             )
             raise RequestError(field=f"column {feature.column!r}", message=message, hint="use `dp-pipelines predict`")
     return found
+
+
+def _of_source(artefact: Artefact, column: str) -> ValueKind:
+    """The kind of a column of the source; text where that is not known."""
+    preparation = artefact.preparation
+    made = column in preparation.columns or column in preparation.unit_columns
+    try:
+        kind = category_values.kind_of_type(pa.type_for_alias("" if made else preparation.source.get(column, "")))
+    except ValueError:
+        return category_values.TEXT
+    return kind if kind.listed and kind is not category_values.NULL else category_values.TEXT
 
 
 def _tensor(kind: ValueKind | None) -> type:

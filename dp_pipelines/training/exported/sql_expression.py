@@ -150,7 +150,7 @@ def _category(feature: Category, listed: Sequence[object], dialect: Dialect, wei
         return other
     column = dialect.column(feature.column)
     if fitting is category_values.TEXT:
-        column = f'CAST({column} AS TEXT) COLLATE "C"'
+        column = dialect.as_text(column, (str(value) for value in listed))
     return f"CASE {column}{branches} ELSE {other} END"
 
 

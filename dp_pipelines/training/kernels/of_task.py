@@ -51,8 +51,9 @@ def kernel_of(task: TrainModel, key: bytes) -> "Kernel":
         other = JaxKernel.of(task)
         other.check_places()
     # Detect an object without scores here, not in the evaluation at the end.
-    for rows in (1, 2):
-        scoring.scores(task, other.initial(), None, np.zeros((rows, task.width), np.float32), jax_model=own)
+    rows = np.zeros((2, task.width), np.float32)
+    for some in (rows[:1], rows):
+        scoring.scores(task, other.initial(), None, some, jax_model=own)
     return other
 
 

@@ -105,6 +105,6 @@ class GradientKernel:
                 self.model.gradient(parameters.copy(), chunk.features[rows].copy(), chunk.labels[rows].copy()),
                 np.float64,
             )
-        except Exception:  # rows may be the reason, so nothing of it is told
+        except (Exception, SystemExit):  # rows may be the reason, so nothing of it is told
             found = np.zeros(0)
         return found if found.shape == (self.size,) else np.full(self.size, np.nan)

@@ -81,6 +81,23 @@ def test_the_same_run_id_with_other_code_is_refused(shop: Shop, code: pathlib.Pa
     assert not (shop.folder / "other").exists()
 
 
+def test_scores_that_fail_on_rows_end_no_run_and_are_told_by_name_to_who_predicts(
+    shop: Shop, code: pathlib.Path, call: Call
+) -> None:
+    code.write_text(CODE.replace("return features @", "assert not features.any(), features\n        return features @"))
+    shop.write(stages={"m": stage()})
+    said = call("run", shop.job, "--output", shop.folder / "out")
+    assert said.code == 0, said.err
+    given = ("predict", shop.folder / "out", shop.folder / "data/*.parquet", "--output", shop.folder / "scores.parquet")
+    said = call(*given, "--jax-model", f"{MODULE}:own")
+    assert (said.code, "fails on these rows: AssertionError; try it" in said.err) == (2, True), said.err
+    assert not (shop.folder / "scores.parquet").exists()
+    code.write_text("raise KeyError('x')")
+    sys.modules.pop(MODULE, None)
+    said = call(*given, "--jax-model", f"{MODULE}:own")
+    assert (said.code, "cannot be imported: KeyError" in said.err) == (2, True), said.err
+
+
 @pytest.mark.parametrize(
     ("model", "text", "said"),
     [

@@ -15,6 +15,7 @@ import pytest
 from dp_pipelines import MLP, BinaryLabel, Category, ClassLabel, Number, NumberLabel, RequestError, TrainModel
 from dp_pipelines.query.train_model import JaxModel
 from dp_pipelines.training.artefact import PREDICTION, Artefact
+from dp_pipelines.training.description import Preparation
 from dp_pipelines.training.exported.onnx_graph import missing_values, onnx_model
 from dp_pipelines.training.features.encoder import Encoder
 from tests.training.exported.odd_models import artefact, models
@@ -94,6 +95,27 @@ def test_a_model_says_whom_it_protects_and_what_stands_for_a_null() -> None:
     made = onnx_model(small(features={"f": Category(column="c", categories=["", "missing 0"])}))
     assert made.doc_string.startswith("adding or removing all rows of one value of u")
     assert {item.key: item.value for item in made.metadata_props} == {"plan": "ab", "missing": '{"c": "missing 1"}'}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "stands"),
+    [
+        ("int64", "tensor(int64)", -1),
+        ("date32[day]", "tensor(string)", ""),
+        ("bool", "tensor(int64)", -1),
+        ("?", "tensor(string)", ""),
+    ],
+)
+def test_a_column_of_which_no_category_was_found_keeps_its_type(text: str, kind: str, stands: Any) -> None:
+    features = {"f": Category(column="c", most=2), "g": Category(column="c", most=3)}
+    task = TrainModel(privacy_unit="u", label=BinaryLabel(column="y"), features=features, whiten=False)
+    model = artefact(task, Encoder.of(task, vocabulary={"f": [], "g": []}), np.zeros(task.size))
+    model = dataclasses.replace(model, preparation=Preparation(source={"c": text}))
+    (put,) = onnxruntime.InferenceSession(onnx_model(model).SerializeToString()).get_inputs()
+    assert (put.type, missing_values(model)) == (kind, {"c": stands})
+    one = dataclasses.replace(model, encoder=Encoder.of(task, vocabulary={"f": [], "g": [7]}))
+    (put,) = onnxruntime.InferenceSession(onnx_model(one).SerializeToString()).get_inputs()
+    assert put.type == "tensor(int64)"
 
 
 def test_the_same_model_gives_the_same_bytes() -> None:

@@ -4,6 +4,7 @@ In: odd models and rows. Out: scores of both. Holds: PostgreSQL is a real server
 out of its quotes stays a value. Not covered: the command (`tests/jobs/predict/test_export_model.py`).
 """
 
+import datetime
 import math
 from collections.abc import Iterator
 
@@ -151,6 +152,20 @@ def test_upper_and_lower_case_differ_whatever_the_collation_of_postgresql(connec
             connection.execute("INSERT INTO loosely VALUES (%s, %s)", (place, text))
         query = f"SELECT {expression(model, POSTGRESQL)} FROM loosely ORDER BY place"
         agree(model, rows, [row[0] for row in connection.execute(query.encode()).fetchall()], "probability")
+
+
+@pytest.mark.parametrize("style", ["ISO", "SQL, DMY", "German"])
+def test_days_that_are_listed_as_text_are_found_whatever_the_style_of_dates(
+    connection: psycopg.Connection, style: str
+) -> None:
+    model, day = named("2026-01-31", "1987-06-05"), datetime.date(2026, 1, 31)
+    rows = pa.table({"c": [day, datetime.date(1987, 6, 5), datetime.date(2026, 2, 1), None]})
+    agree(model, rows, in_duckdb(model, rows), "probability")
+    connection.execute(f"SET DateStyle = '{style}'".encode())
+    agree(model, rows, in_postgres(connection, model, rows), "probability")
+    texts = pa.table({"c": ["2026-01-31", "1987-06-05 ", "31/01/2026", None]})
+    agree(model, texts, in_postgres(connection, model, texts), "probability")
+    connection.execute("RESET DateStyle")
 
 
 def test_truths_are_numbers_where_the_model_reads_numbers(connection: psycopg.Connection) -> None:

@@ -40,7 +40,7 @@ class Failing(Logistic):
 
     def gradient(self, parameters, features, labels):
         if features[0, 1] > 1:
-            raise ValueError(str(features[0]))
+            raise ValueError(str(features[0])) if features[0, 1] < 9 else SystemExit(9)
         if features[0, 1] < -1:
             return np.ones(2)
         found = super().gradient(parameters, features, labels)
@@ -100,8 +100,8 @@ def test_without_a_unit_the_sum_is_less_by_that_unit_alone_and_never_by_more_tha
 
 
 def test_a_unit_on_which_the_code_fails_adds_nothing_and_nothing_is_told() -> None:
-    rows = np.array([[1, 0, 0, 0], [1, 5, 0, 0], [1, -5, 0, 0], [1, 0, 0, 0]], np.float32)
-    chunk, at = Chunk(rows, np.zeros(4), np.arange(5)), np.zeros(WIDTH)
+    rows = np.array([[1, 0, 0, 0], [1, 5, 0, 0], [1, -5, 0, 0], [1, 9, 0, 0], [1, 0, 0, 0]], np.float32)
+    chunk, at = Chunk(rows, np.zeros(5), np.arange(6)), np.zeros(WIDTH)
     assert of(failing).clipped_sum(at, chunk, 9.0).tolist() == [1, 0, 0, 0]
     assert np.isfinite(rows).all()
     assert at.tolist() == [0] * WIDTH
