@@ -31,6 +31,7 @@ from dp_pipelines.plan_stages import training_parts
 from dp_pipelines.planning.plan import Plan
 from dp_pipelines.query.train_model import TrainModel
 from dp_pipelines.training import stage_on_disk
+from dp_pipelines.training.artefact import Artefact
 from dp_pipelines.training.features import input_types
 from dp_pipelines.training.features.encoder import Encoder
 
@@ -49,6 +50,8 @@ class Measured:
         private: by epsilon, those of all releases.
         logistic, trees: without privacy, one for each division; trees are left out by `--quick`.
         taken: by epsilon, what the defaults came to in each release.
+        kept: by epsilon, of the first release on each division: how many columns were told from noise, and how good logistic
+            regression without privacy is on these alone.
         units: all tax units.
         earn: the part of held-out units whose label is true.
     """
@@ -57,6 +60,7 @@ class Measured:
     logistic: Sequence[Result]
     trees: Sequence[Result]
     taken: Mapping[float, Sequence[Mapping[str, float]]]
+    kept: Mapping[float, Sequence[tuple[int, Result]]]
     units: int
     earn: float
 
@@ -113,11 +117,20 @@ def without_privacy(request: Request, training: pa.Table, held_out: pa.Table, tr
     return found
 
 
+def on_kept_columns(model: Artefact, training: pa.Table, held_out: pa.Table) -> tuple[int, Result]:
+    """How many columns a release has told from its noise, and logistic regression without privacy on these alone."""
+    encoder, kept = model.encoder, np.any(model.whitening != 0, axis=1)
+    linear = LogisticRegression(max_iter=1000).fit(encoder.encode(training)[:, kept], encoder.labels(training))
+    scores = linear.decision_function(encoder.encode(held_out)[:, kept])
+    return int(kept.sum()), judged(scores, encoder.labels(held_out))
+
+
 def measure(data: Data, epsilons: Sequence[float], splits: int, runs: int, trees: bool) -> Measured:
     """Every model, on several divisions of the units, with several releases on each."""
     whole = whole_columns(data.request)
     private: dict[float, list[Result]] = {epsilon: [] for epsilon in epsilons}
     taken: dict[float, list[Mapping[str, float]]] = {epsilon: [] for epsilon in epsilons}
+    kept: dict[float, list[tuple[int, Result]]] = {epsilon: [] for epsilon in epsilons}
     others: list[list[Result]] = []
     units, earn = 0, []
     for number in range(splits):
@@ -134,32 +147,35 @@ def measure(data: Data, epsilons: Sequence[float], splits: int, runs: int, trees
                 model = trained(data, plan, task, key, run, whole)
                 private[epsilon].append(judged(model.scores(held_out), model.encoder.labels(held_out)))
                 taken[epsilon].append(model.taken)
-                say(
-                    f"split {number}, epsilon {epsilon:g}: AUC {private[epsilon][-1].auc:.4f}; took {dict(model.taken)}"
-                )
+                say(f"split {number}, epsilon {epsilon:g}: AUC {private[epsilon][-1].auc:.4f}")
+                if run == 0:
+                    kept[epsilon].append(on_kept_columns(model, training, held_out))
+                    say(f"on its {kept[epsilon][-1][0]} columns without privacy: AUC {kept[epsilon][-1][1].auc:.4f}")
     return Measured(
         private=private,
         logistic=[one[0] for one in others],
         trees=[one[1] for one in others if trees],
         taken=taken,
+        kept=kept,
         units=units,
         earn=float(np.mean(earn)),
     )
 
 
-def taken_row(epsilon: float, taken: Sequence[Mapping[str, float]]) -> str:
+def taken_row(epsilon: float, taken: Sequence[Mapping[str, float]], kept: Sequence[tuple[int, Result]]) -> str:
     """A line of the table of settings: medians over releases."""
     clip, rate, averaged = (
         float(np.median([one[name] for one in taken])) for name in ("clip_norm", "learning_rate", "averaged")
     )
-    return f"| {epsilon:g} | {clip:.1f} | {rate:g} | {averaged:g} |"
+    columns, auc = np.median([number for number, _ in kept]), mean_auc([one for _, one in kept])
+    return f"| {epsilon:g} | {clip:.1f} | {rate:g} | {averaged:g} | {columns:g} | {auc:.4f} |"
 
 
 def page(measured: Measured, request: Request, splits: int, runs: int) -> str:
     """The page."""
     plan, task = planned(request, 1.0, STAGE)
     numbers = versions(pathlib.Path(sys.executable), PACKAGES)
-    features = len(task.features)
+    features, steps, width = len(task.features), task.steps.steps, task.width
     return "\n".join([
         "# A model that nobody tuned",
         "",
@@ -169,7 +185,7 @@ def page(measured: Measured, request: Request, splits: int, runs: int) -> str:
         f"{measured.earn:.0%} of them do, from {features} features: ages, how they file, who belongs to them, the state, and",
         "incomes other than wages (`examples/tax_units/earners.yaml`). The table is that of Tax-Calculator, made from the",
         f"Current Population Survey; each tax unit has one row. One (epsilon, {plan.delta:g}) covers two tables of counts, the",
-        f"bins of features, second moments, {task.steps.steps} training steps and the evaluation; each of the three stages has a",
+        f"bins of features, second moments, {steps} training steps and the evaluation; each of the three stages has a",
         "third of it. **Nothing was tuned on these rows**: bins, shares, steps, clip norm, learning rate and averaging are",
         "the library's defaults, features and their ranges are public knowledge, and the goals were set before the first",
         "model was trained.",
@@ -189,11 +205,14 @@ def page(measured: Measured, request: Request, splits: int, runs: int) -> str:
         "The standard deviations are over divisions and releases together.",
         "",
         "What the defaults came to, which know the noise of the steps (docs/training.md). All models took",
-        f"{task.steps.steps} steps. Medians:",
+        f"{steps} steps. A column whose released second moment is within its noise is left out: of {width}, as many",
+        "are kept as the table says. Beside them stands logistic regression without privacy on these columns alone;",
+        "what it lacks is lost before the first step. Medians, and a mean AUC. Columns are those of the first release",
+        "on each division.",
         "",
-        "| epsilon | clip norm | learning rate | steps averaged |",
-        "|---:|---:|---:|---:|",
-        *(taken_row(epsilon, taken) for epsilon, taken in measured.taken.items()),
+        "| epsilon | clip norm | learning rate | steps averaged | columns kept | AUC on these without privacy |",
+        "|---:|---:|---:|---:|---:|---:|",
+        *(taken_row(epsilon, taken, measured.kept[epsilon]) for epsilon, taken in measured.taken.items()),
         "",
         "Versions: " + ", ".join(f"{name} {number}" for name, number in numbers.items()),
         "",

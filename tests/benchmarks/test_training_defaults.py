@@ -29,6 +29,7 @@ def measured(defaults: ModuleType, auc_by_epsilon: dict[float, float]) -> object
         logistic=results(0.9),
         trees=results(0.91),
         taken={each: [{"clip_norm": 7.5, "learning_rate": 4.0, "averaged": 20}] * 2 for each in auc_by_epsilon},
+        kept={each: [(50, defaults.Result(auc=0.895, accuracy=0.8))] for each in auc_by_epsilon},
         units=1000,
         earn=0.25,
     )
@@ -50,7 +51,7 @@ def test_the_page_shows_every_epsilon_and_what_was_missed(defaults: ModuleType) 
     page = defaults.page(measured(defaults, {0.1: 0.88, 1.0: 0.9}), request, 1, 2)
     assert "| AUC lost at epsilon 0.1 | 0.0200 | ≤ 0.01 | **FAIL** |" in page
     assert "| epsilon 1 over everything | 0.9000 |" in page
-    assert "| 0.1 | 7.5 | 4 | 20 |" in page
+    assert "| 0.1 | 7.5 | 4 | 20 | 50 | 0.8950 |" in page
 
 
 def test_the_baseline_cuts_bins_where_a_release_without_noise_would(defaults: ModuleType) -> None:
