@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -74,13 +74,13 @@ def judged(scores: Floats, labels: Floats) -> Result:
 
 
 class Data:
-    """The examples, made once by the pipeline."""
+    """The examples of a stage, made once by the pipeline."""
 
-    def __init__(self, request: Request, folder: pathlib.Path) -> None:
-        self.request, self.folder = request, folder
+    def __init__(self, request: Request, folder: pathlib.Path, stage: str = STAGE) -> None:
+        self.request, self.folder, self.stage = request, folder, stage
         with Progress(sys.stderr) as progress:
             engine = engines.configured("direct", [])
-            pipelines.run_examples(request, STAGE, folder, 20261121, engine, progress)
+            pipelines.run_examples(request, stage, folder, 20261121, engine, progress)
 
     def tables(self) -> Iterator[pa.Table]:
         """All examples."""
@@ -93,22 +93,22 @@ class Data:
         return table.filter(pa.array(~out)), table.filter(pa.array(out))
 
 
-def planned(request: Request, epsilon: float, **changed: float) -> tuple[Plan, TrainModel]:
+def planned(request: Request, epsilon: float, stage: str = STAGE, **changed: float) -> tuple[Plan, TrainModel]:
     """The job's plan at another epsilon, and its task with other settings of its steps."""
     stages = request.stages
-    task = stages[STAGE]
+    task = stages[stage]
     assert isinstance(task, TrainModel)
     task = dataclasses.replace(task, steps=dataclasses.replace(task.steps, **changed))
-    shares = {name: stage.share for name, stage in request.file.job.stages.items()}
+    shares = {name: one.share for name, one in request.file.job.stages.items()}
     budget = request.file.job.budget
-    return Plan(epsilon=epsilon, delta=budget.delta, stages={**stages, STAGE: task}, shares=shares), task
+    return Plan(epsilon=epsilon, delta=budget.delta, stages={**stages, stage: task}, shares=shares), task
 
 
-def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int) -> Artefact:
-    """One release of the model."""
+def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int, whole: Collection[str] = ()) -> Artefact:
+    """One release of the model; `whole` names the columns of whole numbers, as in `fit.Fit`."""
     with tempfile.TemporaryDirectory() as folder:
         one = fit.Fit(
-            name=STAGE,
+            name=data.stage,
             task=task,
             stages=plan.round(1).stages,
             tables=data.tables,
@@ -117,6 +117,7 @@ def trained(data: Data, plan: Plan, task: TrainModel, key: bytes, salt: int) -> 
             key=key,
             salt=salt,
             tell=lambda text: None,
+            whole=whole,
         )
         statement = Statement(unit="customer", epsilon=plan.epsilon, delta=plan.delta, plan=plan.digest)
         return one.run(statement).artefact
